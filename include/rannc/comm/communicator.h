@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rannc::comm {
+
+/// What an operation is for; printed when its peer does not answer in time.
+struct Purpose {
+  const char* what = "message";  ///< "activation", "gradient", "plan": a string literal
+  int stage = -1;                ///< of the peer; -1: none
+  int micro_batch = -1;
+};
+
+enum class Element { float64, float32, float16, bfloat16, int64, int32, int8, uint8 };
+[[nodiscard]] int64_t size_bytes(Element element);
+
+/// One send, receive or reduction under way.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  /// Never blocks. Throws CommError once the operation or the job has failed.
+  [[nodiscard]] virtual bool done() = 0;
+  /// Blocks until done. Throws CommError naming the peer and the purpose at the deadline
+  /// (Communicator::timeout_s), or when the job has been aborted.
+  virtual void wait() = 0;
+};
+using Handle = std::shared_ptr<Operation>;
+
+/// Messages between the ranks of a job. Any thread may call it; one thread of its own moves the
+/// data, so a message makes progress while the caller computes.
+///
+/// Messages between two ranks with equal tags arrive in the order sent. Tags 0 .. 2^30-1 are the
+/// caller's; higher ones belong to the collectives. No headers: both sides know the size.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  [[nodiscard]] virtual double timeout_s() const = 0;
+  virtual void set_timeout_s(double seconds) = 0;
+  /// Name of the machine this rank runs on.
+  [[nodiscard]] virtual std::string host() const = 0;
+
+  /// The memory belongs to the operation until it is done.
+  [[nodiscard]] virtual Handle send(const void* data, int64_t bytes, int to, int64_t tag,
+                                    Purpose purpose) = 0;
+  [[nodiscard]] virtual Handle receive(void* data, int64_t bytes, int from, int64_t tag,
+                                       Purpose purpose) = 0;
+
+  /// Ends the job on all ranks with an exit code that is not 0; `reason` is printed first on the
+  /// rank that calls it. `local`: the other ranks' waits throw CommError with the reason.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+// Collectives over `ranks` (ascending, this rank among them), built on send and receive. Every one
+// of these ranks calls them, in the same order.
+
+/// Elementwise sum, in place, the same bits on all ranks. Ring: 2 (r-1)/r of the data per link.
+void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element element,
+                    std::span<const int> ranks, Purpose purpose);
+
+/// Every rank's bytes, [index in ranks].
+[[nodiscard]] std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes,
+                                                  std::span<const int> ranks, Purpose purpose);
+
+/// The root's bytes; others pass anything.
+[[nodiscard]] std::string broadcast(Communicator& comm, const std::string& bytes, int root,
+                                    std::span<const int> ranks, Purpose purpose);
+
+/// In place, without copies through strings.
+void broadcast_into(Communicator& comm, void* data, int64_t bytes, int root,
+                    std::span<const int> ranks, Purpose purpose);
+
+void barrier(Communicator& comm, std::span<const int> ranks, Purpose purpose);
+
+}  // namespace rannc::comm

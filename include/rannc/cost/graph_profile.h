@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rannc/cost/cost_table.h"
+#include "rannc/ir/graph.h"
+
+namespace rannc::cost {
+
+// The planner's only input: the file `rannc-graph-profile`, version 1, of docs/planner-files.md,
+// field for field. Sizes and times are doubles, as that page demands.
+
+struct Size {
+  double bytes_per_row = 0;
+  double fixed_bytes = 0;
+  [[nodiscard]] double at(double rows) const { return bytes_per_row * rows + fixed_bytes; }
+  friend bool operator==(const Size&, const Size&) = default;
+};
+
+struct ProfileInput {
+  std::string name;
+  Size size;
+  friend bool operator==(const ProfileInput&, const ProfileInput&) = default;
+};
+
+struct ProfileParam {
+  std::string id;
+  double bytes = 0;
+  bool trainable = true;
+  double optimizer_bytes = -1;  ///< -1: the request's factor times `bytes`
+  friend bool operator==(const ProfileParam&, const ProfileParam&) = default;
+};
+
+/// A value read by a node: output `output` of node `node`, or graph input `node` when `is_input`.
+struct ProfileUse {
+  bool is_input = false;
+  uint32_t node = 0;
+  uint32_t output = 0;
+  friend bool operator==(const ProfileUse&, const ProfileUse&) = default;
+};
+
+struct ProfileOutput {
+  Size size;
+  bool grad = true;
+  friend bool operator==(const ProfileOutput&, const ProfileOutput&) = default;
+};
+
+struct ProfileNode {
+  std::string name;
+  std::string op;
+  std::vector<ProfileUse> inputs;
+  std::vector<uint32_t> params;  ///< indices into GraphProfile::params
+  std::vector<ProfileOutput> outputs;
+  std::vector<double> forward_ns, backward_ns, saved_bytes, workspace_bytes;  ///< one per `rows`
+  std::string group;  ///< nodes with the same non-empty group share a stage
+  friend bool operator==(const ProfileNode&, const ProfileNode&) = default;
+};
+
+struct GraphProfile {
+  std::string name;
+  std::string dtype = "float32";
+  std::vector<int64_t> rows;
+  std::vector<ProfileInput> inputs;
+  std::vector<ProfileParam> params;
+  std::vector<ProfileNode> nodes;  ///< topological order
+  friend bool operator==(const GraphProfile&, const GraphProfile&) = default;
+};
+
+/// Throws ConfigError naming the JSON path: order, names, lengths, ranges.
+void verify(const GraphProfile& profile);
+
+[[nodiscard]] std::string to_json(const GraphProfile& profile);
+/// Reads through SAX with limits; throws ConfigError with line and column, or the JSON path.
+[[nodiscard]] GraphProfile graph_profile_from_json(std::string_view json);
+
+/// A cost array at `rows`: linear between neighbouring points, the nearest segment extended
+/// outside, never below 0; with one point proportional.
+[[nodiscard]] double cost_at(const std::vector<double>& values, const std::vector<int64_t>& points,
+                             double rows);
+
+/// Folds a graph and its costs into the planner's input. One profile node per node of `graph` that
+/// depends on the rows, with the same name; row-independent nodes are charged to each user
+/// (their cost and parameters), as they are cloned there. `optimizer_bytes` per parameter value of
+/// `graph` in value order (empty: the request's factor). Requires infer_rows().
+[[nodiscard]] GraphProfile fold(const ir::Graph& graph, const CostTable& table,
+                                const std::vector<double>& optimizer_bytes);
+
+}  // namespace rannc::cost

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rannc/ir/graph.h"
+
+namespace rannc::ir {
+
+/// Removes nodes that no graph output and no write to a buffer or to a live value depends on.
+/// Node order and names do not change. Inputs stay. Requires verify(graph); the result verifies.
+[[nodiscard]] Graph drop_dead_nodes(const Graph& graph);
+
+/// Sets `rows` of every result from the rows of the inputs, operator by operator (rule table in
+/// src/ir/passes/row_rules.cpp). An operator without a rule: its results are `apart` but not
+/// `proved` where the shapes allow it, else `mixed`.
+[[nodiscard]] Graph infer_rows(const Graph& graph);
+
+/// A node whose rows interact outside known loss reductions and batch normalisation, so that only
+/// the whole batch at once gives the model's numbers.
+struct RowMix {
+  NodeId node;
+  std::string reason;  ///< "aten::mean.dim over dimension 0, which holds the rows"
+};
+/// Every such node, in graph order. Requires infer_rows().
+[[nodiscard]] std::vector<RowMix> row_mixes(const Graph& graph);
+
+/// For each node, whether it has an effect or a result that depends on the rows of the batch. The
+/// others are cloned into every stage that uses them. Requires infer_rows().
+[[nodiscard]] std::vector<bool> depends_on_rows(const Graph& graph);
+
+/// A buffer that a batch_norm node updates with a share's statistics.
+struct RunningStatistic {
+  ValueId buffer;
+  NodeId node;
+  double momentum = 0.1;  ///< new = (1 - momentum) * old + momentum * statistic
+};
+[[nodiscard]] std::vector<RunningStatistic> running_statistics(const Graph& graph);
+
+/// Sets of nodes that must share a stage: all that touch a storage which some node writes. Each
+/// set ascending and disjoint from the others; single nodes are left out. Nodes that do not depend
+/// on the rows are not in any set.
+[[nodiscard]] std::vector<std::vector<NodeId>> inseparable_nodes(const Graph& graph);
+
+/// One stage as a graph of its own: `nodes` plus clones of the row-independent nodes that they
+/// need, in graph order. Inputs: the values it takes from other stages and the graph inputs it
+/// uses (kind `input`, named as in `graph`), ascending by value id of `graph`. Outputs: the values
+/// in `keep`, in that order. Parameters, buffers and constants keep their names and objects.
+[[nodiscard]] Graph extract(const Graph& graph, const std::vector<NodeId>& nodes,
+                            const std::vector<ValueId>& keep);
+
+}  // namespace rannc::ir

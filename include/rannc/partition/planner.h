@@ -1,0 +1,24 @@
+#pragma once
+
+#include "rannc/cost/cluster.h"
+#include "rannc/cost/graph_profile.h"
+#include "rannc/partition/request.h"
+#include "rannc/plan/plan.h"
+
+namespace rannc::partition {
+
+/// What the files do not say.
+struct PlannerOptions {
+  int max_blocks = 0;           ///< 0: at least 128, and 8 per device of a pipeline
+  bool one_replica = false;     ///< rows interact: every stage has one replica
+  bool log_candidates = false;  ///< names the runners-up in the plan's notes
+};
+
+/// The whole planner: atomic pieces -> blocks -> stages, for every allowed micro-batch count and
+/// schedule; the candidate with the smallest iteration_ns of evaluate() wins. Deterministic.
+/// Throws ConfigError for a request that cannot be; returns a plan with feasible = false and a
+/// reason (largest block, needed against available bytes by kind, what to change) when none fits.
+[[nodiscard]] plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                                   const Request& request, const PlannerOptions& options = {});
+
+}  // namespace rannc::partition

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rannc/plan/plan.h"
+
+namespace rannc::partition {
+
+enum class Recompute { automatic, never, always };
+
+/// Choices taken from the planner. Any subset may be fixed.
+struct Force {
+  std::optional<int> stages;
+  std::optional<int64_t> micro_batches;
+  std::optional<plan::Schedule> schedule;
+  std::optional<int> interleave;
+  std::optional<std::vector<int>> replicas;  ///< one per stage
+  friend bool operator==(const Force&, const Force&) = default;
+};
+
+/// The file `rannc-plan-request`, version 1, of docs/planner-files.md, field for field.
+struct Request {
+  int64_t global_batch = 1;
+  double gradient_bytes_per_param_byte = 1;
+  double optimizer_bytes_per_param_byte = 2;
+  double memory_margin = 0;
+  std::vector<int64_t> micro_batches;  ///< empty: all powers of two up to global_batch
+  std::vector<plan::Schedule> schedules{plan::Schedule::gpipe, plan::Schedule::one_f_one_b};
+  int max_interleave = 1;
+  Recompute recompute = Recompute::automatic;
+  int reduction_buckets = 1;
+  Force force;
+  friend bool operator==(const Request&, const Request&) = default;
+};
+
+/// Throws ConfigError with line and column, or the JSON path.
+[[nodiscard]] Request request_from_json(std::string_view json);
+[[nodiscard]] std::string to_json(const Request& request);
+
+/// Throws ConfigError: a forced value that the rest of the request or the cluster forbids.
+void verify(const Request& request, int ranks);
+
+}  // namespace rannc::partition

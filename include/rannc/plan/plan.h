@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rannc/ir/graph.h"
+
+namespace rannc::plan {
+
+using Rank = int;
+
+enum class Schedule {
+  gpipe,        ///< fill-drain: all forwards, then all backwards (GPipe, Huang et al. 2019)
+  one_f_one_b,  ///< "1f1b": as many micro-batches in flight as there are stages behind (PipeDream-flush)
+  interleaved,  ///< 1F1B with several stages per group of ranks (Megatron-LM, Narayanan et al. 2021)
+};
+[[nodiscard]] std::string_view name(Schedule schedule);          ///< "gpipe", "1f1b", "interleaved"
+[[nodiscard]] Schedule schedule_from_name(std::string_view name);  ///< also "fill_drain"; ConfigError
+
+/// What the planner expects of one rank of a stage. Section 6 of docs/planner-files.md.
+struct Prediction {
+  int64_t rows = 0;  ///< largest share of a micro-batch
+  int64_t forward_ns = 0;
+  int64_t backward_ns = 0;  ///< recompute included
+  int64_t reduce_ns = 0;
+  int64_t param_bytes = 0;
+  int64_t gradient_bytes = 0;
+  int64_t optimizer_bytes = 0;
+  int64_t activation_bytes = 0;
+  int64_t buffer_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t peak_bytes = 0;
+  friend bool operator==(const Prediction&, const Prediction&) = default;
+};
+
+/// Nodes that run together on each of `ranks`.
+struct Stage {
+  std::vector<std::string> nodes;  ///< names of row-dependent nodes, in topological order
+  std::vector<Rank> ranks;         ///< replicas that share each micro-batch's rows, in this order
+  bool recompute = false;          ///< keep the stage's inputs only; run forward again in backward
+  std::optional<Prediction> predicted;
+  friend bool operator==(const Stage&, const Stage&) = default;
+};
+
+/// The planner's answer and the runtime's orders: the file `rannc-plan`, version 1, of
+/// docs/planner-files.md. Written by partition, obeyed by lower() and the executor.
+struct Plan {
+  bool feasible = true;
+  std::string reason;  ///< when not feasible
+  Schedule schedule = Schedule::gpipe;
+  int interleave = 1;
+  int64_t micro_batches = 1;
+  int64_t iteration_ns = 0;
+  std::vector<Stage> stages;
+  std::string notes;  ///< a JSON object as text: fingerprint, batch, world, runners-up; may be empty
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// Throws PlanError unless every row-dependent node of `graph` is in exactly one stage, no value
+/// flows to an earlier stage, inseparable nodes share a stage, and stages share all their ranks
+/// (interleaved) or none, all of them below `world`.
+void verify(const Plan& plan, const ir::Graph& graph, int world);
+
+[[nodiscard]] std::string to_json(const Plan& plan);
+/// Throws ConfigError with line and column, or the JSON path.
+[[nodiscard]] Plan plan_from_json(std::string_view json);
+
+/// The same stages for another capture of the same model (eval mode): nodes are matched by name,
+/// then by the parameters they use, then by their neighbours. The result verifies against `to`.
+[[nodiscard]] Plan map_to(const Plan& plan, const ir::Graph& from, const ir::Graph& to);
+
+/// One row of the table of stages that people read.
+struct StageSummary {
+  std::string modules;      ///< "embed, layers.0-3" : module paths, ranges folded
+  std::string ranks;        ///< "0-3"
+  int64_t param_bytes = 0;
+  int64_t send_bytes = 0;   ///< leaves the stage forward, per micro-batch of the whole batch
+  Prediction predicted;
+  bool recompute = false;
+};
+[[nodiscard]] std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph,
+                                                  int64_t global_rows);
+
+}  // namespace rannc::plan

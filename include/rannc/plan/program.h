@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rannc/ir/graph.h"
+#include "rannc/plan/plan.h"
+#include "rannc/plan/rows.h"
+
+namespace rannc::plan {
+
+/// Stage number of the user's side of a transfer: the local batch and the local outputs.
+inline constexpr int kUser = -1;
+
+/// One message of the forward pass; its gradient, if any, takes the same way back.
+struct Transfer {
+  ir::ValueId value;   ///< in the whole graph
+  int from_stage = 0;  ///< kUser: the user's input
+  int to_stage = 0;    ///< kUser: the user's output
+  int micro_batch = 0;
+  Rank from = 0;
+  Rank to = 0;         ///< may equal `from`: a copy inside the rank
+  /// Rows within the sender's share (or local batch) and within the receiver's. Equal sizes.
+  /// Values that are not `apart` travel whole: see `weight`.
+  RowRange source;
+  RowRange target;
+  bool whole = false;
+  /// Factor of this message in the receiver's sum when `whole`: a mean takes the overlap over the
+  /// receiver's rows, a sum the overlap over the sender's rows.
+  double weight = 1;
+  bool grad = false;   ///< a gradient comes back
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+/// Gradients that are summed over ranks: parameters with the same set of ranks together.
+struct Reduction {
+  std::vector<ir::ValueId> parameters;
+  std::vector<Rank> ranks;  ///< ascending, at least two
+  std::vector<int> stages;  ///< ascending; several for tied parameters
+  friend bool operator==(const Reduction&, const Reduction&) = default;
+};
+
+enum class ActionKind {
+  forward,          ///< stage, micro_batch
+  backward,         ///< stage, micro_batch
+  send,             ///< transfer, direction; starts it and goes on
+  receive,          ///< transfer, direction; waits until it has arrived
+  sync_buffers,     ///< stage: running statistics of the replicas become one
+  reduce_outputs,   ///< scalar outputs of all micro-batches and replicas become one, on all ranks
+  return_outputs,   ///< fill-drain only: the user's code runs here, and comes back with gradients
+  reduce_gradients, ///< reduction
+  release,          ///< stage, micro_batch: nothing of it is needed any more
+};
+enum class Direction { forward, backward };
+
+struct Action {
+  ActionKind kind = ActionKind::forward;
+  int stage = 0;
+  int micro_batch = 0;
+  int index = -1;  ///< of the transfer or of the reduction
+  Direction direction = Direction::forward;
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+/// For each rank the ordered list of what it does in one iteration. The simulator and the executor
+/// run the same Program.
+struct Program {
+  Schedule schedule = Schedule::gpipe;
+  bool training = true;  ///< false: no backward, no reduction
+  BatchSplit split;
+  std::vector<std::vector<Rank>> stage_ranks;               ///< [stage]
+  std::vector<std::vector<std::vector<RowRange>>> shares;   ///< [stage][replica][k]
+  std::vector<Transfer> transfers;
+  std::vector<Reduction> reductions;
+  std::vector<std::vector<Action>> actions;                 ///< [rank]
+
+  [[nodiscard]] int stages() const { return static_cast<int>(stage_ranks.size()); }
+  [[nodiscard]] int ranks() const { return static_cast<int>(actions.size()); }
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
+/// Turns a plan into orders for each rank. Requires verify(plan, graph, local_rows.size()).
+/// Row-independent nodes are not in the Program: every stage runs its clones.
+[[nodiscard]] Program lower(const Plan& plan, const ir::Graph& graph,
+                            const std::vector<int64_t>& local_rows, bool training);
+
+/// The values that cross from each stage to each later one, with kUser for the user's side.
+struct Crossing {
+  ir::ValueId value;
+  int from_stage = 0;
+  int to_stage = 0;
+};
+[[nodiscard]] std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph);
+
+/// Throws PlanError unless every receive has its send, every row of every boundary value arrives
+/// exactly once and in order, backwards mirror forwards, and reductions are in one order on all
+/// ranks. Shares no code with lower().
+void verify(const Program& program, const ir::Graph& graph);
+
+[[nodiscard]] std::string to_json(const Program& program);
+
+}  // namespace rannc::plan

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rannc/plan/plan.h"
+
+namespace rannc::plan {
+
+/// Rows [begin, end).
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  [[nodiscard]] int64_t size() const { return end - begin; }
+  friend bool operator==(const RowRange&, const RowRange&) = default;
+};
+[[nodiscard]] RowRange overlap(RowRange a, RowRange b);
+
+/// `total` rows dealt to `parts` parts: sizes differ by at most one, and the larger parts start at
+/// part `first` mod parts and go round. Passing the number of rows dealt before as `first` makes
+/// the sums over several deals differ by at most one, too.
+[[nodiscard]] std::vector<int64_t> deal(int64_t total, int64_t parts, int64_t first);
+
+/// How the ranks' local batches form micro-batches: micro-batch k is the concatenation, in rank
+/// order, of the k-th slice of every rank's local batch.
+struct BatchSplit {
+  std::vector<int64_t> local_rows;            ///< [rank]
+  int64_t micro_batches = 1;
+  std::vector<std::vector<RowRange>> slices;  ///< [rank][k], rows of the local batch
+  std::vector<std::vector<RowRange>> places;  ///< [rank][k], where that slice lies in micro-batch k
+  std::vector<int64_t> micro_rows;            ///< [k]
+  [[nodiscard]] int64_t global_rows() const;
+  friend bool operator==(const BatchSplit&, const BatchSplit&) = default;
+};
+/// Throws PlanError when a micro-batch would be empty.
+[[nodiscard]] BatchSplit split_batch(const std::vector<int64_t>& local_rows, int64_t micro_batches);
+
+/// Rows of micro-batch k that each replica of a stage takes: [replica][k], in the order of `ranks`.
+/// A stage on all ranks in ascending order takes each rank's own slice, so pure data parallelism
+/// moves no inputs. A range may be empty.
+[[nodiscard]] std::vector<std::vector<RowRange>> shares(const BatchSplit& split,
+                                                        const std::vector<Rank>& ranks);
+
+}  // namespace rannc::plan

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rannc/comm/communicator.h"
+#include "rannc/ir/graph.h"
+#include "rannc/ops/objects.h"
+#include "rannc/plan/plan.h"
+#include "rannc/plan/program.h"
+
+namespace rannc::runtime {
+
+/// Everything of one forward pass that its backward needs. Calls are independent of each other:
+/// two forwards before a backward are right.
+class Call {
+ public:
+  virtual ~Call() = default;
+
+  /// graph.outputs: own rows of batch outputs, the global value of scalars. Detached.
+  [[nodiscard]] virtual const std::vector<at::Tensor>& outputs() const = 0;
+
+  /// Runs the backward part of the Program. `output_grads` as outputs(), undefined where none;
+  /// they are the gradients of this rank's loss. Scalar outputs (kind mean or sum): the gradient
+  /// of the one global value, equal on all ranks. Others count with weight local / global rows.
+  /// Returns one gradient per parameter (Executor::parameter_names, summed over replicas and tied
+  /// stages; undefined where nothing flows) and then one per graph input. Once only.
+  /// Communicates: every rank calls it, in the order of the forwards, else CommError.
+  [[nodiscard]] virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads) = 0;
+};
+
+/// Runs one rank's part of a plan.
+class Executor {
+ public:
+  /// Every rank constructs it with equal arguments. `local_rows[rank]`.
+  Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
+           const std::vector<int64_t>& local_rows, std::shared_ptr<comm::Communicator> comm,
+           c10::Device device);
+  ~Executor();
+
+  /// Parameters and buffers that this rank's stages use, in graph order: what forward() takes.
+  [[nodiscard]] const std::vector<std::string>& parameter_names() const;
+  [[nodiscard]] const std::vector<std::string>& buffer_names() const;
+
+  /// The Program that forward() runs, with or without backward.
+  [[nodiscard]] const plan::Program& program(bool with_backward) const;
+
+  /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs.
+  /// `with_backward` false: forward only, nothing is kept. Every rank calls it; the GIL is not held.
+  [[nodiscard]] std::shared_ptr<Call> forward(const std::vector<at::Tensor>& inputs,
+                                              const std::vector<at::Tensor>& parameters,
+                                              const std::vector<at::Tensor>& buffers,
+                                              bool with_backward);
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;  // shared with the calls that are still alive
+};
+
+}  // namespace rannc::runtime

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rannc/ir/graph.h"
+#include "rannc/ops/objects.h"
+
+namespace rannc::runtime {
+
+/// Runs a graph (a whole model, or one stage of it) on real tensors at any number of rows.
+///
+/// Values live in integer registers and are freed at their last use. Grad mode is set per node as
+/// recorded; autocast is off (casts are in the graph); autograd records every operator as in eager
+/// mode. Not thread-safe: one per thread. The caller must not hold the GIL.
+class Interpreter {
+ public:
+  Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device);
+  ~Interpreter();
+  Interpreter(Interpreter&&) noexcept;
+
+  /// Names of the parameters and buffers that run() takes, in its order (graph order).
+  [[nodiscard]] const std::vector<std::string>& state_names() const;
+
+  /// `inputs` as graph.inputs, `state` as state_names(). Buffers are updated in place where the
+  /// model does so. Returns graph.outputs.
+  [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs,
+                                            const std::vector<at::Tensor>& state, int64_t rows);
+
+  /// Runs only the nodes that do not depend on the rows and write a buffer (step counters): what a
+  /// replica without rows in this micro-batch must still do.
+  void run_row_free_effects(const std::vector<at::Tensor>& state);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rannc::runtime

@@ -1,0 +1,7 @@
+#include "bind/module.h"
+
+namespace rannc::bind {
+
+void init_ir(py::module_&) {}
+
+}  // namespace rannc::bind

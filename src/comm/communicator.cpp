@@ -1,0 +1,1 @@
+#include "rannc/comm/communicator.h"

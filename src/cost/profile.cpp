@@ -1,0 +1,1 @@
+#include "rannc/cost/graph_profile.h"

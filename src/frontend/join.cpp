@@ -1,0 +1,1 @@
+#include "rannc/frontend/capture.h"

@@ -1,0 +1,1 @@
+#include "rannc/ir/graph.h"

@@ -1,0 +1,1 @@
+#include "rannc/ops/operator.h"

@@ -1,0 +1,1 @@
+#include "rannc/partition/request.h"

@@ -1,0 +1,1 @@
+#include "rannc/plan/plan.h"

@@ -1,0 +1,1 @@
+#include "rannc/profile/measure.h"

@@ -1,0 +1,1 @@
+#include "rannc/runtime/executor.h"
