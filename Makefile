@@ -1,0 +1,54 @@
+# Two commands do everything, set-up included:  make demo   make test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD_OPTIONS := -DRANNC_TESTS=ON
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+
+# What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
+# pyrannc.launch for everything that starts ranks.
+
+.PHONY: demo test test-all build check bench clean
+.DEFAULT_GOAL := build
+
+$(VENV)/system: third_party/system-packages.sh
+	third_party/system-packages.sh
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# torch first: without it, another package would pull in its newest release.
+$(VENV)/torch: third_party/torch.txt $(VENV)/system
+	$(BIN)/pip install --quiet --disable-pip-version-check -r third_party/torch.txt setuptools wheel
+	touch $@
+
+$(VENV)/installed: pyproject.toml setup.py $(VENV)/torch
+	RANNC_CMAKE_OPTIONS="$(BUILD_OPTIONS)" $(BIN)/pip install --quiet --disable-pip-version-check \
+	  --no-build-isolation -e '.[test]'
+	touch $@
+
+build: $(VENV)/installed
+	@cmake -S . -B build -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(BIN)/python $(BUILD_OPTIONS) >build/configure.log \
+	  || { cat build/configure.log; exit 1; }
+	@cmake --build build
+
+demo: build
+	$(BIN)/rannc run -n 4 examples/train_gpt.py
+
+test: build
+	ctest --test-dir build --output-on-failure -j2 --quiet
+	$(BIN)/pytest -q tests/repo tests/python tests/torch tests/dist -m "not all"
+
+test-all: test
+	$(BIN)/pytest -q tests -m all
+
+check: build
+	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: build
+	$(BIN)/python benchmarks/plan_large_gpt.py
+
+clean:
+	rm -rf build pyrannc/_C*.so pyrannc/_build_info.py
