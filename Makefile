@@ -23,7 +23,7 @@ $(VENV)/torch: third_party/torch.txt $(VENV)/system
 	touch $@
 
 $(VENV)/installed: pyproject.toml setup.py $(VENV)/torch
-	RANNC_CMAKE_OPTIONS="$(BUILD_OPTIONS)" $(BIN)/pip install --quiet --disable-pip-version-check \
+	PYRANNC_CMAKE_OPTIONS="$(BUILD_OPTIONS)" $(BIN)/pip install --quiet --disable-pip-version-check \
 	  --no-build-isolation -e '.[test]'
 	touch $@
 

@@ -18,7 +18,7 @@ class CMakeBuild(build_ext):
 
     def build_extension(self, extension):
         build = ROOT / "build"
-        options = os.environ.get("RANNC_CMAKE_OPTIONS", "-DRANNC_TESTS=OFF").split()
+        options = os.environ.get("PYRANNC_CMAKE_OPTIONS", "-DRANNC_TESTS=OFF").split()
         configure = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
         subprocess.run([*configure, f"-DPython3_EXECUTABLE={sys.executable}", *options], check=True)
         subprocess.run(["cmake", "--build", build], check=True)

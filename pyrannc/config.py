@@ -1,0 +1,212 @@
+"""Settings: one table, four sources.
+
+Precedence: argument of ``Config`` > environment ``RANNC_<NAME>`` > ``rannc_conf.toml`` (in
+``$RANNC_CONF_DIR`` or ``~/.pyrannc``) > default. A name or a value that is not in the table is an
+error that names the closest valid one.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyrannc.errors import ConfigError
+
+FILE_NAME = "rannc_conf.toml"
+# Read by this module or the launcher, not settings of a plan.
+OTHER_VARIABLES = {"RANNC_CONF_DIR"}
+
+
+def boolean(value) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    word = str(value).strip().lower()
+    if word not in words:
+        raise ValueError("expected true, false, 1, 0, yes or no")
+    return words[word]
+
+
+def whole(value, least: int) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError("expected a whole number")
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise ValueError("expected a whole number") from None
+    if number < least:
+        raise ValueError(f"expected at least {least}")
+    return number
+
+
+def count(value) -> int:
+    """0 leaves the choice to the planner."""
+    return whole(value, 0)
+
+
+def positive(value) -> int:
+    return whole(value, 1)
+
+
+def number(value) -> float:
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("expected a number") from None
+    if not 0 <= result < float("inf"):
+        raise ValueError("expected a finite number, 0 or more")
+    return result
+
+
+def fraction(value) -> float:
+    result = number(value)
+    if result >= 1:
+        raise ValueError("expected a number from 0 up to, but not including, 1")
+    return result
+
+
+def counts(value) -> tuple[int, ...]:
+    """``"1,3"``, ``[1, 3]``; empty leaves the choice to the planner."""
+    items = value.split(",") if isinstance(value, str) else value
+    try:
+        return tuple(whole(item, 1) for item in items if item != "")
+    except TypeError:
+        raise ValueError("expected a list of whole numbers, such as 1,3") from None
+
+
+def word(*allowed: str) -> Callable[[Any], str]:
+    def parse(value) -> str:
+        if str(value) not in allowed:
+            raise ValueError(f"expected one of {', '.join(allowed)}")
+        return str(value)
+
+    return parse
+
+
+@dataclass(frozen=True)
+class Item:
+    """One setting: how its value is read, its default, and what it does."""
+
+    parse: Callable[[Any], Any]
+    default: Any
+    help: str
+
+
+ITEMS = {
+    "mem_limit_gb": Item(
+        number, 0.0, "memory of each rank's device in GiB, fractions allowed; 0: what it has"
+    ),
+    "mem_margin": Item(fraction, 0.1, "share of that memory that plans leave free"),
+    "partition_num": Item(count, 0, "number of stages; 0: the planner decides"),
+    "replica_nums": Item(counts, (), "replicas of each stage, such as 1,3; empty: the planner"),
+    "pipeline_num": Item(count, 0, "number of micro-batches; 0: the planner decides"),
+    "min_pipeline": Item(positive, 1, "fewest micro-batches the planner tries"),
+    "max_pipeline": Item(positive, 32, "most micro-batches the planner tries"),
+    "max_partition_num": Item(count, 0, "most blocks for the stage search; 0: by the cluster"),
+    "recompute": Item(
+        word("auto", "never", "always"), "auto", "run a stage's forward again in its backward"
+    ),
+    "opt_param_factor": Item(
+        number, 2.0, "optimizer state in copies of a parameter, for optimizers not known"
+    ),
+    "self_check": Item(
+        boolean, True, "compare the captured graph with eager before planning, when it fits"
+    ),
+    "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
+    "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
+    "load_deployment": Item(boolean, False, "take the plan from deployment_file"),
+    "deployment_file": Item(str, "rannc_plan.json", "where the plan is written and read"),
+    "comm_timeout_s": Item(number, 600.0, "longest wait for another rank, in seconds"),
+    "log_level": Item(str, "warn", "debug, info, warn, error or off; per module: comm=debug"),
+    "show_config_items": Item(boolean, False, "print the settings that are not defaults"),
+}
+
+
+def _unknown(name: str, where: str) -> ConfigError:
+    close = difflib.get_close_matches(name, ITEMS, n=1, cutoff=0)
+    return ConfigError(f"unknown setting '{name}' {where}; did you mean '{close[0]}'?")
+
+
+def _parse(name: str, value, where: str):
+    try:
+        return ITEMS[name].parse(value)
+    except ValueError as error:
+        raise ConfigError(f"{name} = {value!r} {where}: {error}") from None
+
+
+def _from_file() -> dict[str, Any]:
+    folder = os.environ.get("RANNC_CONF_DIR")
+    path = Path(folder or Path.home() / ".pyrannc") / FILE_NAME
+    if not path.is_file():
+        if folder is not None:
+            raise ConfigError(f"RANNC_CONF_DIR is {folder}, but there is no {path}")
+        return {}
+    try:
+        content = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    where = f"in {path}"
+    for name in content:
+        if name not in ITEMS:
+            raise _unknown(name, where)
+    return {name: _parse(name, value, where) for name, value in content.items()}
+
+
+def _from_environment() -> dict[str, Any]:
+    found = {}
+    for variable, value in os.environ.items():
+        if not variable.startswith("RANNC_") or variable in OTHER_VARIABLES:
+            continue
+        name = variable.removeprefix("RANNC_").lower()
+        if name not in ITEMS:
+            raise _unknown(name, f"in the environment ({variable})")
+        found[name] = _parse(name, value, f"in the environment ({variable})")
+    return found
+
+
+class Config:
+    """Limits and choices of the planner and the runtime; every item of ``ITEMS`` is an attribute.
+
+    Raises:
+        ConfigError: An unknown item or a malformed value, in an argument, in the environment or in
+            ``rannc_conf.toml``; names the place and the closest valid name.
+
+    >>> Config(partition_num=2, replica_nums=[1, 3]).replica_nums
+    (1, 3)
+    """
+
+    def __init__(self, **arguments):
+        for name in arguments:
+            if name not in ITEMS:
+                raise _unknown(name, "in Config(...)")
+        given = {
+            name: _parse(name, value, "in Config(...)") for name, value in arguments.items()
+        }
+        values = {name: item.default for name, item in ITEMS.items()}
+        values |= _from_file() | _from_environment() | given
+        for name, value in values.items():
+            setattr(self, name, value)
+        if self.min_pipeline > self.max_pipeline:
+            raise ConfigError(
+                f"min_pipeline = {self.min_pipeline} is larger than "
+                f"max_pipeline = {self.max_pipeline}"
+            )
+
+    @classmethod
+    def from_env(cls) -> "Config":
+        """The settings without any argument."""
+        return cls()
+
+    def changed(self) -> dict[str, Any]:
+        """The items that differ from their defaults."""
+        return {
+            name: getattr(self, name)
+            for name, item in ITEMS.items()
+            if getattr(self, name) != item.default
+        }
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"

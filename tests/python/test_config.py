@@ -1,0 +1,84 @@
+import pytest
+
+from pyrannc import ConfigError
+from pyrannc.config import ITEMS, Config
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ITEMS:
+        monkeypatch.delenv(f"RANNC_{name.upper()}", raising=False)
+    monkeypatch.delenv("RANNC_CONF_DIR", raising=False)
+
+
+def write_conf(monkeypatch, tmp_path, text):
+    (tmp_path / "rannc_conf.toml").write_text(text)
+    monkeypatch.setenv("RANNC_CONF_DIR", str(tmp_path))
+
+
+def test_an_argument_beats_the_environment_which_beats_the_file(monkeypatch, tmp_path):
+    write_conf(monkeypatch, tmp_path, "partition_num = 2\npipeline_num = 2\nmem_margin = 0.2\n")
+    monkeypatch.setenv("RANNC_PARTITION_NUM", "3")
+    monkeypatch.setenv("RANNC_PIPELINE_NUM", "4")
+    config = Config(partition_num=5)
+    assert (config.partition_num, config.pipeline_num, config.mem_margin) == (5, 4, 0.2)
+
+
+@pytest.mark.parametrize("text", ["true", "1", "yes", "True"])
+def test_booleans_take_every_usual_word(monkeypatch, text):
+    monkeypatch.setenv("RANNC_SAVE_DEPLOYMENT", text)
+    assert Config().save_deployment is True
+
+
+def test_any_other_boolean_is_an_error_that_names_the_variable(monkeypatch):
+    monkeypatch.setenv("RANNC_SAVE_DEPLOYMENT", "on")
+    with pytest.raises(ConfigError, match=r"save_deployment = 'on' .*RANNC_SAVE_DEPLOYMENT.*true"):
+        Config()
+
+
+def test_replica_nums_reads_a_comma_list(monkeypatch):
+    monkeypatch.setenv("RANNC_REPLICA_NUMS", "1,3")
+    assert Config().replica_nums == (1, 3)
+
+
+@pytest.mark.parametrize("items", [{"pipline_num": 4}, {"replica_nums": 3}, {"mem_margin": 1.0},
+                                   {"partition_num": -1}, {"partition_num": 1.5},
+                                   {"recompute": "sometimes"}, {"mem_limit_gb": "nan"}])
+def test_a_wrong_argument_is_an_error_that_names_it(items):
+    with pytest.raises(ConfigError, match=next(iter(items))):
+        Config(**items)
+
+
+def test_an_unknown_name_names_the_closest_one(monkeypatch):
+    with pytest.raises(ConfigError, match="did you mean 'pipeline_num'"):
+        Config(pipline_num=4)
+    monkeypatch.setenv("RANNC_PARTITON_NUM", "2")
+    with pytest.raises(ConfigError, match=r"RANNC_PARTITON_NUM.*did you mean 'partition_num'"):
+        Config()
+
+
+def test_a_malformed_file_is_an_error_with_file_and_line(monkeypatch, tmp_path):
+    write_conf(monkeypatch, tmp_path, "partition_num = 2\npipeline_num = = 3\n")
+    with pytest.raises(ConfigError, match=r"rannc_conf\.toml: .*line 2"):
+        Config()
+
+
+def test_an_unknown_name_in_the_file_names_file_and_closest(monkeypatch, tmp_path):
+    write_conf(monkeypatch, tmp_path, "partitions = 2\n")
+    with pytest.raises(ConfigError, match=r"'partitions' in .*rannc_conf\.toml; did you mean"):
+        Config()
+
+
+def test_a_named_folder_without_the_file_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANNC_CONF_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="there is no"):
+        Config()
+
+
+def test_the_page_of_settings_lists_every_item():
+    from pathlib import Path
+
+    page = Path(__file__).parents[2].joinpath("docs/settings.md").read_text()
+    for name, item in ITEMS.items():
+        assert f"| `{name}` | `RANNC_{name.upper()}` | `{item.default!r}` | {item.help} |" in page
