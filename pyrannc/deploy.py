@@ -1,0 +1,374 @@
+"""The sequence of phases behind the first call, readable from top to bottom.
+
+capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> run.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from pyrannc import _C, check, log, optim, profile, state
+from pyrannc import plan as plan_view
+from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, TraceError
+from pyrannc.step import PipelineStep
+
+# Assumed until links are measured: one host's shared memory, and ordinary Ethernet between hosts.
+INTRA_HOST = {"bandwidth_bytes_per_s": 2e9, "latency_ns": 200_000}
+INTER_HOST = {"bandwidth_bytes_per_s": 1e9, "latency_ns": 300_000}
+GIB = 2**30
+
+
+def deploy(model, optimizer, captured, call, config, world, load_path):
+    """Everything that happens once: from a captured model to a :class:`Deployment`.
+
+    Collective. An error of one rank's phase is raised on every rank.
+    """
+    args, kwargs = call
+    local_rows = agree(captured, captured.batch_size(args, kwargs), world)
+    parameters = state.tensors(model)
+    if config.sync_params_on_init and world.size > 1:
+        for tensor in {id(tensor): tensor for tensor in parameters.values()}.values():
+            state.broadcast(world, tensor, 0, list(range(world.size)))
+    memory = memory_bytes(config, world)
+
+    checked = on_rank_0(world, lambda: self_check(model, captured, call, config, memory))
+    mixing = mixing_reason(captured.graph, json.loads(checked)["rows_proved"])
+
+    path = load_path or (config.deployment_file if config.load_deployment else None)
+    if path:
+        plan_json = on_rank_0(
+            world, lambda: read_plan(path, captured.graph, sum(local_rows), world.size)
+        )
+    else:
+        table = profile.profile(captured.graph, captured.objects, world, max(local_rows))
+        plan_json = on_rank_0(
+            world,
+            lambda: make_plan(
+                captured.graph,
+                table,
+                optimizer_bytes(captured.graph, parameters, optimizer, config),
+                cluster(world, memory),
+                request(sum(local_rows), config, mixing),
+                config,
+                mixing,
+            ),
+        )
+    plan = _C.plan.Plan.from_json(plan_json)
+    _C.plan.verify(plan, captured.graph, world.size)
+
+    deployment = Deployment(model, optimizer, captured, plan, local_rows, config, world)
+    if world.rank == 0:
+        if log_enabled("info"):
+            print_plan(plan)
+        if config.save_deployment:
+            save_plan(deployment, config.deployment_file)
+    return deployment
+
+
+def agree(captured, rows, world):
+    """Checks that every rank captured the same graph with equally many rows.
+
+    Returns the local rows of every rank.
+    """
+    mine = json.dumps({"rows": rows, "fingerprint": captured.graph.fingerprint()})
+    all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
+    if len({item["fingerprint"] for item in all_ranks}) > 1:
+        reference = _C.ir.Graph.from_json(
+            world.broadcast(captured.graph.to_json().encode(), 0).decode()
+        )
+        difference = _C.ir.first_difference(reference, captured.graph)
+        differs = [json.loads(item) for item in world.all_gather(json.dumps(difference).encode())]
+        rank = next(rank for rank, text in enumerate(differs) if text)
+        raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}")
+    counts = [item["rows"] for item in all_ranks]
+    if len(set(counts)) > 1:
+        other = next(rank for rank, count in enumerate(counts) if count != counts[0])
+        raise PlanError(
+            f"local batches differ: rank 0 has {counts[0]} rows, rank {other} has "
+            f"{counts[other]}. Give every rank equally many rows, for example with drop_last=True."
+        )
+    return counts
+
+
+def on_rank_0(world, work) -> str:
+    """``work()`` of rank 0 on every rank; its error is raised on every rank."""
+    message = b""
+    if world.rank == 0:
+        try:
+            message = json.dumps({"result": work()}).encode()
+        except RaNNCError as error:
+            message = json.dumps({"error": type(error).__name__, "text": str(error)}).encode()
+    answer = json.loads(world.broadcast(message, 0).decode())
+    if "error" in answer:
+        raise getattr(_C.util, answer["error"])(answer["text"])
+    return answer["result"]
+
+
+def self_check(model, captured, call, config, memory) -> str:
+    """Compares the capture with eager when it fits; returns what it proved, as JSON."""
+    args, kwargs = call
+    needed = 3 * sum(tensor.nbytes for tensor in state.tensors(model).values())
+    if not config.self_check:
+        log.info("deploy", "self-check of the capture skipped: self_check is off")
+    elif needed > memory:
+        log.info(
+            "deploy",
+            "self-check of the capture skipped: the whole model needs about "
+            f"{_C.util.human_bytes(needed)}, a rank has {_C.util.human_bytes(memory)}",
+        )
+    else:
+        report = check.check(model, captured, args, kwargs)
+        report.raise_if_wrong()
+        log.info("deploy", f"self-check of the capture: {report}")
+        return json.dumps({"rows_proved": report.rows_proved})
+    return json.dumps({"rows_proved": False})
+
+
+def mixing_reason(graph, proved: bool) -> str:
+    """Why only the whole batch at once gives the model's numbers; empty when rows stay apart."""
+    mixes = _C.ir.row_mixes(graph)
+    if mixes:
+        node = graph.nodes[mixes[0].node]
+        return f"{mixes[0].reason} (module '{node.module}', {node.source})"
+    if proved:
+        return ""
+    for node in graph.nodes:
+        for value in node.outputs:
+            if not graph.values[value].rows.proved:
+                return (
+                    f"it is not known whether {node.op} keeps the rows of the batch apart, and the "
+                    f"self-check did not prove it (module '{node.module}', {node.source})"
+                )
+    return ""
+
+
+def memory_bytes(config, world) -> int:
+    """What one rank may use: the limit that is set, else its share of the host's memory."""
+    if config.mem_limit_gb:
+        return int(config.mem_limit_gb * GIB)
+    on_host = world.all_gather(world.host.encode()).count(world.host.encode())
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // on_host
+
+
+def cluster(world, memory):
+    """The job's ranks as hosts with equally many devices; when uneven, every rank on its own."""
+    return world_cluster(world.hosts, memory)
+
+
+def world_cluster(hosts: list[str], memory: int):
+    """``hosts[rank]`` to a cluster. Ranks that are not laid out host by host count as apart."""
+    names = list(dict.fromkeys(hosts))
+    per_host = len(hosts) // len(names)
+    even = hosts == [name for name in names for _ in range(per_host)]
+    shape = (len(names), per_host) if even else (len(hosts), 1)
+    return _C.cost.Cluster(
+        hosts=shape[0],
+        devices_per_host=shape[1],
+        device_memory_bytes=memory,
+        intra_host=INTRA_HOST,
+        inter_host=INTER_HOST,
+    )
+
+
+def request(global_rows, config, mixing) -> str:
+    """The planner's request, as JSON, from the settings."""
+    counts = [1]
+    while counts[-1] * 2 <= min(config.max_pipeline, global_rows):
+        counts.append(counts[-1] * 2)
+    force = {}
+    if config.partition_num:
+        force["stages"] = config.partition_num
+    if config.replica_nums:
+        force["replicas"] = list(config.replica_nums)
+    if config.pipeline_num:
+        force["micro_batches"] = config.pipeline_num
+        counts = [config.pipeline_num]
+    if mixing:
+        if max(config.replica_nums, default=1) > 1 or config.pipeline_num > 1:
+            raise ConfigError(
+                "rows of the batch interact, so each stage must have one replica and one "
+                f"micro-batch, which replica_nums or pipeline_num forbid: {mixing}"
+            )
+        log.warn("deploy", f"one replica and one micro-batch, because rows interact: {mixing}")
+        force["micro_batches"] = 1
+        counts = [1]
+    return json.dumps(
+        {
+            "format": "rannc-plan-request",
+            "version": 1,
+            "global_batch": global_rows,
+            "memory_margin": config.mem_margin,
+            "micro_batches": [count for count in counts if count >= config.min_pipeline] or counts,
+            "schedules": ["gpipe"],
+            "recompute": config.recompute,
+            "force": force,
+        }
+    )
+
+
+def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
+    """For each parameter of ``graph``, in its order, the bytes of its optimizer state."""
+    copies = optim.state_copies(optimizer, config.opt_param_factor)
+    return [
+        copies.get(id(parameters[value.name]), 0) * parameters[value.name].nbytes
+        for value in graph.values
+        if value.kind in ("parameter", "buffer")
+    ]
+
+
+def make_plan(graph, table, state_bytes, devices, wanted, config, mixing) -> str:
+    """The planner's answer for this job, as JSON."""
+    folded = _C.cost.fold(graph, table, state_bytes)
+    plan = _C.partition.make_plan(
+        folded,
+        devices,
+        _C.partition.Request.from_json(wanted),
+        max_blocks=config.max_partition_num,
+        one_replica=bool(mixing),
+    )
+    if not plan.feasible:
+        raise InfeasibleError(plan.reason)
+    content = json.loads(plan.to_json())
+    content.setdefault("notes", {}).update(
+        fingerprint=graph.fingerprint(),
+        global_batch=json.loads(wanted)["global_batch"],
+        world=devices.hosts * devices.devices_per_host,
+        memory_limit_bytes=int(devices.device_memory_bytes),
+    )
+    return json.dumps(content)
+
+
+def read_plan(path, graph, global_rows, world_size) -> str:
+    """A plan from a file, after a look at whether it was made for this job."""
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise ConfigError(f"load_deployment: {error}") from None
+    plan = _C.plan.Plan.from_json(text)
+    notes = json.loads(plan.notes or "{}")
+    now = {"fingerprint": graph.fingerprint(), "global_batch": global_rows, "world": world_size}
+    for name, value in now.items():
+        if name in notes and notes[name] != value:
+            hint = {
+                "fingerprint": "the model, its settings or its inputs have changed",
+                "global_batch": "rows of all ranks together",
+                "world": "number of ranks",
+            }[name]
+            raise PlanError(
+                f"{path} was made for {name} {notes[name]}, this job has {value} ({hint})"
+            )
+    return text
+
+
+def save_plan(deployment, path) -> None:
+    """Writes the plan on rank 0; a file that is there is replaced as a whole."""
+    if deployment.world.rank == 0:
+        target = Path(path)
+        partial = target.with_name(target.name + ".partial")
+        partial.write_text(json.dumps(json.loads(deployment.plan.to_json()), indent=1) + "\n")
+        partial.replace(target)
+
+
+def log_enabled(level: str) -> bool:
+    return _C.util.log_enabled(getattr(_C.util.Level, level), "deploy")
+
+
+def print_plan(plan) -> None:
+    log.info("deploy", "the plan\n" + plan_view.show(json.loads(plan.to_json())))
+
+
+class Deployment:
+    """A plan at work: who holds which tensors, and one :class:`Run` for each capture."""
+
+    def __init__(self, model, optimizer, captured, plan, local_rows, config, world):
+        self.model, self.plan, self.world = model, plan, world
+        self.local_rows = local_rows
+        self._config = config
+        self._planned = captured
+        self._gate = torch.zeros((), requires_grad=True)
+        self.owners = state.Owners(world, model)
+        executor = self._executor(captured, plan)
+        self.owners.assign(
+            {*executor.parameter_names, *executor.buffer_names},
+            {v.name for v in captured.graph.values if v.kind in ("parameter", "buffer")},
+        )
+        if optimizer is not None:
+            held = {id(p) for p in model.parameters() if not p.is_meta}
+            optim.keep_local(optimizer, held)
+        self._first = Run(self, captured, executor)
+
+    def run_of(self, captured, args, kwargs):
+        """The run of one capture: the planned one, or another mode of the same model."""
+        if captured is self._planned:
+            return self._first
+        rows = agree(captured, captured.batch_size(args, kwargs), self.world)
+        if rows != self.local_rows:
+            raise PlanError(
+                f"this call has {rows[0]} rows per rank, the plan was made for "
+                f"{self.local_rows[0]}: keep the batch size, for example with drop_last=True"
+            )
+        plan = _C.plan.map_to(self.plan, self._planned.graph, captured.graph)
+        executor = self._executor(captured, plan)
+        self.owners.fetch({*executor.parameter_names, *executor.buffer_names})
+        return Run(self, captured, executor)
+
+    def _executor(self, captured, plan):
+        return _C.runtime.Executor(
+            captured.graph, captured.objects, plan, self.local_rows, self.world
+        )
+
+    @property
+    def gate(self):
+        return self._gate
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Each parameter counts once over all ranks, however many hold it."""
+        with torch.no_grad():
+            held = [
+                (parameter.grad, len(self.owners.ranks[name]))
+                for name, parameter in self.model.named_parameters()
+                if parameter.grad is not None
+            ]
+            squares = sum(
+                (gradient.double().square().sum() / holders for gradient, holders in held),
+                start=torch.zeros((), dtype=torch.float64),
+            ).reshape(1)
+            self.world.all_reduce_sum(squares.numpy())
+            norm = squares.sqrt().item()
+            scale = max_norm / (norm + 1e-6)
+            if scale < 1:
+                for gradient, _ in held:
+                    gradient.mul_(scale)
+        return norm
+
+
+class Run:
+    """One capture of the model with its executor."""
+
+    def __init__(self, deployment, captured, executor):
+        self.capture, self._executor, self._deployment = captured, executor, deployment
+        tensors = state.tensors(deployment.model)
+        self._parameters = [tensors[name] for name in executor.parameter_names]
+        self._buffers = [tensors[name] for name in executor.buffer_names]
+        graph = captured.graph
+        self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
+        self._trains = any(value.requires_grad for value in graph.values)
+
+    def step(self, inputs):
+        """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
+        with_backward = self._trains and torch.is_grad_enabled()
+        call = self._executor.forward(
+            [tensor.detach() for tensor in inputs],
+            [parameter.detach() if not with_backward else parameter for parameter in self._parameters],
+            self._buffers,
+            with_backward,
+        )
+        if not with_backward:
+            return list(call.outputs)
+        return list(
+            PipelineStep.apply(
+                call, self._differentiable, self._deployment.gate, *self._parameters, *inputs
+            )
+        )

@@ -1,0 +1,176 @@
+"""RaNNCModule: the one line that a user adds."""
+
+import torch
+from torch import nn
+
+from pyrannc import checkpoint, deploy, launch, log, optim
+from pyrannc.capture import capture
+from pyrannc.config import Config
+from pyrannc.errors import RaNNCError
+
+
+class RaNNCModule(nn.Module):
+    """Trains ``model`` across all ranks of the job, split into pipeline stages and replicas.
+
+    The first call decides everything: it captures the model with that call's arguments, measures
+    it, and agrees on one plan with every rank. Later calls take only the training step. From then
+    on this rank holds the parameters of its own stages; the others have become meta tensors.
+
+    Args:
+        model: Module to train, on the CPU.
+        optimizer: Optimizer over ``model.parameters()``; cut down in place to this rank's part.
+        config: Limits and choices of the planner. Default: ``Config.from_env()``.
+        load_deployment: Path of a plan to use instead of measuring and planning.
+        batch_dims: For positional arguments whose batch is not dimension 0, the dimension by
+            position or keyword, such as ``{0: 1}`` for a sequence-first input.
+
+    Shapes:
+        Batched inputs are ``[B, ...]``; the global batch is the concatenation of all ranks' batches
+        in rank order. Outputs and gradients equal one process on it; each rank gets its own rows
+        back, and a scalar loss is that of the global batch.
+
+    Raises:
+        TraceError: ``forward`` branches on tensor values; names the source line.
+        InfeasibleError: No plan fits in ``config.mem_limit_gb`` (GiB); names the largest block.
+        ConfigError: A setting, a forced plan, or an optimizer over other parameters.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> model = RaNNCModule(model, optimizer)
+    >>> loss = model(torch.ones(8, 4)).mean()
+    >>> loss.backward()
+    >>> optimizer.step()
+    """
+
+    def __init__(self, model, optimizer=None, config=None, *, load_deployment=None, batch_dims=None):
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"RaNNCModule wraps a torch.nn.Module, not {type(model).__name__}")
+        config = config or Config.from_env()
+        log.configure(config.log_level)
+        if config.show_config_items and launch.get_rank() == 0:
+            print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
+        if optimizer is not None:
+            optim.check_parameters(optimizer, model)
+        # Not a registered child: every name stays that of the user's model, without a prefix.
+        object.__setattr__(self, "model", model)
+        self.config = config
+        self._optimizer = optimizer
+        self._load_deployment = load_deployment
+        self._batch_dims = batch_dims
+        self._deployment = None
+        self._runs = {}  # one capture with its executor per setting of the training flags
+        self.training = model.training
+
+    # -- running ------------------------------------------------------------------------------
+
+    def forward(self, *args, **kwargs):
+        run = self._run(args, kwargs)
+        inputs = run.capture.flatten(args, kwargs)
+        return run.capture.unflatten(run.step(inputs))
+
+    def _run(self, args, kwargs):
+        flags = tuple(module.training for module in self.model.modules())
+        if flags in self._runs:
+            return self._runs[flags]
+        with torch.enable_grad():  # grad mode of the call is not that of the model
+            captured = capture(self.model, args, kwargs, batch_dims=self._batch_dims)
+        if self._deployment is None:
+            self._deployment = deploy.deploy(
+                self.model,
+                self._optimizer,
+                captured,
+                (args, kwargs),
+                self.config,
+                launch.world(),
+                self._load_deployment,
+            )
+        self._runs[flags] = self._deployment.run_of(captured, args, kwargs)
+        return self._runs[flags]
+
+    @property
+    def plan(self):
+        """The plan at work; before the first call an error."""
+        return self._deployed("plan").plan
+
+    def save_deployment(self, path) -> None:
+        """Writes the plan to ``path`` (rank 0 only); ``load_deployment=path`` reuses it."""
+        deploy.save_plan(self._deployed("save_deployment"), path)
+
+    def _deployed(self, what):
+        if self._deployment is None:
+            raise RaNNCError(f"{what} needs a plan, and the plan is made by the first call")
+        return self._deployment
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Scales the gradients so that their norm over the whole model is at most ``max_norm``.
+
+        Every rank calls it. Returns the norm before. ``torch.nn.utils.clip_grad_norm_`` sees only
+        this rank's parameters and would scale them differently from rank to rank.
+        """
+        return self._deployed("clip_grad_norm").clip_grad_norm(max_norm)
+
+    # -- nn.Module: names, state and modes are those of the wrapped model -----------------------
+
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        """This rank's parameters, by their names in the wrapped model."""
+        for name, parameter in self.model.named_parameters(prefix, recurse, remove_duplicate):
+            if self._deployment is None or not parameter.is_meta:
+                yield name, parameter
+
+    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
+        """This rank's buffers, by their names in the wrapped model."""
+        for name, buffer in self.model.named_buffers(prefix, recurse, remove_duplicate):
+            if self._deployment is None or not buffer.is_meta:
+                yield name, buffer
+
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        return self.model.named_modules(memo, prefix, remove_duplicate)
+
+    def named_children(self):
+        return self.model.named_children()
+
+    def train(self, mode=True):
+        self.training = mode
+        self.model.train(mode)
+        return self
+
+    def requires_grad_(self, requires_grad=True):
+        if self._deployment is not None:
+            raise RaNNCError("requires_grad_ after the first call would change the captured graph")
+        self.model.requires_grad_(requires_grad)
+        return self
+
+    def _apply(self, fn, recurse=True):
+        if self._deployment is None:
+            self.model._apply(fn, recurse)
+        else:
+            log.warn("module", "to(), float() and the like do nothing after the first call")
+        return self
+
+    def state_dict(self, *args, rank0_only=True, **kwargs):
+        """The whole model's state by name, as the unwrapped model would give it.
+
+        Every rank calls it. With ``rank0_only`` the other ranks get an empty dict; without, every
+        rank gets everything, on the CPU.
+        """
+        if self._deployment is None:
+            return self.model.state_dict(*args, **kwargs)
+        return checkpoint.gather_state(self.model, self._deployment, rank0_only)
+
+    def load_state_dict(self, state_dict, strict=True, assign=False):
+        """Loads a whole model's state by name; each rank keeps its part. Every rank calls it.
+
+        After the first call a rank may pass an empty dict: then rank 0's values count everywhere.
+        """
+        if self._deployment is None:
+            return self.model.load_state_dict(state_dict, strict, assign)
+        return checkpoint.scatter_state(self.model, self._deployment, state_dict, strict)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name in ("model", "_deployment"):  # not there yet: __init__ has raised
+                raise
+            return getattr(self.model, name)

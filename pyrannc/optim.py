@@ -1,0 +1,66 @@
+"""What RaNNC has to know of the user's optimizer: whose parameters it holds, and its memory."""
+
+import torch
+from torch import nn
+
+from pyrannc import log
+from pyrannc.errors import ConfigError
+
+# State kept per parameter, in copies of the parameter, by class and group options.
+_STATE_COPIES = {
+    torch.optim.SGD: lambda group: 1 if group["momentum"] else 0,
+    torch.optim.Adam: lambda group: 3 if group["amsgrad"] else 2,
+    torch.optim.AdamW: lambda group: 3 if group["amsgrad"] else 2,
+    torch.optim.NAdam: lambda group: 2,
+    torch.optim.RAdam: lambda group: 2,
+    torch.optim.Adamax: lambda group: 2,
+    torch.optim.Adadelta: lambda group: 2,
+    torch.optim.Adagrad: lambda group: 1,
+    torch.optim.ASGD: lambda group: 1,
+    torch.optim.Rprop: lambda group: 2,
+    torch.optim.RMSprop: lambda group: 1 + bool(group["momentum"]) + bool(group["centered"]),
+}
+
+
+def check_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Raises ConfigError that names the group when a parameter is not one of the model's."""
+    known = {id(parameter) for parameter in model.parameters()}
+    for index, group in enumerate(optimizer.param_groups):
+        for position, parameter in enumerate(group["params"]):
+            if id(parameter) not in known:
+                raise ConfigError(
+                    f"the optimizer holds a parameter that the model does not have: group {index}, "
+                    f"position {position}, shape {tuple(parameter.shape)}. Build it from the same "
+                    "model.parameters() that is given to RaNNCModule, after any .to() or copy."
+                )
+
+
+def state_copies(optimizer: torch.optim.Optimizer | None, factor: float) -> dict[int, float]:
+    """For each parameter, by ``id``, its optimizer state in copies of the parameter.
+
+    ``factor`` stands in for classes that are not known here. Parameters that no optimizer holds
+    are left out: they have no state.
+    """
+    if optimizer is None:
+        return {}
+    copies = {}
+    known = _STATE_COPIES.get(type(optimizer))
+    if known is None:
+        log.info(
+            "deploy",
+            f"optimizer {type(optimizer).__name__}: counted with {factor} copies of each parameter "
+            "(opt_param_factor)",
+        )
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            copies[id(parameter)] = known(group) if known else factor
+    return copies
+
+
+def keep_local(optimizer: torch.optim.Optimizer, local: set[int]) -> None:
+    """Cuts every group to the parameters in ``local`` (ids), in place; empty groups stay."""
+    for group in optimizer.param_groups:
+        gone = [parameter for parameter in group["params"] if id(parameter) not in local]
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
+        for parameter in gone:
+            optimizer.state.pop(parameter, None)

@@ -1,0 +1,91 @@
+"""The model's tensors by name, and which rank holds which of them.
+
+A tensor that this rank does not hold is a meta tensor in the same Python object, so that every
+reference the user has (optimizer groups, ``model.layers[3].weight``) stays valid.
+"""
+
+import json
+
+import torch
+from torch import nn
+
+
+def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by every name they have; tied ones appear under each."""
+    named = dict(model.named_parameters(remove_duplicate=False))
+    return named | dict(model.named_buffers(remove_duplicate=False))
+
+
+def release(tensor: torch.Tensor) -> None:
+    """Frees the memory of a parameter or buffer; it stays the same object, on the meta device."""
+    _swap(tensor, torch.empty_like(tensor, device="meta", requires_grad=False))
+    tensor.grad = None
+
+
+def materialize(tensor: torch.Tensor) -> None:
+    """Gives a released tensor memory again; its values are undefined."""
+    _swap(tensor, torch.empty_like(tensor, device="cpu", requires_grad=False))
+
+
+def _swap(tensor, other):
+    if isinstance(tensor, nn.Parameter):
+        other = nn.Parameter(other, requires_grad=tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, other)
+
+
+def raw(tensor: torch.Tensor):
+    """The bytes of a contiguous CPU tensor as a writable buffer that shares its memory."""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
+    """``tensor`` of ``root`` into that of every rank in ``ranks``, in place."""
+    whole = tensor.detach().contiguous()
+    comm.broadcast_into(raw(whole), root, ranks)
+    if whole.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(whole)
+
+
+class Owners:
+    """For each tensor name, the ranks that hold it, ascending; equal on all ranks."""
+
+    def __init__(self, comm, model: nn.Module):
+        self._comm = comm
+        self._model = model
+        self.ranks = {name: list(range(comm.size)) for name in tensors(model)}
+
+    def assign(self, local: set[str], graph_names: set[str]) -> None:
+        """Lets every rank hold what its stages use and frees the rest.
+
+        ``local`` are the names that this rank's stages use, ``graph_names`` those that any stage
+        uses. What no stage uses stays on rank 0, for the checkpoints. Tied names go together.
+        """
+        wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
+        held = tensors(self._model)
+        for name, tensor in held.items():
+            same = [other for other, candidate in held.items() if candidate is tensor]
+            used = [rank for rank, names in enumerate(wanted) if names.intersection(same)]
+            self.ranks[name] = used if graph_names.intersection(same) else [0]
+            if self._comm.rank not in self.ranks[name] and not tensor.is_meta:
+                release(tensor)
+
+    def fetch(self, local: set[str]) -> None:
+        """Brings tensors here that another capture of the model uses in addition."""
+        wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
+        for name, tensor in tensors(self._model).items():
+            takers = [
+                rank
+                for rank, names in enumerate(wanted)
+                if name in names and rank not in self.ranks[name]
+            ]
+            if not takers:
+                continue
+            root = self.ranks[name][0]
+            if self._comm.rank in takers:
+                materialize(tensor)
+            if self._comm.rank in (root, *takers):
+                broadcast(self._comm, tensor, root, sorted({root, *takers}))
+            self.ranks[name] = sorted({*self.ranks[name], *takers})
+
+    def _gather(self, value) -> list[str]:
+        return [item.decode() for item in self._comm.all_gather(json.dumps(value).encode())]

@@ -1,0 +1,35 @@
+"""One training step as one node of the user's autograd graph."""
+
+import torch
+
+from pyrannc.errors import RaNNCError
+
+
+class PipelineStep(torch.autograd.Function):
+    """Joins a call of the executor to the user's graph: all outputs, and all of its inputs.
+
+    The real parameters are inputs, so that autograd itself does everything about ``.grad``:
+    accumulation, hooks, ``torch.autograd.grad``. What belongs to a call is kept in its ``ctx``, so
+    several forwards before a backward are right.
+    """
+
+    @staticmethod
+    def forward(ctx, call, differentiable, gate, *leaves):
+        # `gate` requires grad on every rank: a rank without trainable parameters must still have a
+        # loss that backward can be called on, because its backward takes part in the pipeline.
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        outputs = tuple(output.detach() for output in call.outputs)
+        ctx.mark_non_differentiable(
+            *(output for output, wanted in zip(outputs, differentiable, strict=True) if not wanted)
+        )
+        return outputs
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        if torch.is_grad_enabled():
+            raise RaNNCError(
+                "backward(create_graph=True) through a RaNNCModule is not possible: second "
+                "derivatives would have to run the pipeline again"
+            )
+        return (None, None, None, *ctx.call.backward(list(gradients)))
