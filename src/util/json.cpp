@@ -1,0 +1,362 @@
+#include "util/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "rannc/util/error.h"
+#include "rannc/util/human.h"
+
+namespace rannc::json {
+
+enum class Type : uint8_t { null, boolean, integer, number, string, array, object };
+
+struct Document::Item {
+  static constexpr uint32_t kNone = UINT32_MAX;
+  Type type = Type::null;
+  uint32_t parent = kNone;
+  uint32_t next = kNone;   // sibling
+  uint32_t first = kNone;  // member or element
+  uint32_t key = kNone;    // index of a text; members of objects only
+  uint32_t text = kNone;   // strings only
+  uint32_t position = 0;   // among its siblings
+  // `whole` holds integers within int64_t, and booleans; `real` every number.
+  int64_t whole = 0;
+  double real = 0;
+};
+
+namespace {
+
+std::string_view name(Type type) {
+  switch (type) {
+    case Type::null: return "null";
+    case Type::boolean: return "a boolean";
+    case Type::integer: return "an integer";
+    case Type::number: return "a number";
+    case Type::string: return "a string";
+    case Type::array: return "an array";
+    case Type::object: return "an object";
+  }
+  return "nothing";
+}
+
+// nlohmann's messages begin with "[json.exception.parse_error.101] ", which is of no use to readers.
+std::string_view without_prefix(std::string_view message) {
+  const size_t end = message.find("] ");
+  return message.starts_with("[json.exception") && end != std::string_view::npos
+             ? message.substr(end + 2)
+             : message;
+}
+
+std::string line_and_column(std::string_view text, size_t position) {
+  const std::string_view before = text.substr(0, position);
+  const auto line = 1 + std::ranges::count(before, '\n');
+  const size_t start = before.rfind('\n');
+  const size_t column = before.size() - (start == std::string_view::npos ? 0 : start + 1);
+  return fmt::format("line {}, column {}", line, column);
+}
+
+}  // namespace
+
+namespace {
+
+/// Receives nlohmann's SAX events and appends the items. nlohmann's own tree would keep the last of
+/// two equal keys and let a negative number pass as a huge unsigned one.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  Builder(std::string_view text, const std::string& what, const Limits& limits,
+          std::vector<Document::Item>& items, std::vector<std::string>& texts)
+      : source_(text), what_(what), limits_(limits), items_(items), texts_(texts) {}
+
+  bool null() override { return add(Type::null); }
+  bool boolean(bool value) override { return add(Type::boolean, value, value); }
+  bool number_integer(number_integer_t value) override {
+    return add(Type::integer, value, static_cast<double>(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    const auto real = static_cast<double>(value);
+    if (value > static_cast<number_unsigned_t>(INT64_MAX)) return add(Type::number, 0, real);
+    return add(Type::integer, static_cast<int64_t>(value), real);
+  }
+  bool number_float(number_float_t value, const string_t&) override {
+    // 4.0 and 1e9 are integers, too: other programs write them so.
+    const bool whole = std::abs(value) < 9e15 && value == std::floor(value);
+    return add(whole ? Type::integer : Type::number, whole ? static_cast<int64_t>(value) : 0, value);
+  }
+  bool string(string_t& value) override {
+    check_length(value);
+    add(Type::string);
+    items_.back().text = keep(std::move(value));
+    return true;
+  }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Type::object); }
+  bool start_array(size_t) override { return open(Type::array); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& value) override {
+    check_length(value);
+    if (!open_.back().keys.insert(value).second) {
+      fail(fmt::format("key '{}' occurs twice", value));
+    }
+    key_ = keep(std::move(value));
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error)
+      override {
+    const std::string_view message = without_prefix(error.what());
+    const bool has_place = message.starts_with("parse error at line");
+    throw ConfigError(has_place ? fmt::format("{}: {}", what_, message)
+                                : fmt::format("{}: {}: {}", what_,
+                                              line_and_column(source_, position), message));
+  }
+
+ private:
+  struct Open {
+    uint32_t index;
+    uint32_t last = Document::Item::kNone;
+    std::unordered_set<std::string> keys;
+  };
+
+  [[noreturn]] void fail(const std::string& why) const {
+    std::string where = "$";
+    for (size_t i = 1; i < open_.size(); ++i) {
+      const Document::Item& item = items_[open_[i].index];
+      where += item.key == Document::Item::kNone ? fmt::format("[{}]", item.position)
+                                                 : "." + texts_[item.key];
+    }
+    throw ConfigError(fmt::format("{}: {}: {}", what_, where, why));
+  }
+
+  void check_length(const std::string& text) const {
+    if (text.size() > limits_.string_bytes) {
+      fail(fmt::format("a string of {} bytes; at most {} are allowed", text.size(),
+                       limits_.string_bytes));
+    }
+  }
+
+  uint32_t keep(std::string text) {
+    texts_.push_back(std::move(text));
+    return static_cast<uint32_t>(texts_.size() - 1);
+  }
+
+  bool add(Type type, int64_t whole = 0, double real = 0) {
+    if (items_.size() >= limits_.elements) {
+      fail(fmt::format("more than {} values", limits_.elements));
+    }
+    Document::Item item;
+    item.type = type;
+    item.whole = whole;
+    item.real = real;
+    item.key = std::exchange(key_, Document::Item::kNone);
+    const auto index = static_cast<uint32_t>(items_.size());
+    if (!open_.empty()) {
+      Open& parent = open_.back();
+      item.parent = parent.index;
+      if (parent.last == Document::Item::kNone) {
+        items_[parent.index].first = index;
+      } else {
+        items_[parent.last].next = index;
+        item.position = items_[parent.last].position + 1;
+      }
+      parent.last = index;
+    }
+    items_.push_back(item);
+    return true;
+  }
+
+  bool open(Type type) {
+    if (open_.size() >= limits_.depth) {
+      fail(fmt::format("nested deeper than {} levels", limits_.depth));
+    }
+    add(type);
+    open_.push_back({static_cast<uint32_t>(items_.size() - 1), Document::Item::kNone, {}});
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view source_;
+  const std::string& what_;
+  const Limits& limits_;
+  std::vector<Document::Item>& items_;
+  std::vector<std::string>& texts_;
+  std::vector<Open> open_;
+  uint32_t key_ = Document::Item::kNone;
+};
+
+}  // namespace
+
+Document::Document(std::string_view text, std::string what, const Limits& limits)
+    : what_(std::move(what)) {
+  Builder builder(text, what_, limits, items_, texts_);
+  nlohmann::json::sax_parse(text, &builder);
+}
+
+Document::~Document() = default;
+
+std::string Place::path() const {
+  std::vector<std::string> parts;
+  for (uint32_t at = index_; document_->items_[at].parent != Document::Item::kNone;
+       at = document_->items_[at].parent) {
+    const Document::Item& item = document_->items_[at];
+    parts.push_back(item.key == Document::Item::kNone ? fmt::format("[{}]", item.position)
+                                                      : "." + document_->texts_[item.key]);
+  }
+  std::string path = "$";
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) path += *part;
+  return path;
+}
+
+void Place::fail(const std::string& why) const {
+  throw ConfigError(fmt::format("{}: {}: {}", document_->what_, path(), why));
+}
+
+bool Place::is_object() const { return document_->items_[index_].type == Type::object; }
+bool Place::is_array() const { return document_->items_[index_].type == Type::array; }
+bool Place::is_string() const { return document_->items_[index_].type == Type::string; }
+bool Place::is_null() const { return document_->items_[index_].type == Type::null; }
+
+const std::string& Place::string() const {
+  const Document::Item& item = document_->items_[index_];
+  if (item.type != Type::string) fail(fmt::format("expected a string, found {}", name(item.type)));
+  return document_->texts_[item.text];
+}
+
+bool Place::boolean() const {
+  const Document::Item& item = document_->items_[index_];
+  if (item.type != Type::boolean) {
+    fail(fmt::format("expected true or false, found {}", name(item.type)));
+  }
+  return item.whole != 0;
+}
+
+double Place::number() const {
+  const Document::Item& item = document_->items_[index_];
+  if (item.type != Type::number && item.type != Type::integer) {
+    fail(fmt::format("expected a number, found {}", name(item.type)));
+  }
+  if (item.real < 0) fail(fmt::format("expected a number of at least 0, found {}", item.real));
+  return item.real;
+}
+
+int64_t Place::integer(int64_t lowest, int64_t highest) const {
+  const Document::Item& item = document_->items_[index_];
+  if (item.type == Type::number) fail(fmt::format("expected an integer, found {}", item.real));
+  if (item.type != Type::integer) fail(fmt::format("expected an integer, found {}", name(item.type)));
+  if (item.whole < lowest) {
+    fail(fmt::format("expected an integer of at least {}, found {}", lowest, item.whole));
+  }
+  if (item.whole > highest) {
+    fail(fmt::format("expected an integer of at most {}, found {}", highest, item.whole));
+  }
+  return item.whole;
+}
+
+std::vector<Place> Place::elements() const {
+  if (!is_array()) {
+    fail(fmt::format("expected an array, found {}", name(document_->items_[index_].type)));
+  }
+  std::vector<Place> found;
+  for (uint32_t at = document_->items_[index_].first; at != Document::Item::kNone;
+       at = document_->items_[at].next) {
+    found.push_back({document_, at});
+  }
+  return found;
+}
+
+std::vector<Place> Place::members() const {
+  if (!is_object()) {
+    fail(fmt::format("expected an object, found {}", name(document_->items_[index_].type)));
+  }
+  std::vector<Place> found;
+  for (uint32_t at = document_->items_[index_].first; at != Document::Item::kNone;
+       at = document_->items_[at].next) {
+    found.push_back({document_, at});
+  }
+  return found;
+}
+
+const std::string& Place::key() const {
+  const uint32_t key = document_->items_[index_].key;
+  RANNC_CHECK(key != Document::Item::kNone, "no member of an object: " + path());
+  return document_->texts_[key];
+}
+
+std::optional<Place> Place::find(std::string_view key) const {
+  if (!is_object()) {
+    fail(fmt::format("expected an object, found {}", name(document_->items_[index_].type)));
+  }
+  for (uint32_t at = document_->items_[index_].first; at != Document::Item::kNone;
+       at = document_->items_[at].next) {
+    if (document_->texts_[document_->items_[at].key] == key) return Place(document_, at);
+  }
+  return std::nullopt;
+}
+
+Place Place::at(std::string_view key) const {
+  const std::optional<Place> found = find(key);
+  if (!found) fail(fmt::format("key '{}' is missing", key));
+  return *found;
+}
+
+void Place::allow_only(std::initializer_list<std::string_view> keys) const {
+  for (const Place& member : members()) {
+    if (std::ranges::find(keys, member.key()) != keys.end()) continue;
+    fail(fmt::format("unknown key '{}'; did you mean '{}'?", member.key(),
+                     closest(member.key(), std::vector<std::string>(keys.begin(), keys.end()))));
+  }
+}
+
+void Place::expect_format(std::string_view format, int64_t version) const {
+  const Place found = at("format");
+  if (found.string() != format) {
+    found.fail(fmt::format("expected '{}', found '{}'", format, found.string()));
+  }
+  const Place number = at("version");
+  if (number.integer(0, INT64_MAX) != version) {
+    number.fail(fmt::format("version {} of '{}' is unknown; this program reads version {}",
+                            number.integer(0, INT64_MAX), format, version));
+  }
+}
+
+std::string Place::dump() const {
+  const Document::Item& item = document_->items_[index_];
+  switch (item.type) {
+    case Type::null: return "null";
+    case Type::boolean: return item.whole != 0 ? "true" : "false";
+    case Type::integer: return std::to_string(item.whole);
+    case Type::number: return number_text(item.real);
+    case Type::string: return quote(string());
+    case Type::array:
+    case Type::object: break;
+  }
+  const bool object = item.type == Type::object;
+  std::string text(1, object ? '{' : '[');
+  for (const Place& child : object ? members() : elements()) {
+    if (text.size() > 1) text += ',';
+    if (object) text += quote(child.key()) + ":";
+    text += child.dump();
+  }
+  text += object ? '}' : ']';
+  return text;
+}
+
+std::string number_text(double value) {
+  if (std::abs(value) < 9e15 && value == std::floor(value)) {
+    return std::to_string(static_cast<int64_t>(value));
+  }
+  return nlohmann::json(value).dump();
+}
+
+std::string quote(std::string_view text) { return nlohmann::json(text).dump(); }
+
+}  // namespace rannc::json
