@@ -1,7 +1,129 @@
+#include <pybind11/stl.h>
+
 #include "bind/module.h"
+#include "rannc/comm/communicator.h"
+#include "rannc/comm/local.h"
+#include "rannc/comm/mpi.h"
+#include "rannc/util/error.h"
 
 namespace rannc::bind {
+namespace {
 
-void init_comm(py::module_&) {}
+using namespace py::literals;
+using comm::Communicator;
+
+constexpr comm::Purpose kScript{.what = "message of the script"};
+
+/// The element type of a writable, contiguous buffer.
+comm::Element element_of(const py::buffer_info& info) {
+  const std::string format = info.format == "l" ? "q" : info.format;
+  if (format == "f") return comm::Element::float32;
+  if (format == "d") return comm::Element::float64;
+  if (format == "q") return comm::Element::int64;
+  if (format == "i") return comm::Element::int32;
+  throw py::type_error("all_reduce_sum takes float32, float64, int32 or int64, not '" + format +
+                       "'");
+}
+
+void all_reduce_sum(Communicator& self, const py::buffer& buffer, const std::vector<int>& ranks) {
+  const py::buffer_info info = buffer.request(/*writable=*/true);
+  if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
+    throw py::value_error("all_reduce_sum takes a contiguous buffer");
+  }
+  const comm::Element element = element_of(info);
+  const py::gil_scoped_release unlocked;
+  comm::all_reduce_sum(self, info.ptr, info.size, element, ranks, kScript);
+}
+
+void send(Communicator& self, const std::string& data, int to, int64_t tag) {
+  self.send(data.data(), static_cast<int64_t>(data.size()), to, tag, kScript)->wait();
+}
+
+std::string receive(Communicator& self, int64_t bytes, int from, int64_t tag) {
+  std::string data(static_cast<size_t>(bytes), '\0');
+  self.receive(data.data(), bytes, from, tag, kScript)->wait();
+  return data;
+}
+
+std::vector<int> all_ranks(const Communicator& self) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < self.size(); ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+py::list to_bytes(const std::vector<std::string>& strings) {
+  py::list result;
+  for (const std::string& string : strings) result.append(py::bytes(string));
+  return result;
+}
+
+}  // namespace
+
+void init_comm(py::module_& m) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+  py::class_<Communicator, std::shared_ptr<Communicator>>(m, "Communicator")
+      .def_property_readonly("rank", &Communicator::rank)
+      .def_property_readonly("size", &Communicator::size)
+      .def_property_readonly("host", &Communicator::host)
+      .def_property("timeout_s", &Communicator::timeout_s, &Communicator::set_timeout_s)
+      .def("abort", &Communicator::abort, "reason"_a, Unlocked())
+      .def("send", &send, "data"_a, "to"_a, "tag"_a = 0, Unlocked())
+      .def(
+          "receive",
+          [](Communicator& self, int64_t bytes, int from, int64_t tag) {
+            std::string data;
+            {
+              const py::gil_scoped_release unlocked;
+              data = receive(self, bytes, from, tag);
+            }
+            return py::bytes(data);
+          },
+          "bytes"_a, "source"_a, "tag"_a = 0)
+      .def("all_reduce_sum", &all_reduce_sum, "buffer"_a, "ranks"_a)
+      .def(
+          "all_gather",
+          [](Communicator& self, const std::string& data) {
+            std::vector<std::string> all;
+            {
+              const py::gil_scoped_release unlocked;
+              all = comm::all_gather(self, data, all_ranks(self), kScript);
+            }
+            return to_bytes(all);
+          },
+          "data"_a)
+      .def(
+          "broadcast",
+          [](Communicator& self, const std::string& data, int root) {
+            std::string result;
+            {
+              const py::gil_scoped_release unlocked;
+              result = comm::broadcast(self, data, root, all_ranks(self), kScript);
+            }
+            return py::bytes(result);
+          },
+          "data"_a, "root"_a = 0)
+      .def(
+          "barrier", [](Communicator& self) { comm::barrier(self, all_ranks(self), kScript); },
+          Unlocked());
+
+  m.def(
+      "make_local",
+      [](int ranks, double timeout_s) {
+        std::vector<std::shared_ptr<Communicator>> result;
+        for (auto& one : comm::make_local(ranks, timeout_s)) result.push_back(std::move(one));
+        return result;
+      },
+      "ranks"_a, "timeout_s"_a = 20.0);
+  m.def("mpi_available", &comm::mpi_available);
+  m.def(
+      "make_mpi",
+      [](double timeout_s, double start_timeout_s) -> std::shared_ptr<Communicator> {
+        return comm::make_mpi(timeout_s, start_timeout_s);
+      },
+      "timeout_s"_a, "start_timeout_s"_a = 60.0, Unlocked());
+  m.def("started_mpi", &comm::started_mpi);
+  m.def("finish_mpi", &comm::finish_mpi, Unlocked());
+}
 
 }  // namespace rannc::bind

@@ -1,1 +1,59 @@
 #include "rannc/comm/communicator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "rannc/util/error.h"
+
+namespace rannc::comm {
+namespace {
+
+// A collective's tag is kFirstTag + hash of its ranks * kCalls + number of the call.
+constexpr int64_t kFirstTag = int64_t{1} << 30;
+constexpr int64_t kHashes = int64_t{1} << 22;
+// Messages with equal tags keep their order, so the numbers only have to tell apart the calls that
+// run at the same time on one set of ranks, each of which blocks a thread.
+constexpr int64_t kCalls = int64_t{1} << 8;
+static_assert(kHashes * kCalls == kFirstTag, "tags stay below 2^31");
+
+int64_t hash(std::span<const int> ranks) {
+  uint64_t h = 14695981039346656037U;  // FNV-1a
+  for (const int rank : ranks) h = (h ^ static_cast<uint64_t>(rank)) * 1099511628211U;
+  return static_cast<int64_t>((h ^ (h >> 32)) % kHashes);
+}
+
+}  // namespace
+
+int64_t size_bytes(Element element) {
+  switch (element) {
+    case Element::float64:
+    case Element::int64:
+      return 8;
+    case Element::float32:
+    case Element::int32:
+      return 4;
+    case Element::float16:
+    case Element::bfloat16:
+      return 2;
+    case Element::int8:
+    case Element::uint8:
+      return 1;
+  }
+  RANNC_CHECK(false, "unknown element type");
+}
+
+int64_t Communicator::next_collective_tag(std::span<const int> ranks) {
+  const int64_t key = hash(ranks);
+  const std::scoped_lock lock(calls_mutex_);
+  Calls& calls = calls_[key];
+  if (calls.count == 0) calls.ranks.assign(ranks.begin(), ranks.end());
+  // Two sets with one hash could take each other's messages; about one plan in 10^4 or less.
+  RANNC_CHECK(std::ranges::equal(calls.ranks, ranks),
+              fmt::format("collectives over the ranks {} and {} would share their tags",
+                          calls.ranks, std::vector<int>(ranks.begin(), ranks.end())));
+  return kFirstTag + key * kCalls + calls.count++ % kCalls;
+}
+
+}  // namespace rannc::comm

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -56,6 +57,18 @@ class Communicator {
   /// Ends the job on all ranks with an exit code that is not 0; `reason` is printed first on the
   /// rank that calls it. `local`: the other ranks' waits throw CommError with the reason.
   virtual void abort(const std::string& reason) = 0;
+
+  /// Tag of the next collective over `ranks`: its own for each call, so that concurrent ones never
+  /// take each other's messages, and the same on all of `ranks`, as they call in the same order.
+  [[nodiscard]] int64_t next_collective_tag(std::span<const int> ranks);
+
+ private:
+  struct Calls {
+    std::vector<int> ranks;
+    int64_t count = 0;
+  };
+  std::mutex calls_mutex_;          // guards calls_; held for no other call
+  std::map<int64_t, Calls> calls_;  // by hash of the ranks
 };
 
 // Collectives over `ranks` (ascending, this rank among them), built on send and receive. Every one

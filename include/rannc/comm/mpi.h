@@ -14,8 +14,14 @@ namespace rannc::comm {
 /// reaches ends the process after `start_timeout_s` with one line. Without mpirun: one rank.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi(double timeout_s, double start_timeout_s = 60);
 
-/// Finalizes MPI if make_mpi started it. To be called once, at exit, after the last communicator
-/// is gone; does nothing when MPI was never started or the job has been aborted.
+/// Whether make_mpi started MPI. Otherwise another library did and finalizes it, and finish_mpi()
+/// has to be called before that.
+[[nodiscard]] bool started_mpi();
+
+/// Leaves the job: waits until every rank has, stops the communicators' threads, and finalizes MPI
+/// if make_mpi started it. Communicators throw CommError from then on. Idempotent; does nothing
+/// when MPI was never started. Where make_mpi started MPI, the end of the process does it: with
+/// exit code 0 by this function, with another by leaving MPI as it is, so that mpirun ends the job.
 void finish_mpi();
 
 }  // namespace rannc::comm

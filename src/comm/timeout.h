@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "rannc/comm/communicator.h"
+
+namespace rannc::comm {
+
+/// What a thread blocked in Operation::wait() waits for.
+struct Waiting {
+  bool sends = false;  ///< to `peer`; else receives from it
+  int peer = -1;
+  std::string what;
+  int stage = -1;
+  int micro_batch = -1;
+};
+
+/// What a rank says when it is asked why it does not come.
+struct PeerState {
+  enum class Kind { silent, busy, waiting, left };
+  Kind kind = Kind::silent;
+  Waiting waiting;  ///< kind == waiting: its longest wait
+};
+
+/// "for the activation of micro-batch 3 from rank 2 (stage 1)"
+[[nodiscard]] std::string describe(const Waiting& waiting);
+
+/// The message of a wait that was given up. Follows the peers by `ask` to the one at the root:
+/// a rank that waits for nobody, does not answer, has left, or closes a circle.
+[[nodiscard]] std::string explain_timeout(int rank, double seconds, const Waiting& waiting,
+                                          const std::function<PeerState(int rank)>& ask);
+
+}  // namespace rannc::comm

@@ -1,0 +1,51 @@
+#include "comm/timeout.h"
+
+#include <gtest/gtest.h>
+
+namespace rannc::comm {
+namespace {
+
+using Kind = PeerState::Kind;
+
+const Waiting kActivation{
+    .sends = false, .peer = 2, .what = "activation", .stage = 1, .micro_batch = 3};
+
+TEST(ExplainTimeout, NamesThePeerThatWaitsForNobody) {
+  EXPECT_EQ(explain_timeout(0, 20, kActivation,
+                            [](int) {
+                              return PeerState{Kind::busy, {}};
+                            }),
+            "rank 0 waited 20 s for the activation of micro-batch 3 from rank 2 (stage 1); rank 2 "
+            "waits for nobody: it computes, or its script does not make this step.\n"
+            "  If the step just takes long, raise comm_timeout_s (now 20)");
+}
+
+TEST(ExplainTimeout, FollowsThePeersToTheRoot) {
+  const auto ask = [](int rank) {
+    if (rank == 2) return PeerState{Kind::waiting, {.sends = true, .peer = 3, .what = "gradient"}};
+    return PeerState{Kind::silent, {}};
+  };
+  EXPECT_EQ(explain_timeout(0, 2.5, kActivation, ask),
+            "rank 0 waited 2.5 s for the activation of micro-batch 3 from rank 2 (stage 1); rank 2 "
+            "waits to send the gradient to rank 3; rank 3 does not answer: it is stopped or dead");
+}
+
+TEST(ExplainTimeout, EndsAtACircle) {
+  const auto ask = [](int) {
+    return PeerState{Kind::waiting, {.sends = false, .peer = 0, .what = "gradient"}};
+  };
+  EXPECT_EQ(explain_timeout(0, 1, {.peer = 1, .what = "activation"}, ask),
+            "rank 0 waited 1 s for the activation from rank 1; rank 1 waits for the gradient from "
+            "rank 0; they wait for each other");
+}
+
+TEST(ExplainTimeout, SaysWhenThePeerHasLeft) {
+  EXPECT_EQ(explain_timeout(1, 3, {.peer = 0, .what = "plan"},
+                            [](int) {
+                              return PeerState{Kind::left, {}};
+                            }),
+            "rank 1 waited 3 s for the plan from rank 0; rank 0 has left: its script ended");
+}
+
+}  // namespace
+}  // namespace rannc::comm
