@@ -16,5 +16,6 @@ void init_comm(py::module_& m);
 void init_frontend(py::module_& m);
 void init_profile(py::module_& m);
 void init_runtime(py::module_& m);
+void init_executor(py::module_& m);  // called by init_runtime, into the same submodule
 
 }  // namespace rannc::bind

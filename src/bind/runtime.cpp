@@ -2,6 +2,6 @@
 
 namespace rannc::bind {
 
-void init_runtime(py::module_&) {}
+void init_runtime(py::module_& m) { init_executor(m); }
 
 }  // namespace rannc::bind

@@ -1,0 +1,7 @@
+#include "bind/module.h"
+
+namespace rannc::bind {
+
+void init_executor(py::module_&) {}
+
+}  // namespace rannc::bind
