@@ -1,0 +1,196 @@
+#include "rannc/cost/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <toml++/toml.h>
+#include <vector>
+
+#include "rannc/util/error.h"
+#include "rannc/util/human.h"
+#include "util/json.h"
+
+// The file cluster.toml, version 1; docs/planner-files.md, section 2.
+namespace rannc::cost {
+namespace {
+
+constexpr int kMaxRanks = 1 << 24;
+
+/// One table of the file; errors name file, line, column and key.
+class Table {
+ public:
+  Table(const toml::table& table, std::string_view file, std::string prefix)
+      : table_(table), file_(file), prefix_(std::move(prefix)) {}
+
+  [[noreturn]] void fail(const toml::node& node, std::string_view key,
+                         const std::string& why) const {
+    const toml::source_position at = node.source().begin;
+    throw ConfigError(fmt::format("{}: line {}, column {}: {}{}: {}", file_, at.line, at.column,
+                                  prefix_, key, why));
+  }
+
+  void allow_only(const std::vector<std::string>& keys) const {
+    for (const auto& [key, node] : table_) {
+      if (std::ranges::find(keys, key.str()) != keys.end()) continue;
+      fail(node, key.str(), fmt::format("unknown key; did you mean '{}'?", closest(key.str(), keys)));
+    }
+  }
+
+  [[nodiscard]] const toml::node& at(std::string_view key) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) throw ConfigError(fmt::format("{}: {}{} is missing", file_, prefix_, key));
+    return *node;
+  }
+
+  [[nodiscard]] double number(std::string_view key) const {
+    const toml::node& node = at(key);
+    if (!node.is_number()) fail(node, key, "expected a number");
+    const double value = *node.value<double>();
+    if (!std::isfinite(value) || value < 0) {
+      fail(node, key, fmt::format("expected a finite number of at least 0, found {}", value));
+    }
+    return value;
+  }
+
+  [[nodiscard]] int count(std::string_view key) const {
+    const toml::node& node = at(key);
+    if (!node.is_integer()) fail(node, key, "expected an integer");
+    const int64_t value = *node.value<int64_t>();
+    if (value < 1 || value > kMaxRanks) {
+      fail(node, key, fmt::format("expected an integer from 1 to {}, found {}", kMaxRanks, value));
+    }
+    return static_cast<int>(value);
+  }
+
+  [[nodiscard]] const toml::table* table(std::string_view key) const {
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return nullptr;
+    if (!node->is_table()) fail(*node, key, "expected a table");
+    return node->as_table();
+  }
+
+ private:
+  const toml::table& table_;
+  std::string_view file_;
+  std::string prefix_;
+};
+
+void check_header(const Table& root) {
+  const toml::node& format = root.at("format");
+  if (format.value<std::string>() != "rannc-cluster") {
+    root.fail(format, "format", "expected \"rannc-cluster\"");
+  }
+  const toml::node& version = root.at("version");
+  if (!version.is_integer() || version.value<int64_t>() != 1) {
+    root.fail(version, "version", "is unknown; this program reads version 1");
+  }
+}
+
+Link read_link(const Table& table) {
+  return {.bandwidth_bytes_per_s = table.number("bandwidth_bytes_per_s"),
+          .latency_ns = table.number("latency_ns")};
+}
+
+void verify_link(const Link& link, std::string_view key, bool used) {
+  const auto check = [&](double value, std::string_view name) {
+    if (std::isfinite(value) && value >= 0) return;
+    throw ConfigError(fmt::format(
+        "cluster: {}.{}: expected a finite number of at least 0, found {}", key, name, value));
+  };
+  check(link.bandwidth_bytes_per_s, "bandwidth_bytes_per_s");
+  check(link.latency_ns, "latency_ns");
+  if (used && link.bandwidth_bytes_per_s == 0) {
+    throw ConfigError(fmt::format(
+        "cluster: {}.bandwidth_bytes_per_s: must be above 0, as devices talk over this link", key));
+  }
+}
+
+void verify_count(int value, std::string_view key) {
+  if (value >= 1 && value <= kMaxRanks) return;
+  throw ConfigError(
+      fmt::format("cluster: {}: expected an integer from 1 to {}, found {}", key, kMaxRanks, value));
+}
+
+std::string link_text(std::string_view name, const Link& link) {
+  return fmt::format("[{}]\nbandwidth_bytes_per_s = {}\nlatency_ns = {}\n", name,
+                     json::number_text(link.bandwidth_bytes_per_s),
+                     json::number_text(link.latency_ns));
+}
+
+}  // namespace
+
+void verify(const Cluster& cluster) {
+  verify_count(cluster.hosts, "hosts");
+  verify_count(cluster.devices_per_host, "devices_per_host");
+  verify_count(cluster.links_per_host, "inter_host.links_per_host");
+  if (static_cast<int64_t>(cluster.hosts) * cluster.devices_per_host > kMaxRanks) {
+    throw ConfigError(fmt::format("cluster: hosts * devices_per_host: {} * {} is more than {} ranks",
+                                  cluster.hosts, cluster.devices_per_host, kMaxRanks));
+  }
+  if (!std::isfinite(cluster.device_memory_bytes) || cluster.device_memory_bytes < 0) {
+    throw ConfigError(
+        fmt::format("cluster: device_memory_bytes: expected a finite number of at least 0, found {}",
+                    cluster.device_memory_bytes));
+  }
+  verify_link(cluster.intra_host, "intra_host", cluster.devices_per_host > 1);
+  verify_link(cluster.inter_host, "inter_host", cluster.hosts > 1);
+}
+
+Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
+  toml::table file;
+  try {
+    file = toml::parse(text, file_name);
+  } catch (const toml::parse_error& error) {
+    const toml::source_position at = error.source().begin;
+    throw ConfigError(fmt::format("{}: line {}, column {}: {}", file_name, at.line, at.column,
+                                  error.description()));
+  }
+  const Table root(file, file_name, "");
+  check_header(root);
+  root.allow_only({"format", "version", "hosts", "devices_per_host", "device_memory_bytes",
+                   "intra_host", "inter_host"});
+  Cluster cluster;
+  cluster.hosts = root.count("hosts");
+  cluster.devices_per_host = root.count("devices_per_host");
+  cluster.device_memory_bytes = root.number("device_memory_bytes");
+
+  const toml::table* intra = root.table("intra_host");
+  if (intra == nullptr) throw ConfigError(fmt::format("{}: [intra_host] is missing", file_name));
+  const Table intra_table(*intra, file_name, "intra_host.");
+  intra_table.allow_only({"bandwidth_bytes_per_s", "latency_ns"});
+  cluster.intra_host = read_link(intra_table);
+
+  if (const toml::table* inter = root.table("inter_host")) {
+    const Table inter_table(*inter, file_name, "inter_host.");
+    inter_table.allow_only({"bandwidth_bytes_per_s", "latency_ns", "links_per_host"});
+    cluster.inter_host = read_link(inter_table);
+    if (inter->contains("links_per_host")) {
+      cluster.links_per_host = inter_table.count("links_per_host");
+    }
+  } else if (cluster.hosts > 1) {
+    throw ConfigError(fmt::format("{}: [inter_host] is missing, but hosts = {}", file_name,
+                                  cluster.hosts));
+  }
+  try {
+    verify(cluster);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", file_name, error.what()));
+  }
+  return cluster;
+}
+
+std::string to_toml(const Cluster& cluster) {
+  std::string text = fmt::format(
+      "format = \"rannc-cluster\"\nversion = 1\nhosts = {}\ndevices_per_host = {}\n"
+      "device_memory_bytes = {}\n",
+      cluster.hosts, cluster.devices_per_host, json::number_text(cluster.device_memory_bytes));
+  text += link_text("intra_host", cluster.intra_host);
+  if (cluster.hosts > 1 || cluster.inter_host != Link{} || cluster.links_per_host != 1) {
+    text += link_text("inter_host", cluster.inter_host);
+    text += fmt::format("links_per_host = {}\n", cluster.links_per_host);
+  }
+  return text;
+}
+
+}  // namespace rannc::cost

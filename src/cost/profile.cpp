@@ -1,1 +1,0 @@
-#include "rannc/cost/graph_profile.h"
