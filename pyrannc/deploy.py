@@ -31,7 +31,8 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
     if config.sync_params_on_init and world.size > 1:
         for tensor in {id(tensor): tensor for tensor in parameters.values()}.values():
             state.broadcast(world, tensor, 0, list(range(world.size)))
-    memory = memory_bytes(config, world)
+    hosts = [item.decode() for item in world.all_gather(world.host.encode())]
+    memory = memory_bytes(config, hosts.count(world.host))
 
     checked = on_rank_0(world, lambda: self_check(model, captured, call, config, memory))
     mixing = mixing_reason(captured.graph, json.loads(checked)["rows_proved"])
@@ -49,7 +50,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
                 captured.graph,
                 table,
                 optimizer_bytes(captured.graph, parameters, optimizer, config),
-                cluster(world, memory),
+                cluster(hosts, memory),
                 request(sum(local_rows), config, mixing),
                 config,
                 mixing,
@@ -144,21 +145,18 @@ def mixing_reason(graph, proved: bool) -> str:
     return ""
 
 
-def memory_bytes(config, world) -> int:
+def memory_bytes(config, ranks_on_host: int) -> int:
     """What one rank may use: the limit that is set, else its share of the host's memory."""
     if config.mem_limit_gb:
         return int(config.mem_limit_gb * GIB)
-    on_host = world.all_gather(world.host.encode()).count(world.host.encode())
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // on_host
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // ranks_on_host
 
 
-def cluster(world, memory):
-    """The job's ranks as hosts with equally many devices; when uneven, every rank on its own."""
-    return world_cluster(world.hosts, memory)
+def cluster(hosts: list[str], memory: int):
+    """The job's ranks as hosts with equally many devices; ``hosts[rank]`` is a name.
 
-
-def world_cluster(hosts: list[str], memory: int):
-    """``hosts[rank]`` to a cluster. Ranks that are not laid out host by host count as apart."""
+    Ranks that are not laid out host by host, equally many on each, count as a host each.
+    """
     names = list(dict.fromkeys(hosts))
     per_host = len(hosts) // len(names)
     even = hosts == [name for name in names for _ in range(per_host)]
