@@ -42,6 +42,7 @@ struct Stage {
   std::vector<Rank> ranks;         ///< replicas that share each micro-batch's rows, in this order
   bool recompute = false;          ///< keep the stage's inputs only; run forward again in backward
   std::optional<Prediction> predicted;
+  std::string notes;  ///< a JSON object as text; may be empty
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 

@@ -25,6 +25,8 @@ struct Transfer {
   /// Values that are not `apart` travel whole: see `weight`.
   RowRange source;
   RowRange target;
+  /// When `whole`, the full shares of both sides; an output that is the same for all rows
+  /// (kind none) travels with micro-batch 0 only.
   bool whole = false;
   /// Factor of this message in the receiver's sum when `whole`: a mean takes the overlap over the
   /// receiver's rows, a sum the overlap over the sender's rows.
@@ -46,9 +48,10 @@ enum class ActionKind {
   backward,         ///< stage, micro_batch
   send,             ///< transfer, direction; starts it and goes on
   receive,          ///< transfer, direction; waits until it has arrived
-  sync_buffers,     ///< stage: running statistics of the replicas become one
+  sync_buffers,     ///< stage: running statistics of the replicas become one; without training, too
   reduce_outputs,   ///< scalar outputs of all micro-batches and replicas become one, on all ranks
-  return_outputs,   ///< fill-drain only: the user's code runs here, and comes back with gradients
+  return_outputs,   ///< training by fill-drain only: the user's code runs here, and comes back with
+                    ///< gradients. Other Programs return at their end.
   reduce_gradients, ///< reduction
   release,          ///< stage, micro_batch: nothing of it is needed any more
 };
@@ -56,7 +59,7 @@ enum class Direction { forward, backward };
 
 struct Action {
   ActionKind kind = ActionKind::forward;
-  int stage = 0;
+  int stage = 0;   ///< of this rank; kUser where the action belongs to no stage
   int micro_batch = 0;
   int index = -1;  ///< of the transfer or of the reduction
   Direction direction = Direction::forward;
@@ -85,13 +88,23 @@ struct Program {
 [[nodiscard]] Program lower(const Plan& plan, const ir::Graph& graph,
                             const std::vector<int64_t>& local_rows, bool training);
 
-/// The values that cross from each stage to each later one, with kUser for the user's side.
+/// A value that goes from one stage to a later one, with kUser for the user's side. Unbatched inputs
+/// stay where they are, so they are in no crossing; every graph output is in one, scalars too.
 struct Crossing {
   ir::ValueId value;
-  int from_stage = 0;
-  int to_stage = 0;
+  int from_stage = 0;  ///< kUser: a batched input
+  int to_stage = 0;    ///< kUser: an output
+  friend bool operator==(const Crossing&, const Crossing&) = default;
 };
+/// Ordered by sending stage, receiving stage (the user last) and value. Requires verify(plan).
+/// Outputs that no stage computes (inputs, parameters, constants and what follows from them alone)
+/// come from the last stage.
 [[nodiscard]] std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph);
+
+/// For each stage the values that leave it, to other stages or to the user, ascending, each once:
+/// what ir::extract() must keep.
+[[nodiscard]] std::vector<std::vector<ir::ValueId>> stage_outputs(const Plan& plan,
+                                                                  const ir::Graph& graph);
 
 /// Throws PlanError unless every receive has its send, every row of every boundary value arrives
 /// exactly once and in order, backwards mirror forwards, and reductions are in one order on all

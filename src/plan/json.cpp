@@ -1,0 +1,144 @@
+#include "util/json.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "rannc/plan/plan.h"
+#include "rannc/util/error.h"
+
+namespace rannc::plan {
+namespace {
+
+struct PredictionField {
+  std::string_view key;
+  int64_t Prediction::*member;
+};
+constexpr PredictionField kPredictionFields[] = {
+    {"rows", &Prediction::rows},
+    {"forward_ns", &Prediction::forward_ns},
+    {"backward_ns", &Prediction::backward_ns},
+    {"reduce_ns", &Prediction::reduce_ns},
+    {"param_bytes", &Prediction::param_bytes},
+    {"gradient_bytes", &Prediction::gradient_bytes},
+    {"optimizer_bytes", &Prediction::optimizer_bytes},
+    {"activation_bytes", &Prediction::activation_bytes},
+    {"buffer_bytes", &Prediction::buffer_bytes},
+    {"workspace_bytes", &Prediction::workspace_bytes},
+    {"peak_bytes", &Prediction::peak_bytes},
+};
+
+/// Whatever wrote the notes, the file holds them without line ends, so equal plans are equal bytes.
+std::string notes_member(const std::string& notes, std::string_view separator) {
+  if (notes.empty()) return "";
+  const json::Document document(notes, "notes of the plan");
+  if (!document.root().is_object()) document.root().fail("notes must be an object");
+  return fmt::format("{}\"notes\": {}", separator, document.root().dump());
+}
+
+std::string text_of(const Prediction& prediction) {
+  std::string text;
+  for (const auto& [key, member] : kPredictionFields) {
+    text += fmt::format("{}\"{}\": {}", text.empty() ? "" : ", ", key, prediction.*member);
+  }
+  return text;
+}
+
+std::string text_of(const Stage& stage) {
+  std::string text = "\"nodes\": [";
+  for (const std::string& node : stage.nodes) {
+    text += fmt::format("{}{}", &node == stage.nodes.data() ? "" : ", ", json::quote(node));
+  }
+  text += fmt::format("], \"ranks\": [{}], \"recompute\": {}", fmt::join(stage.ranks, ", "),
+                      stage.recompute);
+  if (stage.predicted) text += fmt::format(",\n   \"predicted\": {{{}}}", text_of(*stage.predicted));
+  return text + notes_member(stage.notes, ",\n   ");
+}
+
+std::string read_notes(const json::Place& object) {
+  const auto notes = object.find("notes");
+  if (!notes) return "";
+  if (!notes->is_object()) notes->fail("expected an object");
+  return notes->dump();
+}
+
+Prediction read_prediction(const json::Place& place) {
+  place.allow_only({"rows", "forward_ns", "backward_ns", "reduce_ns", "param_bytes",
+                    "gradient_bytes", "optimizer_bytes", "activation_bytes", "buffer_bytes",
+                    "workspace_bytes", "peak_bytes"});
+  Prediction prediction;
+  for (const auto& [key, member] : kPredictionFields) {
+    prediction.*member = place.at(key).integer(0, INT64_MAX);
+  }
+  return prediction;
+}
+
+Stage read_stage(const json::Place& place) {
+  place.allow_only({"nodes", "ranks", "recompute", "predicted", "notes"});
+  Stage stage;
+  for (const json::Place& node : place.at("nodes").elements()) stage.nodes.push_back(node.string());
+  for (const json::Place& rank : place.at("ranks").elements()) {
+    stage.ranks.push_back(static_cast<Rank>(rank.integer(0, INT32_MAX)));
+  }
+  if (const auto recompute = place.find("recompute")) stage.recompute = recompute->boolean();
+  if (const auto predicted = place.find("predicted")) stage.predicted = read_prediction(*predicted);
+  stage.notes = read_notes(place);
+  return stage;
+}
+
+Schedule read_schedule(const json::Place& place) {
+  try {
+    return schedule_from_name(place.string());
+  } catch (const ConfigError& error) {
+    place.fail(error.what());
+  }
+}
+
+}  // namespace
+
+std::string to_json(const Plan& plan) {
+  std::string text = "{\"format\": \"rannc-plan\", \"version\": 1";
+  if (!plan.feasible) {
+    text += fmt::format(", \"feasible\": false,\n \"reason\": {}", json::quote(plan.reason));
+    return text + notes_member(plan.notes, ",\n ") + "}\n";
+  }
+  text += fmt::format(
+      ", \"feasible\": true, \"schedule\": \"{}\", \"interleave\": {}, \"micro_batches\": {}, "
+      "\"iteration_ns\": {},\n \"stages\": [",
+      name(plan.schedule), plan.interleave, plan.micro_batches, plan.iteration_ns);
+  for (const Stage& stage : plan.stages) {
+    text += fmt::format("{}\n  {{{}}}", &stage == plan.stages.data() ? "" : ",", text_of(stage));
+  }
+  return text + "]" + notes_member(plan.notes, ",\n ") + "}\n";
+}
+
+Plan plan_from_json(std::string_view text) {
+  const json::Document document(text, "plan");
+  const json::Place root = document.root();
+  root.expect_format("rannc-plan", 1);
+
+  Plan plan;
+  if (const auto feasible = root.find("feasible")) plan.feasible = feasible->boolean();
+  if (!plan.feasible) {
+    root.allow_only({"format", "version", "feasible", "reason", "notes"});
+    plan.reason = root.at("reason").string();
+    plan.notes = read_notes(root);
+    return plan;
+  }
+
+  root.allow_only({"format", "version", "feasible", "schedule", "interleave", "micro_batches",
+                   "iteration_ns", "stages", "notes"});
+  plan.schedule = read_schedule(root.at("schedule"));
+  if (const auto interleave = root.find("interleave")) {
+    plan.interleave = static_cast<int>(interleave->integer(1, INT32_MAX));
+  }
+  plan.micro_batches = root.at("micro_batches").integer(1, INT64_MAX);
+  if (const auto time = root.find("iteration_ns")) plan.iteration_ns = time->integer(0, INT64_MAX);
+  for (const json::Place& stage : root.at("stages").elements()) {
+    plan.stages.push_back(read_stage(stage));
+  }
+  if (plan.stages.empty()) root.at("stages").fail("a plan has at least one stage");
+  plan.notes = read_notes(root);
+  return plan;
+}
+
+}  // namespace rannc::plan

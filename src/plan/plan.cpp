@@ -1,1 +1,0 @@
-#include "rannc/plan/plan.h"
