@@ -1,0 +1,347 @@
+"""One rank of the equality suite: wrapped models under many plans against one process.
+
+Started by test_equality.py on several ranks with the names of the cases; rank 0 prints one line of
+JSON for each. Every rank computes the twin itself: one process on the concatenated batch, or, for
+models with BatchNorm, on the same micro-batches and shares.
+"""
+
+import json
+import sys
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import pyrannc
+from pyrannc import launch
+
+sys.path.append(str(Path(__file__).parents[1] / "torch"))
+from models import TRANSFORMERS, ZOO  # noqa: E402
+
+# Forced stages and replicas; "auto" leaves everything to the planner.
+PLANS = {
+    "auto": {},
+    "4": {"partition_num": 1, "replica_nums": [4]},
+    "2+2": {"partition_num": 2, "replica_nums": [2, 2]},
+    "1+3": {"partition_num": 2, "replica_nums": [1, 3]},
+    "3+1": {"partition_num": 2, "replica_nums": [3, 1]},
+    "2+1+1": {"partition_num": 3, "replica_nums": [2, 1, 1]},
+    "1+1+1+1": {"partition_num": 4, "replica_nums": [1, 1, 1, 1]},
+}
+# Largest error of a tensor over the largest entry of its kind in the whole model, and over its own
+# largest entry where that exceeds 1e-3 of the model's: entries whose true gradient is zero are noise.
+MODEL_WIDE = {torch.float32: 1e-5, torch.float64: 1e-10}
+PER_TENSOR = {torch.float32: 1e-4, torch.float64: 1e-9}
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """``bert/2+1+1/m4/b3/float64/adamw``: model, plan, micro-batches, local rows, dtype, optimizer."""
+
+    model: str
+    plan: str
+    micro_batches: int
+    rows: int
+    dtype: str
+    optimizer: str
+    recompute: str = "auto"
+
+    @classmethod
+    def parse(cls, name: str) -> "Case":
+        model, plan, micro_batches, rows, dtype, optimizer, *rest = name.split("/")
+        return cls(model, plan, int(micro_batches[1:]), int(rows[1:]), dtype, optimizer, *rest)
+
+    @property
+    def torch_dtype(self):
+        return getattr(torch, self.dtype)
+
+    def config(self):
+        return pyrannc.Config(
+            **PLANS[self.plan],
+            pipeline_num=self.micro_batches if self.plan != "auto" else 0,
+            recompute=self.recompute,
+            self_check=self.plan == "auto",
+            comm_timeout_s=60,
+        )
+
+
+@dataclass
+class Comparison:
+    """Collects the largest error of each kind (loss, gradients, ...) over the tensors of a rank."""
+
+    dtype: torch.dtype
+    pairs: dict = field(default_factory=dict)
+
+    def add(self, kind, name, ours, twin):
+        assert ours.shape == twin.shape, f"{kind} {name}: {ours.shape}, one process {twin.shape}"
+        self.pairs.setdefault(kind, []).append((name, ours.detach(), twin.detach()))
+
+    def failures(self):
+        for kind, pairs in self.pairs.items():
+            model_scale = max(twin.abs().max().item() for _, _, twin in pairs if twin.numel())
+            for name, ours, twin in pairs:
+                error = (ours - twin).abs().max().item() if twin.numel() else 0.0
+                own_scale = twin.abs().max().item() if twin.numel() else 0.0
+                if not error <= MODEL_WIDE[self.dtype] * model_scale:  # also catches nan
+                    yield f"{kind} '{name}': error {error:.3g}, largest entry {model_scale:.3g}"
+                elif own_scale > 1e-3 * model_scale and error > PER_TENSOR[self.dtype] * own_scale:
+                    yield f"{kind} '{name}': error {error:.3g}, own largest entry {own_scale:.3g}"
+
+
+def entry_of(case):
+    return {**ZOO, **TRANSFORMERS}[case.model]
+
+
+def cast(value, dtype):
+    return value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() else value
+
+
+def select_rows(entry, args, kwargs, total, index):
+    """The rows ``index`` of every batched input."""
+
+    def cut(key, value):
+        dim = (entry.batch_dims or {}).get(key, 0)
+        if not torch.is_tensor(value) or value.dim() <= dim or value.shape[dim] != total:
+            return value
+        return value.index_select(dim, index)
+
+    return (
+        tuple(cut(position, value) for position, value in enumerate(args)),
+        {key: cut(key, value) for key, value in kwargs.items()},
+    )
+
+
+def tensors_of(output):
+    if torch.is_tensor(output):
+        return [output]
+    if isinstance(output, dict):
+        output = output.values()
+    elif hasattr(output, "__dataclass_fields__"):
+        output = (getattr(output, name) for name in output.__dataclass_fields__)
+    return [tensor for item in output or () for tensor in tensors_of(item)] if output else []
+
+
+def split_loss(output):
+    """The model's own scalar loss, or a mean over the rows of every floating output."""
+    floating = [tensor for tensor in tensors_of(output) if tensor.is_floating_point()]
+    for tensor in floating:
+        if tensor.dim() == 0:
+            return tensor, True
+    trained = [tensor for tensor in floating if tensor.requires_grad]
+    return sum((tensor.sin() + tensor.square()).mean() for tensor in trained), False
+
+
+def deal(total, parts, first):
+    """Shares of ``total`` rows; the larger ones go round from part ``first`` (design, section 6)."""
+    base, extra = divmod(total, parts)
+    return [base + ((part - first) % parts < extra) for part in range(parts)]
+
+
+def micro_batch_rows(rows, world, count):
+    """For each micro-batch, the global row numbers: the k-th slice of every rank, in rank order."""
+    result = [[] for _ in range(count)]
+    for rank in range(world):
+        position = rank * rows
+        for k, size in enumerate(deal(rows, count, rank * rows)):
+            result[k] += range(position, position + size)
+            position += size
+    return result
+
+
+class SharedBatchNorm(nn.Module):
+    """BatchNorm as replicas do it: each share on its own, statistics averaged by rows."""
+
+    def __init__(self, original):
+        super().__init__()
+        self.weight, self.bias = original.weight, original.bias
+        for name, buffer in original.named_buffers(recurse=False):
+            self.register_buffer(name, buffer)
+        self.momentum, self.eps = original.momentum, original.eps
+        self.shares = None
+
+    def forward(self, x):
+        if not self.training:
+            return functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
+        parts, mean, var = [], 0, 0
+        for part in x.split(self.shares):
+            if not len(part):
+                continue
+            own_mean, own_var = self.running_mean.clone(), self.running_var.clone()
+            parts.append(
+                functional.batch_norm(
+                    part, own_mean, own_var, self.weight, self.bias, True, self.momentum, self.eps
+                )
+            )
+            mean, var = mean + own_mean * len(part) / len(x), var + own_var * len(part) / len(x)
+        self.running_mean.copy_(mean)
+        self.running_var.copy_(var)
+        self.num_batches_tracked += 1
+        return torch.cat(parts)
+
+
+class Twin:
+    """The unwrapped model on one process with the concatenated batch."""
+
+    def __init__(self, case, entry, world):
+        self.case, self.world = case, world
+        self.model = entry.build().to(case.torch_dtype)
+        self.norms = {
+            name: module
+            for name, module in self.model.named_modules()
+            if isinstance(module, nn.modules.batchnorm._BatchNorm)
+        }
+        for name, module in self.norms.items():
+            parent, _, child = name.rpartition(".")
+            shared = SharedBatchNorm(module).train(module.training)
+            setattr(self.model.get_submodule(parent), child, shared)
+            self.norms[name] = shared
+
+    def step(self, plan, stage_of, entry, args, kwargs, total):
+        """Gradients into ``.grad``; returns the loss and, without BatchNorm, the outputs."""
+        if not self.norms:
+            output = self.model(*args, **kwargs)
+            loss, _ = split_loss(output)
+            loss.backward()
+            return loss, output
+        count, before, loss_sum = plan.micro_batches, 0, 0.0
+        for index in micro_batch_rows(total // self.world, self.world, count):
+            for name, norm in self.norms.items():
+                ranks = plan.stages[stage_of[name]].ranks
+                if ranks == list(range(self.world)):
+                    local = total // self.world
+                    slices = [deal(local, count, rank * local) for rank in ranks]
+                    norm.shares = [sizes[self.k_of(before, slices)] for sizes in slices]
+                else:
+                    norm.shares = deal(len(index), len(ranks), before)
+            part = select_rows(entry, args, kwargs, total, torch.tensor(index))
+            loss, _ = split_loss(self.model(*part[0], **part[1]))
+            (loss * (len(index) / total)).backward()
+            loss_sum += loss.detach() * (len(index) / total)
+            before += len(index)
+        return loss_sum, None
+
+    @staticmethod
+    def k_of(before, slices):
+        """Number of the micro-batch that starts after ``before`` rows."""
+        k, seen = 0, 0
+        while seen < before:
+            seen += sum(sizes[k] for sizes in slices)
+            k += 1
+        return k
+
+
+def make_optimizer(name, parameters):
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+def run_case(case, comm):
+    """Runs one case; returns what differs on this rank."""
+    entry, dtype = entry_of(case), case.torch_dtype
+    twin = Twin(case, entry, comm.size)
+    twin_optimizer = make_optimizer(case.optimizer, twin.model.parameters())
+    plain = entry.build().to(dtype)
+    optimizer = make_optimizer(case.optimizer, plain.parameters())
+    model = pyrannc.RaNNCModule(plain, optimizer, case.config(), batch_dims=entry.batch_dims)
+
+    total = case.rows * comm.size
+    mine = torch.arange(comm.rank * case.rows, (comm.rank + 1) * case.rows)
+    compare = Comparison(dtype)
+    for step in range(STEPS):
+        args, kwargs = entry.inputs(total, seed=step)
+        args = tuple(cast(value, dtype) for value in args)
+        kwargs = {key: cast(value, dtype) for key, value in kwargs.items()}
+        local_args, local_kwargs = select_rows(entry, args, kwargs, total, mine)
+
+        output = model(*local_args, **local_kwargs)
+        loss, inside = split_loss(output)
+        loss.backward()
+        stage_of = stages_of_modules(model)
+        twin_loss, twin_output = twin.step(model.plan, stage_of, entry, args, kwargs, total)
+
+        whole = loss.detach().double().reshape(1)
+        if not inside:
+            comm.all_reduce_sum(whole.numpy(), list(range(comm.size)))
+            whole /= comm.size
+        compare.add(f"step {step} loss", "loss", whole[0].to(dtype), twin_loss.to(dtype))
+        if twin_output is not None:
+            compare_outputs(compare, step, entry, output, twin_output, total, mine)
+        for name, parameter in model.named_parameters():
+            reference = twin.model.get_parameter(name)
+            assert (parameter.grad is None) == (reference.grad is None), f"gradient of {name}"
+            if parameter.grad is not None:
+                compare.add(f"step {step} gradient", name, parameter.grad, reference.grad)
+        optimizer.step()
+        twin_optimizer.step()
+        for name, parameter in model.named_parameters():
+            compare.add(f"step {step} parameter", name, parameter, twin.model.get_parameter(name))
+        optimizer.zero_grad()
+        twin_optimizer.zero_grad()
+
+    state = model.state_dict()
+    if comm.rank == 0:
+        expected = twin.model.state_dict()
+        assert list(state) == list(entry.build().state_dict()), "names of the state_dict"
+        for name, tensor in state.items():
+            kind = "buffer" if name in dict(twin.model.named_buffers()) else "saved parameter"
+            compare.add(kind, name, tensor.double(), expected[name].double())
+    return list(compare.failures()), describe(model.plan)
+
+
+def compare_outputs(compare, step, entry, output, twin_output, total, mine):
+    output_dim = 1 if entry.batch_dims else 0
+    for index, (ours, theirs) in enumerate(
+        zip(tensors_of(output), tensors_of(twin_output), strict=True)
+    ):
+        if not ours.is_floating_point() or ours.dim() == 0:
+            continue
+        for dim in (output_dim, 0):
+            if theirs.dim() > dim and theirs.shape[dim] == total:
+                theirs = theirs.index_select(dim, mine)
+                break
+        compare.add(f"step {step} output", str(index), ours, theirs)
+
+
+def stages_of_modules(model):
+    stage_of_node = {
+        name: index for index, stage in enumerate(model.plan.stages) for name in stage.nodes
+    }
+    (run,) = model._runs.values()
+    return {
+        node.module: stage_of_node[node.name]
+        for node in run.capture.graph.nodes
+        if node.name in stage_of_node
+    }
+
+
+def describe(plan):
+    return {
+        "replicas": [len(stage.ranks) for stage in plan.stages],
+        "micro_batches": plan.micro_batches,
+        "recompute": [stage.recompute for stage in plan.stages],
+    }
+
+
+def main(names):
+    comm = launch.world()
+    torch.set_num_threads(1)
+    for name in names:
+        try:
+            failures, plan = run_case(Case.parse(name), comm)
+        except Exception:  # reported for the case, on rank 0; the other cases still run
+            failures, plan = [traceback.format_exc()], None
+        everyone = [json.loads(item) for item in comm.all_gather(json.dumps(failures).encode())]
+        found = [f"rank {rank}: {text}" for rank, texts in enumerate(everyone) for text in texts]
+        if comm.rank == 0:
+            print(json.dumps({"case": name, "failures": found, "plan": plan}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

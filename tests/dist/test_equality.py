@@ -1,0 +1,104 @@
+"""The oracle of the whole: loss, gradients, buffers, outputs and parameters equal one process.
+
+``make test`` runs a selection that covers every model, plan, micro-batch count and an uneven batch;
+``make test-all`` runs the full matrix. All cases of a group share one start of four ranks.
+"""
+
+import itertools
+import json
+from pathlib import Path
+
+import mpi
+import pytest
+
+SCRIPT = Path(__file__).with_name("equality.py")
+PLANS = ["4", "2+2", "1+3", "3+1", "2+1+1", "1+1+1+1"]
+OWN = [
+    "mlp",
+    "residual_cnn",
+    "unet",
+    "encoder",
+    "encoder_sequence_first",
+    "lstm",
+    "lstm_sequence_first",
+    "tied_lm",
+    "several_inputs",
+    "in_place",
+    "script_loop",
+    "dict_output",
+    "dataclass_output",
+    "kwargs",
+    "no_grad",
+    "custom_function",
+    "frozen",
+    "stray_tensor",
+    "buffers",
+    "loss",
+]
+TRANSFORMERS = ["bert", "gpt2", "t5", "llama", "vit", "resnet"]
+# BatchNorm of a share with one row per channel is undefined, so these get larger batches.
+NORMALISED = {"residual_cnn", "unet", "resnet"}
+SIZES = [(1, 2), (2, 2), (4, 4), (2, 3), (4, 5)]  # micro-batches, rows of each rank
+
+
+def case(model, plan, micro_batches, rows, dtype="float64", optimizer="sgd", recompute="auto"):
+    rows = rows + 4 if model in NORMALISED else rows
+    name = f"{model}/{plan}/m{micro_batches}/b{rows}/{dtype}/{optimizer}"
+    return name if recompute == "auto" else f"{name}/{recompute}"
+
+
+def selection(models):
+    """Every model under the automatic plan and two forced ones, so that plans and sizes rotate."""
+    plans, sizes = itertools.cycle(PLANS), itertools.cycle(SIZES)
+    settings = itertools.cycle([("float64", "adamw", "auto"), ("float64", "sgd", "always")])
+    for model in models:
+        yield case(model, "auto", 1, 4, "float32", "sgd")
+        for _ in range(2):
+            yield case(model, next(plans), *next(sizes), *next(settings))
+
+
+def full_matrix(models):
+    for model, plan, size in itertools.product(models, ["auto", *PLANS], SIZES):
+        for dtype, optimizer in [("float64", "adamw"), ("float32", "sgd"), ("float64", "sgd")]:
+            yield case(model, plan, *size, dtype, optimizer)
+        yield case(model, plan, *size, "float64", "sgd", "always")
+
+
+GROUPS = {"own": list(selection(OWN)), "transformers": list(selection(TRANSFORMERS))}
+_reports = {}
+
+
+def report_of(group, names, timeout):
+    """Runs a group once; afterwards the reports of its cases, by name."""
+    if group not in _reports:
+        done = mpi.run([str(SCRIPT), *names], ranks=4, timeout=timeout)
+        lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
+        _reports[group] = {entry["case"]: entry for entry in map(json.loads, lines)}
+        _reports[group]["end"] = (done.stdout + done.stderr)[-3000:]
+    return _reports[group]
+
+
+def check(group, name, names, timeout):
+    report = report_of(group, names, timeout)
+    assert name in report, f"the ranks ended before this case; the end of their output:\n{report['end']}"
+    assert report[name]["failures"] == [], report[name]["plan"]
+
+
+@pytest.mark.parametrize("name", GROUPS["own"])
+def test_own_models_equal_one_process(name):
+    check("own", name, GROUPS["own"], timeout=400)
+
+
+@pytest.mark.parametrize("name", GROUPS["transformers"])
+def test_transformers_models_equal_one_process(name):
+    check("transformers", name, GROUPS["transformers"], timeout=400)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("model", OWN + TRANSFORMERS)
+def test_full_matrix(model):
+    names = list(full_matrix([model]))
+    report = report_of(f"all {model}", names, timeout=3600)
+    missing = [name for name in names if name not in report]
+    wrong = {name: report[name]["failures"] for name in names if name in report}
+    assert not missing and not any(wrong.values()), (missing, {k: v for k, v in wrong.items() if v})
