@@ -1,7 +1,66 @@
 #include "bind/module.h"
+#include "bind/objects.h"
+#include "rannc/runtime/interpreter.h"
+#include "rannc/runtime/memory.h"
+
+#include <pybind11/stl.h>
 
 namespace rannc::bind {
 
-void init_runtime(py::module_& m) { init_executor(m); }
+using namespace py::literals;
+using runtime::Interpreter;
+using runtime::MemoryRecorder;
+
+namespace {
+
+std::unique_ptr<Interpreter> make_interpreter(const ir::Graph& graph, const py::sequence& objects,
+                                              const std::string& device) {
+  return std::make_unique<Interpreter>(graph, to_objects(objects), c10::Device(device));
+}
+
+/// Counts from __enter__ to __exit__; the counts stay readable afterwards.
+struct Recording {
+  std::unique_ptr<MemoryRecorder> recorder;
+  int64_t current_bytes = 0;
+  int64_t peak_bytes = 0;
+
+  void stop() {
+    current_bytes = recorder->current_bytes();
+    peak_bytes = recorder->peak_bytes();
+    recorder.reset();
+  }
+};
+
+}  // namespace
+
+void init_runtime(py::module_& m) {
+  py::class_<Interpreter>(m, "Interpreter")
+      .def(py::init(&make_interpreter), "graph"_a, "objects"_a, "device"_a = "cpu")
+      .def("state_names", &Interpreter::state_names)
+      .def("run", &Interpreter::run, "inputs"_a, "state"_a, "rows"_a,
+           py::call_guard<py::gil_scoped_release>())
+      .def("run_row_free_effects", &Interpreter::run_row_free_effects, "state"_a,
+           py::call_guard<py::gil_scoped_release>());
+
+  py::class_<Recording>(m, "MemoryRecorder")
+      .def(py::init<>())
+      .def("__enter__",
+           [](Recording& self) -> Recording& {
+             self.recorder = std::make_unique<MemoryRecorder>();
+             return self;
+           })
+      .def("__exit__", [](Recording& self, const py::args&) { self.stop(); })
+      .def("reset_peak", [](Recording& self) { self.recorder->reset_peak(); })
+      .def_property_readonly("current_bytes",
+                             [](const Recording& self) {
+                               return self.recorder ? self.recorder->current_bytes()
+                                                    : self.current_bytes;
+                             })
+      .def_property_readonly("peak_bytes", [](const Recording& self) {
+        return self.recorder ? self.recorder->peak_bytes() : self.peak_bytes;
+      });
+
+  init_executor(m);
+}
 
 }  // namespace rannc::bind

@@ -1,0 +1,271 @@
+#include "rannc/runtime/interpreter.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <optional>
+#include <ranges>
+#include <unordered_set>
+
+#include "rannc/ops/operator.h"
+#include "rannc/util/error.h"
+
+namespace rannc::runtime {
+namespace {
+
+/// One node, ready to run. Registers are numbered as the graph's values.
+struct Instruction {
+  ops::Operator op;
+  std::vector<uint32_t> operands;
+  std::vector<bool> last_use;                    ///< per operand: nobody reads the register later
+  std::vector<std::optional<uint32_t>> results;  ///< empty: nobody reads it at all
+  bool grad_enabled;
+};
+
+/// Turns autocast off for every device: the casts of the model are nodes of the graph.
+c10::impl::ExcludeDispatchKeyGuard no_autocast() {
+  return c10::impl::ExcludeDispatchKeyGuard(c10::autocast_dispatch_keyset);
+}
+
+bool literal_depends_on_rows(const ir::Argument& argument) {
+  if (const auto* integer = std::get_if<ir::AffineInt>(&argument)) return integer->depends_on_rows();
+  const auto* integers = std::get_if<std::vector<ir::AffineInt>>(&argument);
+  return integers != nullptr && std::ranges::any_of(*integers, &ir::AffineInt::depends_on_rows);
+}
+
+/// Nodes that write a buffer although neither the rows nor a graph input reach them, and the nodes
+/// that these need; in graph order.
+std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph) {
+  std::vector<bool> tainted(graph.values.size());  // by value: an input or the rows reach it
+  for (ir::ValueId input : graph.inputs) tainted[input.index] = true;
+  std::vector<bool> row_free(graph.nodes.size());
+  for (uint32_t i = 0; i < graph.nodes.size(); ++i) {
+    const ir::Node& node = graph.nodes[i];
+    const auto reached = [&](ir::ValueId value) {
+      return tainted[value.index] || tainted[graph[value].storage.index];
+    };
+    row_free[i] = std::ranges::none_of(graph.operands({i}), reached) &&
+                  std::ranges::none_of(node.inputs, literal_depends_on_rows);
+    if (row_free[i]) continue;
+    for (ir::ValueId output : node.outputs) {
+      if (output.valid()) tainted[output.index] = true;
+    }
+    for (ir::ValueId written : node.writes) tainted[graph[written].storage.index] = true;
+  }
+
+  // A write counts for all views of its storage, so what is needed are values and storages. One
+  // backward sweep finds every producer and every earlier write.
+  std::unordered_set<ir::ValueId> values;
+  std::unordered_set<ir::ValueId> storages;
+  std::vector<uint32_t> found;
+  for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
+    const ir::Node& node = graph.nodes[i];
+    if (!row_free[i]) continue;
+    const bool needed =
+        std::ranges::any_of(node.writes,
+                            [&](ir::ValueId written) {
+                              const ir::ValueId storage = graph[written].storage;
+                              return graph[storage].kind == ir::ValueKind::buffer ||
+                                     storages.contains(storage);
+                            }) ||
+        std::ranges::any_of(node.outputs, [&](ir::ValueId id) { return values.contains(id); });
+    if (!needed) continue;
+    found.push_back(i);
+    for (ir::ValueId operand : graph.operands({i})) {
+      values.insert(operand);
+      storages.insert(graph[operand].storage);
+    }
+  }
+  std::ranges::reverse(found);
+  return found;
+}
+
+}  // namespace
+
+struct Interpreter::Impl {
+  Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device);
+
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
+                              int64_t rows);
+  void run_row_free_effects(const std::vector<at::Tensor>& state);
+
+  void load_state(const std::vector<at::Tensor>& state);
+  void execute(Instruction& instruction, bool may_free);
+
+  std::vector<Instruction> instructions;
+  std::vector<uint32_t> row_free_effects;  ///< indices into `instructions`
+  std::vector<uint32_t> input_registers;
+  std::vector<bool> clone_input;  ///< a node writes it, and the caller's tensor must not change
+  std::vector<uint32_t> state_registers;
+  std::vector<std::string> state_names;
+  struct Constant {
+    uint32_t constant_register;
+    at::Tensor tensor;
+    bool clone;
+  };
+  std::vector<Constant> constants;
+  std::vector<uint32_t> output_registers;
+
+  std::vector<at::Tensor> registers;
+  std::vector<at::Tensor> operands, results;  // of the instruction at hand, kept for capacity
+};
+
+Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device) {
+  std::vector<bool> written(graph.values.size());
+  for (const ir::Node& node : graph.nodes) {
+    for (ir::ValueId value : node.writes) written[graph[value].storage.index] = true;
+  }
+  const auto is_written = [&](ir::ValueId id) { return written[graph[id].storage.index]; };
+
+  for (ir::ValueId input : graph.inputs) {
+    input_registers.push_back(input.index);
+    clone_input.push_back(is_written(input));
+  }
+  for (uint32_t i = 0; i < graph.values.size(); ++i) {
+    const ir::Value& value = graph.values[i];
+    if (value.kind == ir::ValueKind::parameter || value.kind == ir::ValueKind::buffer) {
+      state_registers.push_back(i);
+      state_names.push_back(value.name);
+    } else if (value.kind == ir::ValueKind::constant) {
+      RANNC_CHECK(value.object.valid() && value.object.index < objects.size() &&
+                      objects[value.object.index].isTensor(),
+                  c10::str("constant '", value.name, "' refers to object ", value.object.index,
+                           " of ", objects.size(), ", which is no tensor"));
+      constants.push_back({i, objects[value.object.index].toTensor().to(device), is_written({i})});
+    }
+  }
+  for (ir::ValueId output : graph.outputs) output_registers.push_back(output.index);
+
+  std::vector<bool> read_later(graph.values.size());
+  for (uint32_t output : output_registers) read_later[output] = true;
+  instructions.reserve(graph.nodes.size());
+  for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
+    const ir::Node& node = graph.nodes[i];
+    Instruction instruction{ops::Operator(graph, {i}, objects, device), {}, {}, {},
+                            node.grad_enabled};
+    for (ir::ValueId result : node.outputs) {
+      const bool used = result.valid() && read_later[result.index];
+      instruction.results.push_back(used ? std::optional(result.index) : std::nullopt);
+    }
+    for (ir::ValueId operand : graph.operands({i})) instruction.operands.push_back(operand.index);
+    // Of an operand that is given twice, the last place takes it from its register.
+    instruction.last_use.resize(instruction.operands.size());
+    for (size_t k = instruction.operands.size(); k-- > 0;) {
+      instruction.last_use[k] = !read_later[instruction.operands[k]];
+      read_later[instruction.operands[k]] = true;
+    }
+    instructions.push_back(std::move(instruction));
+  }
+  std::ranges::reverse(instructions);
+  row_free_effects = find_row_free_effects(graph);
+  registers.resize(graph.values.size());
+}
+
+void Interpreter::Impl::load_state(const std::vector<at::Tensor>& state) {
+  RANNC_CHECK(state.size() == state_registers.size(),
+              c10::str("got ", state.size(), " parameters and buffers for ",
+                       state_registers.size()));
+  for (size_t i = 0; i < state.size(); ++i) registers[state_registers[i]] = state[i];
+  for (const Constant& constant : constants) {
+    registers[constant.constant_register] =
+        constant.clone ? constant.tensor.clone() : constant.tensor;
+  }
+}
+
+void Interpreter::Impl::execute(Instruction& instruction, bool may_free) {
+  operands.clear();
+  for (size_t k = 0; k < instruction.operands.size(); ++k) {
+    at::Tensor& operand = registers[instruction.operands[k]];
+    if (may_free && instruction.last_use[k]) {
+      operands.push_back(std::move(operand));
+    } else {
+      operands.push_back(operand);
+    }
+  }
+  instruction.op.call(operands, results);
+  for (size_t k = 0; k < instruction.results.size(); ++k) {
+    if (instruction.results[k]) registers[*instruction.results[k]] = std::move(results[k]);
+  }
+  results.clear();
+}
+
+namespace {
+
+/// Empties the registers however a run ends, so that no tensor outlives it.
+class RegisterCleaner {
+ public:
+  RegisterCleaner(std::vector<at::Tensor>& registers, std::vector<at::Tensor>& operands)
+      : registers_(registers), operands_(operands) {}
+  ~RegisterCleaner() {
+    operands_.clear();
+    for (at::Tensor& tensor : registers_) tensor.reset();
+  }
+  RegisterCleaner(const RegisterCleaner&) = delete;
+  RegisterCleaner& operator=(const RegisterCleaner&) = delete;
+
+ private:
+  std::vector<at::Tensor>& registers_;
+  std::vector<at::Tensor>& operands_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
+                                               const std::vector<at::Tensor>& state, int64_t rows) {
+  RANNC_CHECK(inputs.size() == input_registers.size(),
+              c10::str("got ", inputs.size(), " inputs for ", input_registers.size()));
+  const auto autocast_guard = no_autocast();
+  const bool caller_grad = at::GradMode::is_enabled();
+  const at::AutoGradMode restore_grad(caller_grad);
+  const RegisterCleaner cleaner(registers, operands);
+
+  load_state(state);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    registers[input_registers[i]] = clone_input[i] ? inputs[i].clone() : std::move(inputs[i]);
+  }
+  inputs.clear();
+  bool grad = caller_grad;
+  for (Instruction& instruction : instructions) {
+    const bool wanted = caller_grad && instruction.grad_enabled;
+    if (wanted != grad) {
+      at::GradMode::set_enabled(wanted);
+      grad = wanted;
+    }
+    instruction.op.set_rows(rows);
+    execute(instruction, /*may_free=*/true);
+  }
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(output_registers.size());
+  for (uint32_t output : output_registers) outputs.push_back(registers[output]);
+  return outputs;
+}
+
+void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& state) {
+  const auto autocast_guard = no_autocast();
+  const at::NoGradGuard no_grad;
+  const RegisterCleaner cleaner(registers, operands);
+  load_state(state);
+  for (uint32_t index : row_free_effects) execute(instructions[index], /*may_free=*/false);
+}
+
+Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device)
+    : impl_(std::make_unique<Impl>(graph, objects, device)) {}
+
+Interpreter::~Interpreter() = default;
+Interpreter::Interpreter(Interpreter&&) noexcept = default;
+
+const std::vector<std::string>& Interpreter::state_names() const { return impl_->state_names; }
+
+std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
+                                         const std::vector<at::Tensor>& state, int64_t rows) {
+  return impl_->run(std::move(inputs), state, rows);
+}
+
+void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& state) {
+  impl_->run_row_free_effects(state);
+}
+
+}  // namespace rannc::runtime

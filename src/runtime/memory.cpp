@@ -1,0 +1,46 @@
+#include "rannc/runtime/memory.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+
+namespace rannc::runtime {
+namespace {
+
+/// Counts for every thread that carries it: autograd hands thread-local debug information on to its
+/// own threads, so several may report at once.
+class Counter final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    const int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t current() const { return current_.load(std::memory_order_relaxed); }
+  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
+  void reset_peak() { peak_.store(current(), std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> current_{0};
+  std::atomic<int64_t> peak_{0};
+};
+
+}  // namespace
+
+struct MemoryRecorder::Impl {
+  std::shared_ptr<Counter> counter = std::make_shared<Counter>();
+  c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, counter};
+};
+
+MemoryRecorder::MemoryRecorder() : impl_(std::make_unique<Impl>()) {}
+MemoryRecorder::~MemoryRecorder() = default;
+
+int64_t MemoryRecorder::current_bytes() const { return impl_->counter->current(); }
+int64_t MemoryRecorder::peak_bytes() const { return impl_->counter->peak(); }
+void MemoryRecorder::reset_peak() { impl_->counter->reset_peak(); }
+
+}  // namespace rannc::runtime
