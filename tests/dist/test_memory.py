@@ -1,0 +1,39 @@
+"""The memory limit is real, and a rank holds no parameter of a stage that it does not run."""
+
+import json
+from pathlib import Path
+
+import mpi
+import pytest
+
+SCRIPT = Path(__file__).with_name("memory_limit.py")
+LIMIT_MIB = 20
+
+
+@pytest.fixture(scope="module")
+def reports():
+    done = mpi.run([str(SCRIPT), str(LIMIT_MIB)], ranks=4, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_the_peak_of_every_rank_stays_under_the_limit(reports):
+    assert len(reports) == 4
+    for report in reports:
+        assert report["peak_mib"] <= LIMIT_MIB, report
+
+
+def test_ranks_hold_the_parameters_of_their_own_stage_only(reports):
+    stages = reports[0]["stages"]
+    assert sum(stage["parameter_bytes"] for stage in stages) == 8 * (512 * 512 + 512) * 4
+    for report in reports:
+        (own,) = [s["parameter_bytes"] for s in stages if report["rank"] in s["ranks"]] or [0]
+        assert report["local_parameter_bytes"] == own
+        # Parameters, gradients and two states of AdamW, and less than a MiB of anything else.
+        assert report["held_mib"] <= 4 * own / 2**20 + 1, report
+
+
+def test_when_nothing_fits_every_rank_ends_with_the_needed_and_the_available_bytes():
+    done = mpi.run([str(SCRIPT), "1"], ranks=4, timeout=60)
+    assert done.returncode != 0
+    assert "InfeasibleError" in done.stderr and "needs" in done.stderr and "MiB" in done.stderr

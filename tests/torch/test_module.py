@@ -1,0 +1,290 @@
+"""RaNNCModule in one process, without mpirun: the same code paths with a world of one."""
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import pyrannc
+from pyrannc import Config, ConfigError, PlanError, RaNNCError, RaNNCModule, TraceError
+
+
+def build():
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.0), nn.Linear(16, 4)
+    )
+
+
+def wrap(model, **config):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return RaNNCModule(model, optimizer, Config(**config)), optimizer
+
+
+def batch(seed=0, rows=6):
+    return torch.randn(rows, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def loss_of(model, x):
+    return model(x).square().mean()
+
+
+@pytest.fixture
+def pair():
+    """A wrapped model with its optimizer, and its unwrapped twin with the same weights."""
+    plain = build()
+    twin = copy.deepcopy(plain)
+    model, optimizer = wrap(plain, pipeline_num=1)
+    return model, optimizer, twin, torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
+
+
+def assert_equal_state(model, twin):
+    state = model.state_dict()
+    assert list(state) == list(twin.state_dict())
+    for name, tensor in twin.state_dict().items():
+        torch.testing.assert_close(state[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_the_plain_loop_trains_as_without_the_wrapper(pair):
+    model, optimizer, twin, twin_optimizer = pair
+    for step in range(3):
+        for one, its_optimizer in ((model, optimizer), (twin, twin_optimizer)):
+            its_optimizer.zero_grad()
+            loss_of(one, batch(step)).backward()
+            its_optimizer.step()
+    assert_equal_state(model, twin)
+
+
+def test_modes_and_grad_modes_may_come_in_any_order(pair):
+    model, optimizer, twin, twin_optimizer = pair
+    for training, grad in [(True, False), (False, True), (True, True), (False, False), (True, True)]:
+        results = []
+        for one, its_optimizer in ((model, optimizer), (twin, twin_optimizer)):
+            one.train(training)
+            with torch.set_grad_enabled(grad):
+                loss = loss_of(one, batch(1))
+            if grad:
+                its_optimizer.zero_grad()
+                loss.backward()
+                its_optimizer.step()
+            assert loss.requires_grad == grad
+            results.append(loss.detach())
+        torch.testing.assert_close(*results)
+    assert_equal_state(model, twin)
+
+
+def test_gradients_accumulate_over_two_forwards_and_backwards_in_any_order(pair):
+    model, _, twin, _ = pair
+    for one in (model, twin):
+        first, second = loss_of(one, batch(1)), loss_of(one, batch(2))
+        if one is twin:
+            second.backward()
+            (first / 3).backward()
+        else:
+            (first / 3).backward()
+            second.backward()
+    for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, msg=name)
+
+
+def test_hooks_and_autograd_grad_see_the_total_gradient_once(pair):
+    model, _, twin, _ = pair
+    seen = []
+    model.model[0].weight.register_hook(lambda gradient: seen.append(gradient.clone()))
+    loss_of(model, batch()).backward()
+    loss_of(twin, batch()).backward()
+    assert len(seen) == 1
+    torch.testing.assert_close(seen[0], twin[0].weight.grad)
+    (gradient,) = torch.autograd.grad(loss_of(model, batch()), [model.model[4].weight])
+    torch.testing.assert_close(
+        gradient, torch.autograd.grad(loss_of(twin, batch()), [twin[4].weight])[0]
+    )
+
+
+def test_gradients_flow_to_inputs_that_require_them(pair):
+    model, _, twin, _ = pair
+    ours, theirs = batch().requires_grad_(), batch().requires_grad_()
+    loss_of(model, ours).backward()
+    loss_of(twin, theirs).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_a_second_backward_is_a_clear_error(pair):
+    model = pair[0]
+    loss = loss_of(model, batch())
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="second"):
+        loss.backward()
+
+
+def test_second_derivatives_are_a_clear_error(pair):
+    loss = loss_of(pair[0], batch())
+    with pytest.raises(RaNNCError, match="create_graph=True"):
+        loss.backward(create_graph=True)
+
+
+def test_state_loads_before_and_after_the_first_call(pair):
+    model = pair[0]
+    other = build()
+    with torch.no_grad():
+        other[0].weight.add_(1)
+    model.load_state_dict(other.state_dict())
+    loss_of(model, batch())
+    with torch.no_grad():
+        other[0].weight.add_(1)
+    model.load_state_dict(other.state_dict())
+    assert_equal_state(model, other)
+    with pytest.raises(RaNNCError, match="missing .*4.bias"):
+        model.load_state_dict({k: v for k, v in other.state_dict().items() if k != "4.bias"})
+
+
+def test_names_are_those_of_the_model():
+    model, _ = wrap(build())
+    assert [name for name, _ in model.named_parameters()] == [
+        name for name, _ in build().named_parameters()
+    ]
+    assert isinstance(model, nn.Module)
+    assert model[4].out_features == 4  # what RaNNCModule does not have is the model's
+
+
+def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatch):
+    model, _ = wrap(build(), partition_num=1, pipeline_num=2)
+    with pytest.raises(RaNNCError, match="first call"):
+        _ = model.plan
+    loss_of(model, batch())
+    assert model.plan.micro_batches == 2
+    path = tmp_path / "plan.json"
+    model.save_deployment(path)
+    saved = json.loads(path.read_text())
+    assert saved["format"] == "rannc-plan"
+
+    def no_measuring(*_):
+        raise AssertionError("measured although a plan was given")
+
+    monkeypatch.setattr("pyrannc.profile.profile", no_measuring)
+    again = RaNNCModule(build(), load_deployment=path)
+    loss_of(again, batch())
+    assert again.plan.micro_batches == 2
+    other = RaNNCModule(build(), load_deployment=path)
+    with pytest.raises(PlanError, match="global_batch 6, this job has 8"):
+        loss_of(other, batch(rows=8))
+
+
+def test_the_environment_saves_and_loads_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANNC_DEPLOYMENT_FILE", str(tmp_path / "p.json"))
+    monkeypatch.setenv("RANNC_SAVE_DEPLOYMENT", "true")
+    loss_of(wrap(build())[0], batch())
+    monkeypatch.delenv("RANNC_SAVE_DEPLOYMENT")
+    monkeypatch.setenv("RANNC_LOAD_DEPLOYMENT", "yes")
+    monkeypatch.setattr("pyrannc.profile.profile", None)
+    loss_of(wrap(build())[0], batch())
+
+
+def test_a_scalar_loss_inside_the_model_is_returned_as_such():
+    class WithLoss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = build()
+
+        def forward(self, x, labels):
+            return nn.functional.cross_entropy(self.inner(x), labels)
+
+    plain = WithLoss()
+    twin = copy.deepcopy(plain)
+    model, _ = wrap(plain, pipeline_num=1)
+    labels = torch.arange(6) % 4
+    loss, expected = model(batch(), labels), twin(batch(), labels)
+    assert loss.shape == ()
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(model.model.inner[0].weight.grad, twin.inner[0].weight.grad)
+
+
+# -- bad input: one clear message each ---------------------------------------------------------
+
+
+def test_another_shape_than_in_the_first_call_is_an_error(pair):
+    model = pair[0]
+    loss_of(model, batch())
+    with pytest.raises(RaNNCError, match=r"6.*5|5.*6"):
+        loss_of(model, batch(rows=5))
+    with pytest.raises(RaNNCError, match="9"):
+        model(torch.randn(6, 9))
+    loss_of(model, batch()).backward()  # nothing is lost
+
+
+def test_a_tensor_on_another_device_is_an_error(pair):
+    with pytest.raises(RaNNCError, match="meta"):
+        pair[0](torch.empty(6, 8, device="meta"))
+
+
+def test_an_optimizer_over_other_parameters_is_an_error():
+    with pytest.raises(ConfigError, match=r"group 0, position 0, shape \(16, 8\)"):
+        RaNNCModule(build(), torch.optim.SGD(build().parameters(), lr=0.1))
+
+
+def test_control_flow_on_values_is_an_error_with_its_line():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def forward(self, x):
+            if self.inner(x).sum() > 0:  # the line that is named
+                return x
+            return -x
+
+    with pytest.raises(TraceError, match=r"test_module\.py:\d+"):
+        wrap(Branches())[0](batch())
+
+
+def test_a_changed_non_tensor_argument_is_an_error_that_names_it():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def forward(self, x, scale=1.0):
+            return self.inner(x) * scale
+
+    model, _ = wrap(Scaled())
+    model(batch(), scale=2.0)
+    with pytest.raises(RaNNCError, match="scale"):
+        model(batch(), scale=3.0)
+
+
+@pytest.mark.parametrize(
+    "forced", [{"replica_nums": [2]}, {"partition_num": 50}, {"pipeline_num": 7},
+               {"partition_num": 2, "replica_nums": [1]}]
+)  # fmt: skip
+def test_a_forced_plan_that_cannot_be_is_an_error(forced):
+    with pytest.raises((ConfigError, pyrannc.InfeasibleError)):
+        wrap(build(), **forced)[0](batch())
+
+
+def test_when_nothing_fits_the_error_names_the_block_and_the_bytes():
+    with pytest.raises(pyrannc.InfeasibleError, match=r"needs .*KiB"):
+        wrap(build(), mem_limit_gb=1e-6)[0](batch())
+
+
+def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd):
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 4)
+
+        def forward(self, x):
+            y = self.inner(x)
+            return y - y.mean(0)
+
+    plain = Centred()
+    twin = copy.deepcopy(plain)
+    model, _ = wrap(plain)
+    torch.testing.assert_close(model(batch()), twin(batch()))
+    assert model.plan.micro_batches == 1
+    assert "rows interact" in capfd.readouterr().err
+    with pytest.raises(ConfigError, match="rows of the batch interact"):
+        wrap(Centred(), pipeline_num=2)[0](batch())
