@@ -41,6 +41,9 @@ struct Request {
 [[nodiscard]] Request request_from_json(std::string_view json);
 [[nodiscard]] std::string to_json(const Request& request);
 
+/// `micro_batches`, or its default when it is empty.
+[[nodiscard]] std::vector<int64_t> allowed_micro_batches(const Request& request);
+
 /// Throws ConfigError: a forced value that the rest of the request or the cluster forbids.
 void verify(const Request& request, int ranks);
 

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rannc/partition/evaluate.h"
+
+// The parts of evaluate(): what a plan says, its time, its memory. Nothing of the search is used
+// here, and the search uses nothing of this but evaluate() itself.
+namespace rannc::partition::evaluation {
+
+/// A plan whose structure is sound, with indices for names and everything that sections 5 and 6 of
+/// docs/planner-files.md derive from it.
+struct Layout {
+  const cost::GraphProfile& profile;
+  const cost::Cluster& cluster;
+  const Request& request;
+  const plan::Plan& plan;
+
+  std::vector<std::vector<uint32_t>> nodes;  ///< [stage] ascending
+  std::vector<uint32_t> stage_of;            ///< [node]
+  int64_t micro_rows = 0;                    ///< M = ceil(B / m)
+  std::vector<double> rows;                  ///< [stage] b_s = ceil(B / (m r_s))
+  size_t groups = 0;                         ///< stage i runs on group i mod groups
+
+  [[nodiscard]] size_t stages() const { return nodes.size(); }
+  [[nodiscard]] size_t group_of(size_t stage) const { return stage % groups; }
+  [[nodiscard]] const std::vector<plan::Rank>& ranks(size_t stage) const {
+    return plan.stages[stage].ranks;
+  }
+};
+
+/// Checks everything but memory, and appends what is wrong to `problems`. Nothing when time and
+/// memory cannot be computed.
+[[nodiscard]] std::optional<Layout> resolve(const cost::GraphProfile& profile,
+                                            const cost::Cluster& cluster, const Request& request,
+                                            const plan::Plan& plan,
+                                            std::vector<std::string>& problems);
+
+struct Action {
+  uint32_t stage = 0;
+  int64_t micro_batch = 0;
+  bool backward = false;
+};
+/// The fixed order of each group's compute actions. [group]
+[[nodiscard]] std::vector<std::vector<Action>> compute_orders(const Layout& layout);
+
+/// Sets rows, forward_ns, backward_ns and reduce_ns of the stages; returns iteration_ns.
+[[nodiscard]] double evaluate_time(const Layout& layout,
+                                   const std::vector<std::vector<Action>>& orders,
+                                   std::vector<StageEvaluation>& stages);
+
+/// Sets reduce_ns of the stages; returns the end of the last reduction, 0 when there is none.
+/// `gradient_ns[stage]` is the backward without recompute.
+[[nodiscard]] double evaluate_reductions(const Layout& layout,
+                                         const std::vector<double>& last_backward,
+                                         const std::vector<double>& gradient_ns,
+                                         std::vector<StageEvaluation>& stages);
+
+/// Sets the bytes of the stages.
+void evaluate_memory(const Layout& layout, const std::vector<std::vector<Action>>& orders,
+                     std::vector<StageEvaluation>& stages);
+
+}  // namespace rannc::partition::evaluation
