@@ -1,0 +1,217 @@
+#include "rannc/comm/mpi.h"
+
+#define OMPI_SKIP_MPICXX 1
+#include <fmt/format.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "comm/mpi/check.h"
+#include "comm/mpi/progress.h"
+#include "rannc/util/error.h"
+
+namespace rannc::comm {
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  throw CommError(fmt::format("{} failed: {}", call, text.data()));
+}
+
+namespace {
+
+/// MPI is one per process, and so is this. `mutex` guards all but `aborted`.
+struct Process {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Progress>> progress;  ///< one per make_mpi
+  double timeout_s = 600;                           ///< of the last make_mpi
+  bool owner = false;                               ///< we started MPI
+  bool finished = false;
+  std::atomic<bool> aborted = false;
+};
+
+Process& process() {
+  // Never destroyed: the exit handler below may run after static destructors.
+  static auto* const instance = new Process;
+  return *instance;
+}
+
+/// Ends the process when MPI's start-up takes too long. MPI_Abort is not allowed before MPI_Init
+/// has returned, and no call gives up by itself.
+class Watchdog {
+ public:
+  explicit Watchdog(double seconds) : thread_([this, seconds] { watch(seconds); }) {}
+  ~Watchdog() {
+    {
+      const std::scoped_lock lock(mutex_);
+      started_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void watch(double seconds) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return started_; })) {
+      return;
+    }
+    std::fprintf(
+        stderr,
+        "rannc: MPI start-up not finished after %.3g s: a rank never reached it. Every rank "
+        "of the job has to use RaNNC.\n",
+        seconds);
+    _exit(1);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+[[noreturn]] void abort_job(const std::string& reason) {
+  process().aborted = true;
+  std::fprintf(stderr, "rannc: %s\n", reason.c_str());
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  _exit(1);  // MPI_Abort does not come back, but is not declared so
+}
+
+/// Runs in exit(), after Python has ended. Only here is the exit code known: a rank that ends with
+/// an error must not wait for the others in MPI_Finalize, nor end as if all were well.
+void at_exit(int code, void*) {
+  if (process().aborted) return;
+  if (code == 0) return finish_mpi();
+  const std::scoped_lock lock(process().mutex);
+  for (const auto& progress : process().progress) progress->stop();
+}
+
+bool is_initialized() {
+  int flag = 0;
+  check_mpi(MPI_Initialized(&flag), "MPI_Initialized");
+  return flag != 0;
+}
+
+bool is_finalized() {
+  int flag = 0;
+  check_mpi(MPI_Finalized(&flag), "MPI_Finalized");
+  return flag != 0;
+}
+
+void start_mpi() {
+  int provided = MPI_THREAD_SINGLE;
+  if (is_initialized()) {
+    check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+  } else {
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    process().owner = true;
+    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+              "MPI_Comm_set_errhandler");
+    on_exit(at_exit, nullptr);
+  }
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw CommError(fmt::format(
+        "MPI was started with thread level {}, but RaNNC needs MPI_THREAD_MULTIPLE ({}).\n"
+        "  Create the RaNNCModule before the other library starts MPI, or start it at that level.",
+        provided, MPI_THREAD_MULTIPLE));
+  }
+  int* largest_tag = nullptr;
+  int known = 0;
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &known),
+            "MPI_Comm_get_attr");
+  constexpr int kNeeded = (1 << 30) - 1;
+  if (known == 0 || *largest_tag < kNeeded) {
+    throw CommError(fmt::format("this MPI allows tags up to {}, but RaNNC needs {}; use Open MPI",
+                                known == 0 ? 0 : *largest_tag, kNeeded));
+  }
+}
+
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<Progress> progress, double timeout_s)
+      : progress_(std::move(progress)), timeout_s_(timeout_s) {
+    std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+    int length = 0;
+    check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+    host_.assign(name.data(), static_cast<size_t>(length));
+  }
+
+  [[nodiscard]] int rank() const override { return progress_->rank(); }
+  [[nodiscard]] int size() const override { return progress_->size(); }
+  [[nodiscard]] double timeout_s() const override { return timeout_s_; }
+  [[nodiscard]] std::string host() const override { return host_; }
+
+  void set_timeout_s(double seconds) override {
+    timeout_s_ = seconds;
+    const std::scoped_lock lock(process().mutex);
+    process().timeout_s = seconds;
+  }
+
+  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose) override {
+    return progress_->post(true, const_cast<void*>(data), bytes, to, tag, purpose, timeout_s_);
+  }
+
+  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose) override {
+    return progress_->post(false, data, bytes, from, tag, purpose, timeout_s_);
+  }
+
+  void abort(const std::string& reason) override {
+    abort_job(fmt::format("rank {} ends the job: {}", rank(), reason));
+  }
+
+ private:
+  const std::shared_ptr<Progress> progress_;
+  std::atomic<double> timeout_s_;
+  std::string host_;
+};
+
+}  // namespace
+
+bool mpi_available() { return true; }
+
+std::unique_ptr<Communicator> make_mpi(double timeout_s, double start_timeout_s) {
+  const std::scoped_lock lock(process().mutex);
+  if (process().finished || is_finalized()) {
+    throw CommError("MPI has been finalized in this process and cannot be started again");
+  }
+  const Watchdog watchdog(start_timeout_s);
+  start_mpi();
+  process().progress.push_back(std::make_shared<Progress>());
+  process().timeout_s = timeout_s;
+  return std::make_unique<MpiCommunicator>(process().progress.back(), timeout_s);
+}
+
+bool started_mpi() {
+  const std::scoped_lock lock(process().mutex);
+  return process().owner;
+}
+
+void finish_mpi() {
+  const std::scoped_lock lock(process().mutex);
+  if (process().progress.empty() || process().finished || process().aborted) return;
+  process().finished = true;
+  if (is_finalized()) {
+    for (const auto& progress : process().progress) progress->stop();
+    return;
+  }
+  try {
+    for (const auto& progress : process().progress) progress->leave(process().timeout_s);
+    if (process().owner) check_mpi(MPI_Finalize(), "MPI_Finalize");
+  } catch (const CommError& error) {
+    abort_job(error.what());
+  }
+}
+
+}  // namespace rannc::comm
