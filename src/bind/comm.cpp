@@ -1,5 +1,7 @@
 #include <pybind11/stl.h>
 
+#include <optional>
+
 #include "bind/module.h"
 #include "rannc/comm/communicator.h"
 #include "rannc/comm/local.h"
@@ -25,14 +27,35 @@ comm::Element element_of(const py::buffer_info& info) {
                        "'");
 }
 
-void all_reduce_sum(Communicator& self, const py::buffer& buffer, const std::vector<int>& ranks) {
-  const py::buffer_info info = buffer.request(/*writable=*/true);
+std::vector<int> all_ranks(const Communicator& self) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < self.size(); ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+py::buffer_info writable(const py::buffer& buffer) {
+  py::buffer_info info = buffer.request(/*writable=*/true);
   if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
-    throw py::value_error("all_reduce_sum takes a contiguous buffer");
+    throw py::value_error("a buffer to communicate must be contiguous");
   }
+  return info;
+}
+
+void all_reduce_sum(Communicator& self, const py::buffer& buffer,
+                    const std::optional<std::vector<int>>& ranks) {
+  const py::buffer_info info = writable(buffer);
   const comm::Element element = element_of(info);
   const py::gil_scoped_release unlocked;
-  comm::all_reduce_sum(self, info.ptr, info.size, element, ranks, kScript);
+  comm::all_reduce_sum(self, info.ptr, info.size, element, ranks.value_or(all_ranks(self)),
+                       kScript);
+}
+
+void broadcast_into(Communicator& self, const py::buffer& buffer, int root,
+                    const std::optional<std::vector<int>>& ranks) {
+  const py::buffer_info info = writable(buffer);
+  const py::gil_scoped_release unlocked;
+  comm::broadcast_into(self, info.ptr, info.size * info.itemsize, root,
+                       ranks.value_or(all_ranks(self)), kScript);
 }
 
 void send(Communicator& self, const std::string& data, int to, int64_t tag) {
@@ -43,12 +66,6 @@ std::string receive(Communicator& self, int64_t bytes, int from, int64_t tag) {
   std::string data(static_cast<size_t>(bytes), '\0');
   self.receive(data.data(), bytes, from, tag, kScript)->wait();
   return data;
-}
-
-std::vector<int> all_ranks(const Communicator& self) {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < self.size(); ++rank) ranks.push_back(rank);
-  return ranks;
 }
 
 py::list to_bytes(const std::vector<std::string>& strings) {
@@ -80,7 +97,8 @@ void init_comm(py::module_& m) {
             return py::bytes(data);
           },
           "bytes"_a, "source"_a, "tag"_a = 0)
-      .def("all_reduce_sum", &all_reduce_sum, "buffer"_a, "ranks"_a)
+      .def("all_reduce_sum", &all_reduce_sum, "buffer"_a, "ranks"_a = py::none())
+      .def("broadcast_into", &broadcast_into, "buffer"_a, "root"_a = 0, "ranks"_a = py::none())
       .def(
           "all_gather",
           [](Communicator& self, const std::string& data) {

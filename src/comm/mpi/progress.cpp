@@ -83,7 +83,6 @@ struct Progress::Impl : std::enable_shared_from_this<Progress::Impl> {
   void cancel_receives();
 
   // With the mutex.
-  [[nodiscard]] bool settled(const Transfer& transfer) const;
   [[nodiscard]] PeerState own_state() const;
   void fail(const std::string& reason);
   void wake();
@@ -144,9 +143,9 @@ class Progress::Impl::Transfer : public Operation {
   const int64_t tag;
   const Purpose purpose;
   const double timeout_s;
-  int pieces_left = 0;                // the thread's own
-  bool finished = false;              // guarded by the mutex of progress, as the next
-  std::optional<std::string> failed;  // the reason
+  int pieces_left = 0;  // the thread's own, as the next
+  bool cancelled = false;
+  bool finished = false;  // guarded by the mutex of progress
 
  private:
   const std::shared_ptr<Impl> progress_;
@@ -169,39 +168,33 @@ void Progress::Impl::post(const std::shared_ptr<Transfer>& transfer) {
 
 bool Progress::Impl::done(const Transfer& transfer) {
   const std::scoped_lock lock(mutex);
-  return settled(transfer);
-}
-
-bool Progress::Impl::settled(const Transfer& transfer) const {
-  if (transfer.finished) return true;
-  if (transfer.failed) throw CommError(*transfer.failed);
-  if (failure) throw CommError(*failure);
-  return false;
+  if (!transfer.finished && failure) throw CommError(*failure);
+  return transfer.finished;
 }
 
 void Progress::Impl::wait(Transfer& transfer) {
   std::unique_lock lock(mutex);
-  if (settled(transfer)) return;
-  const Purpose& purpose = transfer.purpose;
-  const auto entry = waits.insert(waits.end(), {transfer.sends, transfer.peer, purpose.what,
-                                                purpose.stage, purpose.micro_batch});
-  wake();
-  const auto is_over = [&] { return transfer.finished || transfer.failed || failure; };
-  something.wait_for(lock, std::chrono::duration<double>(transfer.timeout_s), is_over);
+  const auto is_over = [&] { return transfer.finished || failure; };
   if (!is_over()) {
-    // Without the lock: the thread is needed for the questions. The message may still come.
-    lock.unlock();
-    const std::string message =
-        explain_timeout(rank, transfer.timeout_s, *entry, [&](int peer) { return ask(peer); });
-    lock.lock();
+    const Purpose& purpose = transfer.purpose;
+    const auto entry = waits.insert(waits.end(), {transfer.sends, transfer.peer, purpose.what,
+                                                  purpose.stage, purpose.micro_batch});
+    wake();
+    something.wait_for(lock, std::chrono::duration<double>(transfer.timeout_s), is_over);
     if (!is_over()) {
-      fail(message);
-      // The caller is about to free memory that receives under way would write to.
-      something.wait_for(lock, kAnswerTime, [&] { return receives_cancelled; });
+      // Without the lock: the thread is needed for the questions. The message may still come.
+      lock.unlock();
+      const std::string message =
+          explain_timeout(rank, transfer.timeout_s, *entry, [&](int peer) { return ask(peer); });
+      lock.lock();
+      if (!is_over()) fail(message);
     }
+    waits.erase(entry);
   }
-  waits.erase(entry);
-  (void)settled(transfer);
+  if (transfer.finished) return;
+  // The caller is about to free memory that receives under way would write to.
+  something.wait_for(lock, kAnswerTime, [&] { return receives_cancelled; });
+  throw CommError(*failure);
 }
 
 PeerState Progress::Impl::ask(int peer) {
@@ -271,13 +264,16 @@ PeerState Progress::Impl::own_state() const {
 void Progress::Impl::run() {
   // Else the kernel rounds each sleep up by 50 us.
   prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+  std::optional<std::string> error;
   try {
     run_until_stopped();
-  } catch (const std::exception& error) {
-    const std::scoped_lock lock(mutex);
-    fail(error.what());
-    receives_cancelled = true;  // as far as MPI still works; nobody is left to do it
+  } catch (const std::exception& caught) {
+    error = caught.what();
   }
+  const std::scoped_lock lock(mutex);
+  if (error) fail(*error);
+  receives_cancelled = true;  // or MPI itself has failed, and nobody is left to do it
+  something.notify_all();
 }
 
 void Progress::Impl::run_until_stopped() {
@@ -435,11 +431,14 @@ void Progress::Impl::land(Flight flight, const MPI_Status& status) {
     }
   }
   const std::scoped_lock lock(mutex);
-  if (!error.empty() && !transfer.failed) {
-    transfer.failed = fmt::format("{} (tag {}, {})", error, transfer.tag, transfer.purpose.what);
+  if (transfer.cancelled) return;
+  if (!error.empty()) {
+    // For good: the two sides no longer agree on what belongs together.
+    fail(fmt::format("{} (tag {}, {})", error, transfer.tag, transfer.purpose.what));
+  } else if (transfer.pieces_left == 0) {
+    transfer.finished = true;
+    something.notify_all();
   }
-  if (transfer.pieces_left == 0 && !transfer.failed) transfer.finished = true;
-  if (transfer.pieces_left == 0) something.notify_all();
 }
 
 void Progress::Impl::handle(const ControlMessage& message, int from) {
@@ -472,6 +471,7 @@ void Progress::Impl::cancel_receives() {
   for (size_t i = 0; i < requests.size(); ++i) {
     const Flight& flight = flights[i];
     if (flight.kind == Flight::Kind::piece && !flight.transfer->sends) {
+      flight.transfer->cancelled = true;
       check_mpi(MPI_Cancel(&requests[i]), "MPI_Cancel");
     }
   }

@@ -1,0 +1,149 @@
+"""Starting ranks, and what a process does about being one of several.
+
+Importing this module starts nothing and needs no torch.
+"""
+
+import atexit
+import os
+import shutil
+import sys
+import threading
+import time
+
+TIMEOUT_S = 600.0
+
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_world = None
+_lock = threading.Lock()
+
+
+def world():
+    """The communicator of this job, made at the first call. Collective: every rank must make it.
+
+    Without ``mpirun`` it is a world of one, and MPI is not started.
+
+    Raises:
+        CommError: MPI is absent from this build or cannot be used.
+    """
+    global _world
+    with _lock:
+        if _world is None:
+            from pyrannc import _C
+
+            if _is_alone():
+                _world = _C.comm.make_local(1, TIMEOUT_S)[0]
+            else:
+                _world = _C.comm.make_mpi(TIMEOUT_S)
+                _C.util.set_log_rank(_world.rank)
+                _end_together(_world)
+        return _world
+
+
+def get_rank() -> int:
+    """Number of this process among those of the job; 0 without ``mpirun``."""
+    known = _variable(_RANK)
+    return 0 if _is_alone() else world().rank if known is None else int(known)
+
+
+def get_world_size() -> int:
+    """Number of processes of the job; 1 without ``mpirun``."""
+    known = _variable(_SIZE)
+    return 1 if _is_alone() else world().size if known is None else int(known)
+
+
+def barrier() -> None:
+    """Returns when every rank has called it."""
+    world().barrier()
+
+
+def environment(ranks: int) -> dict[str, str]:
+    """This process's environment with what ``ranks`` ranks on this machine need.
+
+    Variables that are set already keep their values.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return {
+        # Containers: root, and more ranks than cores, for Open MPI 4 and 5.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        # The thread that talks to MPI sleeps between polls. One that yields waits a whole time
+        # slice behind the computation: milliseconds for each message.
+        "OMPI_MCA_mpi_yield_when_idle": "0",
+        # One copy from process to process, instead of 32 KiB pieces that each need a poll.
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "cma",
+        # Threads of several ranks on the same cores spin at each other's barriers: 12x slower.
+        "OMP_NUM_THREADS": str(max(1, cores // ranks)),
+        # mpirun reads ranks through pipes; what they print must not wait in a buffer.
+        "PYTHONUNBUFFERED": "1",
+        **os.environ,
+    }
+
+
+def command(ranks: int, argv: list[str], env: dict[str, str] | None = None) -> list[str]:
+    """The ``mpirun`` call for ``ranks`` processes of ``argv``, to be run in :func:`environment`.
+
+    ``env`` holds variables to set in the ranks, on other hosts too.
+
+    Raises:
+        FileNotFoundError: There is no ``mpirun``; says what to install.
+    """
+    program = shutil.which("mpirun")
+    if program is None:
+        raise FileNotFoundError(
+            "mpirun was not found; install Open MPI (Debian: apt install openmpi-bin "
+            "libopenmpi-dev) and build pyrannc again"
+        )
+    settings = [part for name, value in (env or {}).items() for part in ("-x", f"{name}={value}")]
+    return [program, "-n", str(ranks), *settings, *argv]
+
+
+def _variable(names) -> str | None:
+    return next((os.environ[name] for name in names if name in os.environ), None)
+
+
+def _is_alone() -> bool:
+    size = _variable(_SIZE)
+    return int(size) == 1 if size is not None else _variable(_RANK) is None
+
+
+def _end_together(communicator) -> None:
+    """An exception that ends this process ends the job; else the others would wait for it."""
+    from pyrannc import _C
+
+    process = os.getpid()
+
+    def end_job(kind, value, show):
+        if os.getpid() != process:  # a forked worker is not a rank
+            return show()
+        if issubclass(kind, _C.util.CommError):
+            # All who wait for the same rank give up together; the lowest tells, for all of them.
+            time.sleep(min(0.3 * communicator.rank, 3.0))
+        show()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
+
+    main_hook, thread_hook = sys.excepthook, threading.excepthook
+
+    def on_exception(kind, value, trace):
+        end_job(kind, value, lambda: main_hook(kind, value, trace))
+
+    def on_thread_exception(args):
+        if args.exc_type is SystemExit:
+            return thread_hook(args)
+        return end_job(args.exc_type, args.exc_value, lambda: thread_hook(args))
+
+    sys.excepthook, threading.excepthook = on_exception, on_thread_exception
+
+    # The extension leaves MPI at the very end of the process, where the exit code is known. When
+    # another library started MPI, it also finalizes it, before that: leave first.
+    def leave():
+        if os.getpid() == process and not _C.comm.started_mpi():
+            _C.comm.finish_mpi()
+
+    atexit.register(leave)

@@ -1,0 +1,127 @@
+"""A rank that fails or falls silent ends the job: exit code not 0, the cause printed, no hang."""
+
+import textwrap
+
+from dist import mpi
+
+DEADLINE_S = 60  # against hangs only
+
+SETUP = """
+import os, signal, sys, threading, time
+from pyrannc import launch
+world = launch.world()
+world.timeout_s = 3
+world.barrier()
+"""
+
+
+def run(*parts: str, ranks: int = 3):
+    body = "".join(textwrap.dedent(part) for part in parts)
+    return mpi.run(SETUP + body, ranks, timeout=DEADLINE_S)
+
+
+def test_an_exception_on_one_rank_ends_the_job_with_its_traceback_first():
+    result = run(
+        """
+        world.timeout_s = 600
+        if world.rank == 1:
+            raise ValueError("the data has a hole")
+        world.barrier()
+        """
+    )
+    assert result.returncode != 0
+    assert result.stderr.startswith("Traceback (most recent call last)"), result.stderr
+    assert "ValueError: the data has a hole" in result.stderr
+    assert "rannc: rank 1 ends the job: ValueError: the data has a hole" in result.stderr
+    assert result.stderr.count("Traceback") == 1
+
+
+def test_an_exception_in_a_thread_ends_the_job():
+    result = run(
+        """
+        world.timeout_s = 600
+        if world.rank == 2:
+            thread = threading.Thread(target=lambda: 1 / 0)
+            thread.start()
+            thread.join()
+        world.barrier()
+        """
+    )
+    assert result.returncode != 0
+    assert "rannc: rank 2 ends the job: ZeroDivisionError: division by zero" in result.stderr
+
+
+def test_sys_exit_with_an_error_ends_the_job():
+    result = run(
+        """
+        world.timeout_s = 600
+        if world.rank == 0:
+            sys.exit(7)
+        world.barrier()
+        """
+    )
+    assert result.returncode == 7, result.stderr
+
+
+def test_a_killed_rank_ends_the_job():
+    result = run(
+        """
+        world.timeout_s = 600
+        if world.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        world.barrier()
+        """
+    )
+    assert result.returncode != 0
+    assert "signal 9" in result.stderr
+
+
+# In the three that follow rank 0 waits for 1, which waits for 2: the message must name 2.
+CHAIN = """
+if world.rank < 2:
+    world.receive(8, world.rank + 1)
+"""
+
+
+def test_a_stopped_rank_is_named_at_the_deadline():
+    result = run(
+        """
+        if world.rank == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        """,
+        CHAIN,
+    )
+    assert result.returncode != 0
+    assert (
+        "rank 0 waited 3 s for the message of the script from rank 1; rank 1 waits for the message "
+        "of the script from rank 2; rank 2 does not answer: it is stopped or dead" in result.stderr
+    )
+
+
+def test_a_rank_that_never_calls_is_named_at_the_deadline():
+    result = run(
+        """
+        if world.rank == 2:
+            time.sleep(600)
+        """,
+        CHAIN,
+    )
+    assert result.returncode != 0
+    assert (
+        "rank 1 waits for the message of the script from rank 2; rank 2 waits for nobody: it "
+        "computes, or its script does not make this step" in result.stderr
+    )
+
+
+def test_a_rank_that_ends_early_is_named_at_the_deadline():
+    result = run(
+        """
+        if world.rank == 2:
+            sys.exit(0)
+        """,
+        CHAIN,
+    )
+    assert result.returncode != 0
+    assert "rank 2 has left: its script ended" in result.stderr
+    assert "rannc: rank 0 ends the job: CommError" in result.stderr
+    assert result.stderr.count("Traceback") == 1, "the lowest rank tells for all"
