@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cmath>
 #include <numeric>
 
@@ -278,6 +279,7 @@ Request request_from_json(std::string_view text) {
     request.reduction_buckets = read_count(*found);
   }
   if (const auto found = root.find("force")) request.force = read_force(*found);
+  verify(request, /*ranks=*/INT_MAX);  // all but what depends on the cluster
   return request;
 }
 

@@ -14,11 +14,11 @@ enum class Recompute { automatic, never, always };
 
 /// Choices taken from the planner. Any subset may be fixed.
 struct Force {
-  std::optional<int> stages;
-  std::optional<int64_t> micro_batches;
-  std::optional<plan::Schedule> schedule;
-  std::optional<int> interleave;
-  std::optional<std::vector<int>> replicas;  ///< one per stage
+  std::optional<int> stages = {};
+  std::optional<int64_t> micro_batches = {};
+  std::optional<plan::Schedule> schedule = {};
+  std::optional<int> interleave = {};
+  std::optional<std::vector<int>> replicas = {};  ///< one per stage
   friend bool operator==(const Force&, const Force&) = default;
 };
 
