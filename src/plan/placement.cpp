@@ -10,6 +10,22 @@
 #include "rannc/util/error.h"
 
 namespace rannc::plan {
+namespace {
+
+/// By storage: the cloned nodes that write it. Who reads the storage runs them, as ir::extract() does.
+std::vector<std::vector<ir::NodeId>> cloned_writers(const ir::Graph& graph,
+                                                    const Placement& placement) {
+  std::vector<std::vector<ir::NodeId>> writers(graph.values.size());
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    if (placement.stage_of[index] != Placement::kCloned) continue;
+    for (ir::ValueId written : graph.nodes[index].writes) {
+      writers[graph[written].storage.index].push_back({index});
+    }
+  }
+  return writers;
+}
+
+}  // namespace
 
 Placement place(const Plan& plan, const ir::Graph& graph) {
   const std::vector<bool> placed_by_plan = ir::depends_on_rows(graph);
@@ -62,6 +78,7 @@ std::vector<std::vector<ir::ValueId>> taken_from_outside(const ir::Graph& graph,
   const int stages = static_cast<int>(placement.nodes.size());
   std::vector<std::vector<ir::ValueId>> taken(placement.nodes.size());
   std::vector<int> seen_by(graph.values.size(), -1);  // the last stage that looked at the value
+  const auto writers = cloned_writers(graph, placement);
 
   for (int stage = 0; stage < stages; ++stage) {
     std::vector<ir::ValueId> open;
@@ -81,6 +98,9 @@ std::vector<std::vector<ir::ValueId>> taken_from_outside(const ir::Graph& graph,
     while (!open.empty()) {
       const ir::ValueId value = open.back();
       open.pop_back();
+      for (ir::NodeId writer : writers[graph[value].storage.index]) {
+        for (ir::ValueId operand : graph.operands(writer)) look_at(operand);
+      }
       const ir::NodeId producer = graph[value].producer;
       if (!producer.valid()) {
         taken[stage].push_back(value);
