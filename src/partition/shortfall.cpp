@@ -1,0 +1,220 @@
+#include "partition/shortfall.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "rannc/util/error.h"
+#include "rannc/util/human.h"
+
+namespace rannc::partition {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// The stages behind a border; their largest peak is as small as it can be with so many stages.
+struct State {
+  double peak_bytes = kInfinity;
+  int last = 0;
+  int replicas = 0;
+  bool recompute = false;
+};
+
+/// Table over (border, ranks used behind it, stages behind it).
+class PeakSolver {
+ public:
+  PeakSolver(const StageCosts& costs, plan::Schedule schedule, const SearchSpace& space)
+      : costs_(costs),
+        schedule_(schedule),
+        space_(space),
+        blocks_(costs.blocks()),
+        ranks_(costs.ranks()),
+        most_stages_(space.stages > 0 ? space.stages : std::min(blocks_, ranks_)),
+        states_(static_cast<size_t>(blocks_ + 1) * static_cast<size_t>(ranks_ + 1) *
+                static_cast<size_t>(most_stages_ + 1)) {}
+
+  Arrangement run() {
+    at(blocks_, 0, 0).peak_bytes = 0;
+    const int most_replicas = space_.one_replica ? 1 : costs_.max_replicas();
+    for (int first = blocks_ - 1; first >= 0; --first) {
+      for (int last = first + 1; last <= blocks_; ++last) {
+        for (int replicas = 1; replicas <= most_replicas; ++replicas) extend(first, last, replicas);
+      }
+    }
+    return trace();
+  }
+
+  double best_peak_bytes() const { return best_; }
+
+ private:
+  State& at(int border, int ranks, int stages) {
+    return states_[(static_cast<size_t>(border) * static_cast<size_t>(ranks_ + 1) +
+                    static_cast<size_t>(ranks)) *
+                       static_cast<size_t>(most_stages_ + 1) +
+                   static_cast<size_t>(stages)];
+  }
+
+  void extend(int first, int last, int replicas) {
+    for (int behind = 0; behind < most_stages_; ++behind) {
+      const bool listed =
+          space_.replicas.empty() ||
+          space_.replicas[static_cast<size_t>(most_stages_ - 1 - behind)] == replicas;
+      if (!listed) continue;
+      const int64_t held = schedule_ == plan::Schedule::gpipe
+                               ? costs_.micro_batches()
+                               : std::min<int64_t>(costs_.micro_batches(), behind + 1);
+      State stage{.peak_bytes = kInfinity, .last = last, .replicas = replicas};
+      for (const bool recompute : {false, true}) {
+        const Recompute demanded = costs_.recompute();
+        if (demanded == (recompute ? Recompute::never : Recompute::always)) continue;
+        const double peak = costs_.peak_bytes(first, last, replicas, recompute, held);
+        if (peak >= stage.peak_bytes) continue;
+        stage.peak_bytes = peak;
+        stage.recompute = recompute;
+      }
+      for (int used = 0; used + replicas <= ranks_; ++used) {
+        const double peak = std::max(at(last, used, behind).peak_bytes, stage.peak_bytes);
+        State& here = at(first, used + replicas, behind + 1);
+        if (peak >= here.peak_bytes) continue;
+        here = stage;
+        here.peak_bytes = peak;
+      }
+    }
+  }
+
+  Arrangement trace() {
+    Arrangement result{schedule_, costs_.micro_batches(), {}, 0};
+    int ranks = 0, stages = 0;
+    const int fewest = space_.stages > 0 ? space_.stages : 1;
+    for (int s = fewest; s <= most_stages_; ++s) {
+      for (int r = 1; r <= ranks_; ++r) {
+        if (at(0, r, s).peak_bytes >= best_) continue;
+        best_ = at(0, r, s).peak_bytes;
+        ranks = r;
+        stages = s;
+      }
+    }
+    int first_rank = ranks_ - ranks;
+    for (int border = 0; stages > 0 && border < blocks_;) {
+      const State& here = at(border, ranks, stages);
+      result.stages.push_back({border, here.last, here.replicas, first_rank, here.recompute});
+      first_rank += here.replicas;
+      ranks -= here.replicas;
+      --stages;
+      border = here.last;
+    }
+    return result;
+  }
+
+  const StageCosts& costs_;
+  plan::Schedule schedule_;
+  const SearchSpace& space_;
+  int blocks_, ranks_, most_stages_;
+  std::vector<State> states_;
+  double best_ = kInfinity;
+};
+
+std::string advice(const Request& request, const SearchSpace& space, const cost::Cluster& cluster,
+                   bool state_dominates) {
+  std::vector<std::string> ways;
+  if (state_dominates) {
+    ways.push_back(fmt::format("more ranks than {} (to hold fewer parameters each)",
+                               cluster.ranks()));
+    ways.push_back("an optimizer with less state");
+  } else {
+    ways.push_back("a smaller batch size");
+    if (space.micro_batches.back() * 2 <= request.global_batch) {
+      ways.push_back(fmt::format("more micro-batches than {}", space.micro_batches.back()));
+    }
+    if (request.recompute == Recompute::never) ways.push_back("recompute (it is \"never\" now)");
+    if (space.schedules == std::vector{plan::Schedule::gpipe}) {
+      ways.push_back("schedule \"1f1b\"");
+    }
+  }
+  if (space.stages > 0) ways.push_back("not forcing the stages");
+  ways.push_back("devices with more memory");
+  std::string text = "  Try ";
+  for (size_t k = 0; k < ways.size(); ++k) {
+    if (k > 0) text += k + 1 == ways.size() ? ", or " : ", ";
+    text += ways[k];
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
+                                const Request& request, const SearchSpace& space) {
+  // 1F1B never holds more micro-batches than fill-drain.
+  const bool has_1f1b =
+      std::ranges::find(space.schedules, plan::Schedule::one_f_one_b) != space.schedules.end();
+  const plan::Schedule schedule =
+      has_1f1b ? plan::Schedule::one_f_one_b : plan::Schedule::gpipe;
+  Arrangement best;
+  double best_peak = kInfinity;
+  for (const int64_t m : space.micro_batches) {
+    const StageCosts costs(ranges, cluster, request, m);
+    PeakSolver solver(costs, schedule, space);
+    Arrangement here = solver.run();
+    if (solver.best_peak_bytes() >= best_peak) continue;
+    best_peak = solver.best_peak_bytes();
+    best = std::move(here);
+  }
+  RANNC_CHECK(!best.stages.empty(), "no arrangement exists, whatever its memory");
+  return best;
+}
+
+std::string explain_shortfall(const cost::GraphProfile& profile,
+                              const std::vector<std::vector<uint32_t>>& blocks,
+                              const RangeCosts& ranges, const cost::Cluster& cluster,
+                              const Request& request, const SearchSpace& space) {
+  const Arrangement best = closest_arrangement(ranges, cluster, request, space);
+  const StageCosts costs(ranges, cluster, request, best.micro_batches);
+  const auto count = static_cast<int>(best.stages.size());
+
+  int worst = 0;
+  StageMemory memory;
+  for (int k = 0; k < count; ++k) {
+    const StageChoice& stage = best.stages[static_cast<size_t>(k)];
+    const StageMemory here =
+        costs.memory(stage.first, stage.last, stage.replicas, stage.recompute,
+                     in_flight(best.schedule, best.micro_batches, count, k));
+    if (k > 0 && here.peak_bytes() <= memory.peak_bytes()) continue;
+    worst = k;
+    memory = here;
+  }
+  const StageChoice& stage = best.stages[static_cast<size_t>(worst)];
+  std::vector<uint32_t> nodes;
+  for (int block = stage.first; block < stage.last; ++block) {
+    const std::vector<uint32_t>& part = blocks[static_cast<size_t>(block)];
+    nodes.insert(nodes.end(), part.begin(), part.end());
+  }
+  const auto [front, back] = std::ranges::minmax(nodes);
+  const std::string what =
+      nodes.size() == 1 ? fmt::format("node '{}'", profile.nodes[front].name)
+                        : fmt::format("{} nodes from '{}' to '{}'", nodes.size(),
+                                      profile.nodes[front].name, profile.nodes[back].name);
+  const double state = memory.param_bytes + memory.gradient_bytes + memory.optimizer_bytes;
+  return fmt::format(
+      "no plan fits: in the closest one ({} {}, {} micro-batch{}, {}), stage {} ({}; {}, {} row{} "
+      "per micro-batch{}) needs {} on each of its {} rank{}, but a device offers {} (after the "
+      "safety margin).\n"
+      "  Needed: parameters {}, gradients {}, optimizer {}, activations {}, buffers {}, workspace "
+      "{}.\n{}",
+      count, count == 1 ? "stage" : "stages", best.micro_batches,
+      best.micro_batches == 1 ? "" : "es", plan::name(best.schedule), worst, what,
+      stage.last - stage.first == 1
+          ? "one block"
+          : fmt::format("{} blocks", stage.last - stage.first),
+      costs.rows(stage.replicas), costs.rows(stage.replicas) == 1 ? "" : "s",
+      stage.recompute ? ", recomputed" : "", human_bytes(memory.peak_bytes()), stage.replicas,
+      stage.replicas == 1 ? "" : "s", human_bytes(costs.available_bytes()),
+      human_bytes(memory.param_bytes), human_bytes(memory.gradient_bytes),
+      human_bytes(memory.optimizer_bytes), human_bytes(memory.activation_bytes),
+      human_bytes(memory.buffer_bytes), human_bytes(memory.workspace_bytes),
+      advice(request, space, cluster, state > memory.peak_bytes() / 2));
+}
+
+}  // namespace rannc::partition

@@ -1,0 +1,158 @@
+#include "partition/stage_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace rannc::partition {
+namespace {
+
+constexpr double kNsPerSecond = 1e9;
+
+int64_t share(int64_t global_batch, int64_t micro_batches, int replicas) {
+  const int64_t parts = micro_batches * replicas;
+  return (global_batch + parts - 1) / parts;
+}
+
+/// The largest k <= wanted for which fits(k); fits must not become true again after false.
+template <class Fits>
+int64_t most(int64_t wanted, const Fits& fits) {
+  if (fits(wanted)) return wanted;
+  if (!fits(1)) return 0;
+  int64_t low = 1, high = wanted;  // low fits, high does not
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
+std::vector<int64_t> row_counts(int64_t global_batch, const std::vector<int64_t>& micro_batches,
+                                int ranks) {
+  std::set<int64_t> rows;
+  for (const int64_t m : micro_batches) {
+    for (int replicas = 1; replicas <= ranks && m * replicas <= global_batch; ++replicas) {
+      rows.insert(share(global_batch, m, replicas));
+    }
+  }
+  return {rows.begin(), rows.end()};
+}
+
+StageCosts::StageCosts(const RangeCosts& ranges, const cost::Cluster& cluster,
+                       const Request& request, int64_t micro_batches)
+    : ranges_(ranges),
+      cluster_(cluster),
+      request_(request),
+      micro_batches_(micro_batches),
+      max_replicas_(static_cast<int>(
+          std::min<int64_t>(cluster.ranks(), request.global_batch / micro_batches))),
+      available_bytes_(cluster.device_memory_bytes * (1 - request.memory_margin)) {
+  for (int replicas = 1; replicas <= max_replicas_; ++replicas) {
+    rows_index_.push_back(ranges.rows_index(rows(replicas)));
+  }
+}
+
+int64_t StageCosts::rows(int replicas) const {
+  return share(request_.global_batch, micro_batches_, replicas);
+}
+
+LinkClasses StageCosts::classes(int first_rank, int replicas) const {
+  const int last_rank = first_rank + replicas - 1;
+  const int first_host = cluster_.host_of(first_rank), last_host = cluster_.host_of(last_rank);
+  LinkClasses classes;
+  classes.in_inter = first_rank > 0 && cluster_.host_of(first_rank - 1) != last_host;
+  classes.out_inter =
+      last_rank + 1 < cluster_.ranks() && cluster_.host_of(last_rank + 1) != first_host;
+  classes.ring_inter = first_host != last_host;
+  return classes;
+}
+
+double StageCosts::transfer(double bytes, int replicas, bool inter) const {
+  if (!inter) {
+    return cluster_.intra_host.latency_ns +
+           bytes / cluster_.intra_host.bandwidth_bytes_per_s * kNsPerSecond;
+  }
+  const double senders = std::min(replicas, cluster_.devices_per_host);
+  const double load = std::max(1.0, senders / cluster_.links_per_host);
+  return cluster_.inter_host.latency_ns +
+         bytes * load / cluster_.inter_host.bandwidth_bytes_per_s * kNsPerSecond;
+}
+
+double StageCosts::ring(double bytes, int ranks, bool inter) const {
+  if (ranks < 2 || bytes <= 0) return 0;
+  const cost::Link& link = inter ? cluster_.inter_host : cluster_.intra_host;
+  const double hops = 2.0 * (ranks - 1);
+  return hops / ranks * bytes / link.bandwidth_bytes_per_s * kNsPerSecond + hops * link.latency_ns;
+}
+
+StageTime StageCosts::time(int first, int last, int replicas, const LinkClasses& classes) const {
+  const RangeCosts::Work work =
+      ranges_.work(rows_index_[static_cast<size_t>(replicas - 1)], first, last);
+  const RangeCosts::Border& border = ranges_.border(first, last);
+  const RangeCosts::Parameters& params = ranges_.parameters(first, last);
+  const auto share = static_cast<double>(rows(replicas));
+  const auto moved = [&](bool any, const cost::Size& size, bool inter) {
+    return any ? transfer(size.at(share), replicas, inter) : 0.0;
+  };
+  const double in = moved(border.enters, border.in, classes.in_inter);
+  const double out = moved(border.leaves, border.out, classes.out_inter);
+  const double in_grad = moved(border.enters_grad, border.in_grad, classes.in_inter);
+  const double out_grad = moved(border.leaves_grad, border.out_grad, classes.out_inter);
+
+  StageTime time;
+  time.forward_ns = work.forward_ns + (in + out) / 2;
+  time.backward_ns = work.backward_ns + (in_grad + out_grad) / 2;
+  time.recompute_ns = work.forward_ns;
+  time.compute_ns = work.forward_ns + work.backward_ns;
+  time.transfer_ns = std::max({in, out, in_grad, out_grad});
+
+  // Buckets become ready during the last backward and run one after the other; the end is linear in
+  // the first bucket that never waits, so it is decided by the first or by the last bucket.
+  const double buckets = request_.reduction_buckets;
+  const double bucket =
+      ring(params.own_gradient_bytes / buckets, replicas, classes.ring_inter);
+  time.reduce_ns =
+      std::max(bucket, buckets * bucket - work.backward_ns * (1 - 1 / buckets));
+  if (params.tied_gradient_bytes > 0) {
+    time.reduce_ns += ring(params.tied_gradient_bytes, replicas + 1, cluster_.hosts > 1);
+  }
+  return time;
+}
+
+StageMemory StageCosts::memory(int first, int last, int replicas, bool recompute,
+                               int64_t in_flight) const {
+  const RangeCosts::Parameters& params = ranges_.parameters(first, last);
+  const RangeCosts::Border& border = ranges_.border(first, last);
+  const RangeCosts::Work work =
+      ranges_.work(rows_index_[static_cast<size_t>(replicas - 1)], first, last);
+  const auto share = static_cast<double>(rows(replicas));
+  const double in = border.in.at(share), out = border.out.at(share);
+  const auto count = static_cast<double>(in_flight);
+
+  StageMemory memory;
+  memory.param_bytes = params.bytes;
+  memory.gradient_bytes = params.gradient_bytes;
+  memory.optimizer_bytes = params.optimizer_bytes;
+  memory.activation_bytes = recompute
+                                ? count * (in + border.graph_in.at(share)) + work.saved_bytes
+                                : count * work.saved_bytes;
+  memory.buffer_bytes = 2 * (in + out);
+  memory.workspace_bytes = work.workspace_bytes;
+  return memory;
+}
+
+InFlight StageCosts::in_flight(int first, int last, int replicas) const {
+  InFlight room;
+  const auto fits = [&](bool recompute) {
+    return [this, first, last, replicas, recompute](int64_t k) {
+      return peak_bytes(first, last, replicas, recompute, k) <= available_bytes_;
+    };
+  };
+  if (request_.recompute != Recompute::always) room.plain = most(micro_batches_, fits(false));
+  if (request_.recompute != Recompute::never) room.recompute = most(micro_batches_, fits(true));
+  return room;
+}
+
+}  // namespace rannc::partition
