@@ -14,21 +14,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(
-    script: str | Path,
+    program: str | list[str],
     ranks: int,
-    *args: str,
     timeout: float = 120,
     env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess:
-    """Runs ``script``, a path or Python source, under ``mpirun`` from the repository's root.
+    """Runs Python on ``ranks`` ranks: source text, or a list of arguments (a script and its own).
 
     ``returncode`` is mpirun's. At the deadline every process is killed and the test fails with what
     was printed until then.
     """
-    if isinstance(script, Path):
-        argv = [sys.executable, str(script), *args]
-    else:
-        argv = [sys.executable, "-c", textwrap.dedent(script), *args]
+    if isinstance(program, str):
+        program = ["-c", textwrap.dedent(program)]
+    argv = [sys.executable, *program]
     variables = launch.environment(ranks) | (env or {})
     paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)

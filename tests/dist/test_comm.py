@@ -2,8 +2,8 @@
 
 import json
 
+import mpi
 import pytest
-from dist import mpi
 
 CHECKS = """
 import json, sys, threading
@@ -54,7 +54,8 @@ check("sums at the same time",
 gathered = world.all_gather(b"x" * (rank * 100_000))
 check("all_gather", [len(item) for item in gathered] == [100_000 * r for r in range(size)])
 for root in range(size):
-    check(f"broadcast from {root}", world.broadcast(b"plan" if rank == root else b"", root) == b"plan")
+    plan = world.broadcast(b"plan" if rank == root else b"", root)
+    check(f"broadcast from {root}", plan == b"plan")
 into = np.full(1_000_000, rank)
 world.broadcast_into(into, size - 1)
 check("broadcast_into", (into == size - 1).all())

@@ -1,0 +1,30 @@
+"""``rannc run``: a script on several ranks."""
+
+import subprocess
+import sys
+
+from pyrannc import launch
+
+
+def run(ranks: int, command: list[str]) -> int:
+    """Runs the Python script ``command[0]`` with its arguments on ``ranks`` ranks of this machine.
+
+    Under a host list of the batch system (Slurm, PBS) Open MPI spreads the ranks over its hosts.
+
+    Returns:
+        The exit code of the job: that of the first rank that failed, or 0.
+    """
+    argv = [sys.executable, *command]
+    try:
+        argv = launch.command(ranks, argv) if ranks > 1 else argv
+    except FileNotFoundError as error:
+        print(f"rannc run: {error}", file=sys.stderr)
+        return 127
+    process = subprocess.Popen(argv, env=launch.environment(ranks))
+    while True:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            continue  # the terminal has told the job, too; its end is worth waiting for
+        # A signal that ended the process, in the way of a shell.
+        return code if code >= 0 else 128 - code
