@@ -92,18 +92,19 @@ def _headline(plan: dict, notes: dict, batch_size: int | None) -> str:
 
 def _table(stages: list[dict], limit: int | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("stage", justify="right")
-    table.add_column("modules", overflow="fold")
-    table.add_column("ranks")
-    for name in ("forward ms", "backward ms", "memory", "sends"):
+    table.add_column("stage", justify="right", no_wrap=True)
+    table.add_column("modules", overflow="fold", min_width=16)
+    table.add_column("ranks", no_wrap=True)
+    for name in ("fwd ms", "bwd ms", "memory", "sends"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("recompute")
+    if recomputes := any(stage.get("recompute") for stage in stages):
+        table.add_column("recompute", no_wrap=True)
     for index, stage in enumerate(stages):
         predicted, notes = stage.get("predicted"), stage.get("notes", {})
         memory = _bytes(predicted["peak_bytes"]) if predicted else "-"
         if predicted and limit:
             memory += f" ({predicted['peak_bytes'] / limit:.0%})"
-        table.add_row(
+        cells = [
             str(index),
             _escape(notes.get("modules") or _modules(stage["nodes"])),
             _ranges(stage["ranks"]),
@@ -111,8 +112,10 @@ def _table(stages: list[dict], limit: int | None) -> Table:
             _milliseconds(predicted["backward_ns"]) if predicted else "-",
             memory,
             _bytes(notes["send_bytes"]) if "send_bytes" in notes else "-",
-            "yes" if stage.get("recompute") else "no",
-        )
+        ]
+        if recomputes:
+            cells.append("yes" if stage.get("recompute") else "no")
+        table.add_row(*cells)
     return table
 
 
