@@ -14,7 +14,9 @@ struct NodeCost {
   int64_t forward_ns = 0;
   int64_t backward_ns = 0;      ///< without recompute
   int64_t saved_bytes = 0;      ///< kept from forward to backward, parameters excluded
-  int64_t workspace_bytes = 0;  ///< peak of temporaries while it runs
+  /// Peak of temporaries while it runs: in the forward without its results; in the backward with the
+  /// gradients that come in and go out, those of parameters excluded.
+  int64_t workspace_bytes = 0;
   friend bool operator==(const NodeCost&, const NodeCost&) = default;
 };
 

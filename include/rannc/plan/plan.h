@@ -78,15 +78,11 @@ struct StageSummary {
   std::string modules;      ///< "embed, layers.0-3" : module paths, ranges folded
   std::string ranks;        ///< "0-3"
   int64_t param_bytes = 0;
-  int64_t send_bytes = 0;   ///< leaves forward, per micro-batch; twice when it goes to two stages
+  int64_t send_bytes = 0;   ///< leaves the stage forward, per micro-batch of the whole batch
   Prediction predicted;
   bool recompute = false;
 };
 [[nodiscard]] std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph,
                                                   int64_t global_rows);
-
-/// The plan with what only the graph knows (modules, parameter and sent bytes) in the notes of each
-/// stage, so that the file alone can be shown.
-[[nodiscard]] Plan with_summary(Plan plan, const ir::Graph& graph, int64_t global_rows);
 
 }  // namespace rannc::plan

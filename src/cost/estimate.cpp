@@ -1,0 +1,239 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cost/operator_class.h"
+#include "rannc/cost/device_model.h"
+#include "rannc/util/error.h"
+
+namespace rannc::cost {
+namespace {
+
+using ir::Value;
+using ir::ValueId;
+
+/// One node at one number of rows.
+class Roofline {
+ public:
+  Roofline(const ir::Graph& graph, const ir::Node& node, const std::vector<ValueId>& operands,
+           const DeviceModel& device, int64_t rows)
+      : graph_(graph), node_(node), operands_(operands), device_(device), rows_(rows) {}
+
+  [[nodiscard]] NodeCost cost(Work work) const {
+    if (work == Work::view) return {};  // no kernel runs, forward or backward
+    NodeCost cost;
+    const double flops = this->flops(work);
+    const double forward_bytes = work == Work::gather ? 2 * result_bytes() : traffic_bytes();
+    cost.forward_ns = nanoseconds(flops, forward_bytes);
+    if (!has_backward()) return cost;
+    if (flops > 0) {
+      // One product of the same size per matrix whose gradient is wanted.
+      const double products = differentiable_matrices();
+      cost.backward_ns = nanoseconds(flops * products, forward_bytes * products);
+    } else if (work == Work::gather) {
+      // The gradient of the whole table is written, the part that was read is added to.
+      const double table = operands_.empty() ? 0 : bytes(operands_[0]);
+      cost.backward_ns = nanoseconds(0, result_bytes() + 2 * table);
+    } else {
+      cost.backward_ns = nanoseconds(0, forward_bytes);
+    }
+    cost.workspace_bytes = static_cast<int64_t>(gradient_bytes());
+    return cost;
+  }
+
+  /// Something that requires a gradient comes out, while gradients are recorded.
+  [[nodiscard]] bool has_backward() const {
+    return node_.grad_enabled && std::ranges::any_of(node_.outputs, [&](ValueId output) {
+             return output.valid() && graph_[output].requires_grad;
+           });
+  }
+
+ private:
+  [[nodiscard]] double bytes(ValueId id) const {
+    return id.valid() ? static_cast<double>(graph_[id].bytes(rows_)) : 0;
+  }
+  [[nodiscard]] double count(ValueId id) const {
+    double product = 1;
+    for (const ir::AffineInt& dim : graph_[id].dims) product *= static_cast<double>(dim.at(rows_));
+    return product;
+  }
+  /// Dimension `index`, from the back when negative; 1 when there is none.
+  [[nodiscard]] double dim(ValueId id, int index) const {
+    const auto& dims = graph_[id].dims;
+    const int at = index < 0 ? index + static_cast<int>(dims.size()) : index;
+    if (at < 0 || at >= static_cast<int>(dims.size())) return 1;
+    return static_cast<double>(dims[static_cast<size_t>(at)].at(rows_));
+  }
+  [[nodiscard]] double result_bytes() const {
+    double sum = 0;
+    for (ValueId output : node_.outputs) sum += bytes(output);
+    return sum;
+  }
+  [[nodiscard]] double traffic_bytes() const {
+    double sum = result_bytes();
+    for (ValueId operand : operands_) sum += bytes(operand);
+    return sum;
+  }
+  /// Gradients of results that come in and of operands that go out, parameters' excluded.
+  [[nodiscard]] double gradient_bytes() const {
+    double sum = 0;
+    for (ValueId output : node_.outputs) {
+      if (output.valid() && graph_[output].requires_grad) sum += bytes(output);
+    }
+    for (ValueId operand : operands_) {
+      const Value& value = graph_[operand];
+      if (value.requires_grad && value.kind != ir::ValueKind::parameter) sum += bytes(operand);
+    }
+    return sum;
+  }
+
+  [[nodiscard]] double result_count() const {
+    return node_.outputs.empty() || !node_.outputs[0].valid() ? 0 : count(node_.outputs[0]);
+  }
+
+  [[nodiscard]] double flops(Work work) const {
+    if (work == Work::bytes || work == Work::gather || operands_.size() < 2) return 0;
+    const ValueId first = operands_[0], second = operands_[1];
+    switch (work) {
+      case Work::matmul:
+        // addmm, baddbmm and addbmm take the bias first.
+        return 2 * result_count() * dim(operands_.size() > 2 ? second : first, -1);
+      case Work::linear:
+        return 2 * count(first) * dim(second, 0);
+      case Work::convolution:
+        return 2 * result_count() * count(second) / std::max(1.0, dim(second, 0));
+      case Work::transposed_convolution:
+        return 2 * count(first) * count(second) / std::max(1.0, dim(second, 0));
+      case Work::einsum:
+        // Exact for one matrix product: sqrt(MK * KN * MN) = MNK; a fair guess with batch labels.
+        return 2 * std::sqrt(count(first) * count(second) * result_count());
+      case Work::attention: {
+        const double queries = count(first) / std::max(1.0, dim(first, -1));
+        const double values = operands_.size() > 2 ? dim(operands_[2], -1) : dim(second, -1);
+        return 2 * queries * dim(second, -2) * (dim(first, -1) + values);
+      }
+      case Work::recurrent: {
+        const double steps = count(first) / std::max(1.0, dim(first, -1));
+        double weights = 0;
+        for (ValueId operand : operands_) {
+          const Value& value = graph_[operand];
+          if (value.dims.size() == 2 && value.kind == ir::ValueKind::parameter) {
+            weights += count(operand);
+          }
+        }
+        return 2 * steps * weights;
+      }
+      default:
+        return 0;
+    }
+  }
+
+  /// 1 or 2 of the two factors need a gradient; operands that are added need no product.
+  [[nodiscard]] double differentiable_matrices() const {
+    const auto wanted = std::ranges::count_if(operands_, [&](ValueId operand) {
+      return graph_[operand].requires_grad && graph_[operand].dims.size() >= 2;
+    });
+    return std::clamp(static_cast<double>(wanted), 1.0, 2.0);
+  }
+
+  [[nodiscard]] double peak_flops() const {
+    const ValueId id = operands_.empty() ? ValueId{} : operands_[0];
+    const ir::DType dtype = id.valid() ? graph_[id].dtype : ir::DType::float32;
+    if (dtype == ir::DType::float16 || dtype == ir::DType::bfloat16) return device_.half_flops_per_s;
+    // Double precision runs at half the rate on all devices of the catalogue.
+    if (dtype == ir::DType::float64) return device_.float32_flops_per_s / 2;
+    return device_.float32_flops_per_s;
+  }
+
+  [[nodiscard]] int64_t nanoseconds(double flops, double bytes) const {
+    const double compute = flops / (peak_flops() * device_.efficiency) * 1e9;
+    const double memory = bytes / device_.bandwidth_bytes_per_s * 1e9;
+    return static_cast<int64_t>(std::llround(std::max(compute, memory) + device_.launch_ns));
+  }
+
+  const ir::Graph& graph_;
+  const ir::Node& node_;
+  const std::vector<ValueId>& operands_;
+  const DeviceModel& device_;
+  int64_t rows_;
+};
+
+/// Which storages autograd keeps, each charged to the first node that saves it.
+class SavedStorages {
+ public:
+  explicit SavedStorages(const ir::Graph& graph) : graph_(graph), taken_(graph.values.size()) {}
+
+  /// Values whose bytes `node` is charged for. A `mask` is one byte per result, and not a value.
+  std::vector<ValueId> take(const ir::Node& node, const std::vector<ValueId>& operands,
+                            Saves saves) {
+    std::vector<ValueId> found;
+    const auto keep = [&](ValueId id) {
+      if (!id.valid()) return;
+      const Value& value = graph_[id];
+      const Value& owner = graph_[value.storage];
+      const bool state = owner.kind == ir::ValueKind::parameter ||
+                         owner.kind == ir::ValueKind::buffer ||
+                         owner.kind == ir::ValueKind::constant;
+      if (state || taken_[value.storage.index]) return;
+      taken_[value.storage.index] = true;
+      found.push_back(value.storage);
+    };
+    if (saves == Saves::operands || saves == Saves::all) std::ranges::for_each(operands, keep);
+    if (saves == Saves::first_operand && !operands.empty()) keep(operands[0]);
+    if (saves == Saves::results || saves == Saves::all) std::ranges::for_each(node.outputs, keep);
+    if (saves == Saves::integers) {
+      for (ValueId operand : operands) {
+        if (!ir::is_floating(graph_[operand].dtype)) keep(operand);
+      }
+    }
+    return found;
+  }
+
+ private:
+  const ir::Graph& graph_;
+  std::vector<bool> taken_;  // [value that owns the storage]
+};
+
+int64_t mask_bytes(const ir::Graph& graph, const ir::Node& node, int64_t rows) {
+  if (node.outputs.empty() || !node.outputs[0].valid()) return 0;
+  const Value& result = graph[node.outputs[0]];
+  return result.bytes(rows) / ir::size_bytes(result.dtype);
+}
+
+}  // namespace
+
+CostTable estimate(const ir::Graph& graph, const DeviceModel& device,
+                   const std::vector<int64_t>& rows,
+                   const std::vector<std::vector<int64_t>>& saved) {
+  RANNC_CHECK(saved.empty() || saved.size() == graph.nodes.size(),
+              fmt::format("saved bytes of {} nodes, but the graph has {}", saved.size(),
+                          graph.nodes.size()));
+  CostTable table;
+  table.rows = rows;
+  table.node.resize(graph.nodes.size());
+  SavedStorages storages(graph);
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const ir::Node& node = graph.nodes[index];
+    const std::vector<ValueId> operands = graph.operands({index});
+    const OperatorClass kind = operator_class(node.op);
+    std::vector<NodeCost>& costs = table.node[index];
+    for (int64_t count : rows) {
+      costs.push_back(Roofline(graph, node, operands, device, count).cost(kind.work));
+    }
+    if (!saved.empty()) {
+      for (size_t i = 0; i < rows.size(); ++i) costs[i].saved_bytes = saved[index].at(i);
+      continue;
+    }
+    if (!Roofline(graph, node, operands, device, rows.at(0)).has_backward()) continue;
+    const std::vector<ValueId> kept = storages.take(node, operands, kind.saves);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      for (ValueId value : kept) costs[i].saved_bytes += graph[value].bytes(rows[i]);
+      if (kind.saves == Saves::mask) costs[i].saved_bytes += mask_bytes(graph, node, rows[i]);
+    }
+  }
+  verify(table, graph);
+  return table;
+}
+
+}  // namespace rannc::cost

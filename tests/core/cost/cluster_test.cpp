@@ -1,0 +1,85 @@
+#include "rannc/cost/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include "rannc/util/error.h"
+
+namespace rannc::cost {
+namespace {
+
+/// The example of docs/planner-files.md.
+const std::string kFile = R"(format = "rannc-cluster"
+version = 1
+hosts = 2
+devices_per_host = 2
+device_memory_bytes = 100000
+[intra_host]
+bandwidth_bytes_per_s = 1e9
+latency_ns = 10
+[inter_host]
+bandwidth_bytes_per_s = 1e8
+latency_ns = 100
+)";
+
+std::string error_of(const std::string& text) {
+  try {
+    (void)cluster_from_toml(text, "cluster.toml");
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_with(const std::string& from, const std::string& to) {
+  std::string text = kFile;
+  text.replace(text.find(from), from.size(), to);
+  return error_of(text);
+}
+
+TEST(ClusterFile, ReadsTheExample) {
+  const Cluster cluster = cluster_from_toml(kFile, "cluster.toml");
+  EXPECT_EQ(cluster, (Cluster{2, 2, 100000, {1e9, 10}, {1e8, 100}, 1}));
+  EXPECT_EQ(cluster.ranks(), 4);
+  EXPECT_EQ(cluster.host_of(1), 0);
+  EXPECT_EQ(cluster.host_of(2), 1);
+}
+
+TEST(ClusterFile, ReadsBackWhatItWrites) {
+  const Cluster two{2, 4, 8.5e10, {3e11, 1500.5}, {2.5e10, 5000}, 8};
+  EXPECT_EQ(cluster_from_toml(to_toml(two), "f"), two);
+  const Cluster one{1, 4, 1e10, {1e9, 0}, {}, 1};
+  EXPECT_EQ(to_toml(one).find("inter_host"), std::string::npos);
+  EXPECT_EQ(cluster_from_toml(to_toml(one), "f"), one);
+}
+
+TEST(ClusterFile, NamesLineColumnAndKey) {
+  EXPECT_EQ(error_with("hosts = 2\n", "hosts = 0\n"),
+            "cluster.toml: line 3, column 9: hosts: expected an integer from 1 to 16777216, found 0");
+  EXPECT_EQ(error_with("latency_ns = 100", "latency_ns = -1"),
+            "cluster.toml: line 11, column 14: inter_host.latency_ns: expected a finite number of at "
+            "least 0, found -1");
+  EXPECT_EQ(error_with("latency_ns = 100", "latency_ns = inf"),
+            "cluster.toml: line 11, column 14: inter_host.latency_ns: expected a finite number of at "
+            "least 0, found inf");
+  EXPECT_EQ(error_with("devices_per_host", "device_per_host"),
+            "cluster.toml: line 4, column 19: device_per_host: unknown key; did you mean "
+            "'devices_per_host'?");
+  EXPECT_EQ(error_with("version = 1", "version = 2"),
+            "cluster.toml: line 2, column 11: version: is unknown; this program reads version 1");
+  EXPECT_EQ(error_with("hosts = 2", "hosts = \"2\""),
+            "cluster.toml: line 3, column 9: hosts: expected an integer");
+  EXPECT_EQ(error_with("1e9", "0"),
+            "cluster.toml: cluster: intra_host.bandwidth_bytes_per_s: must be above 0, as devices "
+            "talk over this link");
+}
+
+TEST(ClusterFile, SaysWhatIsMissingOrTwice) {
+  const std::string intra_only = kFile.substr(0, kFile.find("[inter_host]"));
+  EXPECT_EQ(error_of(intra_only), "cluster.toml: [inter_host] is missing, but hosts = 2");
+  EXPECT_EQ(error_with("latency_ns = 10\n", ""), "cluster.toml: intra_host.latency_ns is missing");
+  EXPECT_EQ(error_with("hosts = 2\n", "hosts = 2\nhosts = 3\n").substr(0, 22),
+            "cluster.toml: line 4, ");
+}
+
+}  // namespace
+}  // namespace rannc::cost
