@@ -76,13 +76,15 @@ class RaNNCModule(nn.Module):
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(self.model, args, kwargs, batch_dims=self._batch_dims)
         if self._deployment is None:
+            world = launch.world()
+            world.timeout_s = self.config.comm_timeout_s
             self._deployment = deploy.deploy(
                 self.model,
                 self._optimizer,
                 captured,
                 (args, kwargs),
                 self.config,
-                launch.world(),
+                world,
                 self._load_deployment,
             )
         self._runs[flags] = self._deployment.run_of(captured, args, kwargs)

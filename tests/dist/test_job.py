@@ -1,12 +1,10 @@
 """What only a job of several ranks can get wrong: disagreement, and reading the state together."""
 
-import textwrap
-
 import mpi
 
 
-def run(code, ranks=2, **options):
-    return mpi.run(["-c", textwrap.dedent(code)], ranks=ranks, timeout=100, **options)
+def run(code, ranks=2):
+    return mpi.run(code, ranks, timeout=100)
 
 
 def test_a_rank_with_another_batch_size_is_an_error_on_every_rank():
