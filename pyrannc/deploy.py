@@ -333,7 +333,7 @@ class Deployment:
                 (gradient.double().square().sum() / holders for gradient, holders in held),
                 start=torch.zeros((), dtype=torch.float64),
             ).reshape(1)
-            self.world.all_reduce_sum(squares.numpy())
+            self.world.all_reduce_sum(squares.numpy(), list(range(self.world.size)))
             norm = squares.sqrt().item()
             scale = max_norm / (norm + 1e-6)
             if scale < 1:
