@@ -58,16 +58,6 @@ void broadcast_into(Communicator& self, const py::buffer& buffer, int root,
                        ranks.value_or(all_ranks(self)), kScript);
 }
 
-void broadcast_into(Communicator& self, const py::buffer& buffer, int root,
-                    const std::vector<int>& ranks) {
-  const py::buffer_info info = buffer.request(/*writable=*/true);
-  if (PyBuffer_IsContiguous(info.view(), 'C') == 0) {
-    throw py::value_error("broadcast_into takes a contiguous buffer");
-  }
-  const py::gil_scoped_release unlocked;
-  comm::broadcast_into(self, info.ptr, info.size * info.itemsize, root, ranks, kScript);
-}
-
 void send(Communicator& self, const std::string& data, int to, int64_t tag) {
   self.send(data.data(), static_cast<int64_t>(data.size()), to, tag, kScript)->wait();
 }

@@ -75,15 +75,14 @@ class Roofline {
     for (ValueId operand : operands_) sum += bytes(operand);
     return sum;
   }
-  /// Gradients of results that come in and of operands that go out, parameters' excluded.
+  /// Gradients of results that come in and of operands that go out.
   [[nodiscard]] double gradient_bytes() const {
     double sum = 0;
     for (ValueId output : node_.outputs) {
       if (output.valid() && graph_[output].requires_grad) sum += bytes(output);
     }
     for (ValueId operand : operands_) {
-      const Value& value = graph_[operand];
-      if (value.requires_grad && value.kind != ir::ValueKind::parameter) sum += bytes(operand);
+      if (graph_[operand].requires_grad) sum += bytes(operand);
     }
     return sum;
   }

@@ -62,7 +62,7 @@ class Folder {
 
  private:
   void add_params(const std::vector<double>& optimizer_bytes) {
-    size_t parameters = 0;
+    size_t states = 0;  // parameters and buffers so far
     bool named_dtype = false;
     for (uint32_t index = 0; index < graph_.values.size(); ++index) {
       const ir::Value& value = graph_.values[index];
@@ -71,13 +71,15 @@ class Folder {
       ProfileParam param{.id = value.name,
                          .bytes = static_cast<double>(value.bytes(1)),
                          .trainable = parameter && value.requires_grad};
-      if (parameter && !optimizer_bytes.empty()) {
-        RANNC_CHECK(parameters < optimizer_bytes.size(),
-                    fmt::format("optimizer bytes of {} parameters, but '{}' is one more",
-                                optimizer_bytes.size(), value.name));
-        param.optimizer_bytes = optimizer_bytes[parameters];
+      if (value.kind != ir::ValueKind::constant) {
+        if (!optimizer_bytes.empty()) {
+          RANNC_CHECK(states < optimizer_bytes.size(),
+                      fmt::format("optimizer bytes of {} parameters and buffers, but '{}' is one more",
+                                  optimizer_bytes.size(), value.name));
+          if (parameter) param.optimizer_bytes = optimizer_bytes[states];
+        }
+        ++states;
       }
-      parameters += parameter ? 1 : 0;
       if (parameter && !named_dtype && ir::is_floating(value.dtype)) {
         profile_.dtype = ir::name(value.dtype);
         named_dtype = true;
@@ -85,9 +87,9 @@ class Folder {
       place_[index] = static_cast<uint32_t>(profile_.params.size());
       profile_.params.push_back(std::move(param));
     }
-    RANNC_CHECK(optimizer_bytes.empty() || optimizer_bytes.size() == parameters,
-                fmt::format("optimizer bytes of {} parameters, but the graph has {}",
-                            optimizer_bytes.size(), parameters));
+    RANNC_CHECK(optimizer_bytes.empty() || optimizer_bytes.size() == states,
+                fmt::format("optimizer bytes of {} parameters and buffers, but the graph has {}",
+                            optimizer_bytes.size(), states));
   }
 
   void add_inputs() {

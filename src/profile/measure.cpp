@@ -1,1 +1,166 @@
 #include "rannc/profile/measure.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+
+#include "profile/operands.h"
+#include "profile/time_node.h"
+#include "rannc/cost/device_model.h"
+#include "rannc/util/error.h"
+#include "rannc/util/log.h"
+
+namespace rannc::profile {
+namespace {
+
+using cost::NodeCost;
+
+/// What is timed: the first node of each signature, and which nodes cost the same.
+struct Work {
+  std::vector<ir::NodeId> representatives;
+  std::vector<size_t> signature_of;  // [node] index into representatives
+};
+
+Work distinct(const ir::Graph& graph) {
+  Work work;
+  std::unordered_map<std::string, size_t> known;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const auto [found, fresh] =
+        known.emplace(cost::signature(graph, {index}), work.representatives.size());
+    if (fresh) work.representatives.push_back({index});
+    work.signature_of.push_back(found->second);
+  }
+  return work;
+}
+
+bool depends_on_rows(const std::vector<ir::AffineInt>& numbers) {
+  return std::ranges::any_of(numbers, &ir::AffineInt::depends_on_rows);
+}
+
+/// Whether a size or a literal of the node changes with the rows.
+bool varies(const ir::Graph& graph, ir::NodeId id) {
+  const ir::Node& node = graph[id];
+  for (const ir::Argument& argument : node.inputs) {
+    const auto* number = std::get_if<ir::AffineInt>(&argument);
+    const auto* numbers = std::get_if<std::vector<ir::AffineInt>>(&argument);
+    if (number != nullptr && number->depends_on_rows()) return true;
+    if (numbers != nullptr && depends_on_rows(*numbers)) return true;
+  }
+  const auto varying = [&](ir::ValueId value) {
+    return value.valid() && depends_on_rows(graph[value].dims);
+  };
+  return std::ranges::any_of(graph.operands(id), varying) ||
+         std::ranges::any_of(node.outputs, varying);
+}
+
+/// Times one signature after the other; what cannot run is charged by the CPU device model.
+class Measurer {
+ public:
+  Measurer(const ir::Graph& graph, const ops::Objects& objects, const MeasureOptions& options)
+      : graph_(graph), objects_(objects), options_(options), random_state_(options.device) {}
+
+  std::vector<NodeCost> measure(ir::NodeId node) {
+    std::vector<NodeCost> costs;
+    try {
+      for (int64_t rows : options_.rows) {
+        if (!costs.empty() && !varies(graph_, node)) {
+          costs.push_back(costs.front());
+        } else {
+          costs.push_back(time_node(graph_, node, objects_, rows, options_, generator_));
+        }
+      }
+    } catch (const std::exception& error) {
+      log::warn("profile", c10::str("cannot time ", error.what(),
+                                    "\n  its cost is estimated by the model of a CPU."));
+      costs = estimated(node);
+    }
+    return costs;
+  }
+
+ private:
+  std::vector<NodeCost> estimated(ir::NodeId node) {
+    if (!estimate_) {
+      estimate_ = cost::estimate(graph_, cost::device_model("cpu"), options_.rows);
+    }
+    return estimate_->node[node.index];
+  }
+
+  const ir::Graph& graph_;
+  const ops::Objects& objects_;
+  const MeasureOptions& options_;
+  RandomStateGuard random_state_;
+  at::Generator generator_ = at::make_generator<at::CPUGeneratorImpl>(/*seed=*/0);
+  std::optional<cost::CostTable> estimate_;
+};
+
+static_assert(std::is_trivially_copyable_v<NodeCost>);
+
+void append(std::string& bytes, const std::vector<NodeCost>& costs) {
+  bytes.append(reinterpret_cast<const char*>(costs.data()), costs.size() * sizeof(NodeCost));
+}
+
+/// Costs of all signatures, [signature][row index]: rank r measures every size-th from r on.
+std::vector<std::vector<NodeCost>> share(const Work& work, Measurer& measurer,
+                                         comm::Communicator& comm, const MeasureOptions& options) {
+  const size_t total = work.representatives.size();
+  const auto size = static_cast<size_t>(comm.size());
+  const auto first = static_cast<size_t>(comm.rank());
+  const int mine = static_cast<int>((total + size - 1 - first) / size);
+  std::string bytes;
+  int done = 0;
+  for (size_t i = first; i < total; i += size) {
+    append(bytes, measurer.measure(work.representatives[i]));
+    if (options.progress) options.progress(++done, mine);
+  }
+
+  std::vector<std::string> all{bytes};
+  if (size > 1) {
+    std::vector<int> ranks(size);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    all = comm::all_gather(comm, bytes, ranks, {.what = "measured costs"});
+  }
+  std::vector<std::vector<NodeCost>> costs(total, std::vector<NodeCost>(options.rows.size()));
+  const size_t stride = options.rows.size() * sizeof(NodeCost);
+  for (size_t i = 0; i < total; ++i) {
+    const std::string& from = all.at(i % size);
+    RANNC_CHECK(from.size() >= (i / size + 1) * stride,
+                c10::str("rank ", i % size, " measured ", from.size(), " bytes of costs, too few"));
+    std::memcpy(costs[i].data(), from.data() + i / size * stride, stride);
+  }
+  return costs;
+}
+
+}  // namespace
+
+cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
+                        const std::vector<std::vector<int64_t>>& saved, comm::Communicator& comm,
+                        const MeasureOptions& options) {
+  RANNC_CHECK(saved.empty() || saved.size() == graph.nodes.size(),
+              c10::str("saved bytes of ", saved.size(), " nodes, but the graph has ",
+                       graph.nodes.size()));
+  // Casts are nodes of the graph.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const Work work = distinct(graph);
+  Measurer measurer(graph, objects, options);
+  const std::vector<std::vector<NodeCost>> costs = share(work, measurer, comm, options);
+
+  cost::CostTable table;
+  table.rows = options.rows;
+  for (size_t index = 0; index < graph.nodes.size(); ++index) {
+    std::vector<NodeCost> node = costs[work.signature_of[index]];
+    for (size_t i = 0; i < node.size(); ++i) {
+      node[i].saved_bytes = saved.empty() ? 0 : saved[index].at(i);
+    }
+    table.node.push_back(std::move(node));
+  }
+  cost::verify(table, graph);
+  return table;
+}
+
+}  // namespace rannc::profile

@@ -83,8 +83,9 @@ void verify(const GraphProfile& profile);
 
 /// Folds a graph and its costs into the planner's input. One profile node per node of `graph` that
 /// depends on the rows, with the same name; row-independent nodes are charged to each user
-/// (their cost and parameters), as they are cloned there. `optimizer_bytes` per parameter value of
-/// `graph` in value order (empty: the request's factor). Requires infer_rows().
+/// (their cost and parameters), as they are cloned there. `optimizer_bytes`: one number for each
+/// parameter and buffer of `graph` in value order, those of buffers unused; empty: the request's
+/// factor. Constants count as frozen parameters. Requires infer_rows().
 [[nodiscard]] GraphProfile fold(const ir::Graph& graph, const CostTable& table,
                                 const std::vector<double>& optimizer_bytes);
 

@@ -80,7 +80,7 @@ TEST(Fold, ChargesAStepCounterToItsOwner) {
 }
 
 TEST(Fold, TakesParametersOnceWithTheirState) {
-  const GraphProfile profile = fold(kGraph, table(), {111, 222});
+  const GraphProfile profile = fold(kGraph, table(), {111, 222, 0});
   ASSERT_EQ(profile.params.size(), 4U);
   EXPECT_EQ(profile.params[0], (ProfileParam{"emb.weight", 320, true, 111}));
   EXPECT_EQ(profile.params[1], (ProfileParam{"frozen", 32, false, 222}));

@@ -1,0 +1,100 @@
+#include "profile/operands.h"
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "rannc/ops/dtype.h"
+
+namespace rannc::profile {
+namespace {
+
+// A long tensor repeats this many random numbers: drawing each would take longer than most
+// operators that read them.
+constexpr int64_t kPatternLength = 1 << 16;
+
+int64_t count(const std::vector<int64_t>& sizes) {
+  int64_t product = 1;
+  for (int64_t size : sizes) product *= size;
+  return product;
+}
+
+/// Integers below this are valid wherever the operator uses them as indices.
+int64_t index_limit(const ir::Graph& graph, ir::NodeId node, int64_t rows) {
+  if (graph[node].op.starts_with("aten::embedding")) {
+    for (ir::ValueId operand : graph.operands(node)) {
+      const ir::Value& value = graph[operand];
+      if (ir::is_floating(value.dtype) && !value.dims.empty()) return value.dims[0].at(rows);
+    }
+  }
+  return 1;
+}
+
+at::Tensor pattern(const ir::Value& value, int64_t length, int64_t limit,
+                   const at::Generator& generator) {
+  const c10::ScalarType type = ops::to_torch(value.dtype);
+  if (value.dtype == ir::DType::boolean) {
+    return at::randint(2, {length}, generator, at::TensorOptions().dtype(type));
+  }
+  if (!ir::is_floating(value.dtype)) {
+    return at::randint(std::max<int64_t>(limit, 1), {length}, generator,
+                       at::TensorOptions().dtype(type));
+  }
+  return at::rand({length}, generator, at::TensorOptions().dtype(at::kFloat)).to(type);
+}
+
+at::Tensor random_tensor(const ir::Value& value, int64_t rows, int64_t limit, c10::Device device,
+                         const at::Generator& generator) {
+  std::vector<int64_t> sizes;
+  for (const ir::AffineInt& dim : value.dims) sizes.push_back(std::max<int64_t>(dim.at(rows), 0));
+  const int64_t elements = count(sizes);
+  const int64_t length = std::min(elements, kPatternLength);
+  at::Tensor tensor = pattern(value, length, limit, generator);
+  if (length < elements) {
+    tensor = tensor.repeat({(elements + length - 1) / length}).narrow(0, 0, elements);
+  }
+  return tensor.reshape(sizes).contiguous().to(device);
+}
+
+}  // namespace
+
+std::vector<at::Tensor> random_operands(const ir::Graph& graph, ir::NodeId node, int64_t rows,
+                                        c10::Device device, at::Generator generator) {
+  const std::vector<ir::ValueId> ids = graph.operands(node);
+  const int64_t limit = index_limit(graph, node, rows);
+  std::vector<at::Tensor> operands;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto same = std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]);
+    if (same != ids.begin() + static_cast<std::ptrdiff_t>(i)) {
+      operands.push_back(operands[static_cast<size_t>(same - ids.begin())]);
+      continue;
+    }
+    const ir::Value& value = graph[ids[i]];
+    at::Tensor tensor = random_tensor(value, rows, limit, device, generator);
+    if (value.requires_grad && ir::is_floating(value.dtype)) tensor.requires_grad_(true);
+    operands.push_back(std::move(tensor));
+  }
+  return operands;
+}
+
+RandomStateGuard::RandomStateGuard(c10::Device device) {
+  const auto remember = [&](at::Generator generator) {
+    const std::scoped_lock lock(generator.mutex());
+    at::Tensor state = at::Tensor(generator.get_state());
+    states_.emplace_back(std::move(generator), std::move(state));
+  };
+  remember(at::globalContext().defaultGenerator(c10::Device(c10::kCPU)));
+  if (!device.is_cpu()) remember(at::globalContext().defaultGenerator(device));
+}
+
+RandomStateGuard::~RandomStateGuard() {
+  for (auto& [generator, state] : states_) {
+    const std::scoped_lock lock(generator.mutex());
+    generator.set_state(state);
+  }
+}
+
+}  // namespace rannc::profile

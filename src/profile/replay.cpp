@@ -1,0 +1,58 @@
+#include "rannc/profile/replay.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/StringUtil.h>
+
+#include "rannc/ops/dtype.h"
+#include "rannc/ops/operator.h"
+#include "rannc/util/error.h"
+
+namespace rannc::profile {
+
+Placeholders placeholders(const ir::Graph& graph, int64_t rows, c10::Device device) {
+  Placeholders made;
+  for (const ir::Value& value : graph.values) {
+    if (value.kind == ir::ValueKind::result) continue;
+    std::vector<int64_t> sizes;
+    for (const ir::AffineInt& dim : value.dims) sizes.push_back(dim.at(rows));
+    at::Tensor tensor =
+        at::empty(sizes, at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(device));
+    if (value.requires_grad && ir::is_floating(value.dtype)) tensor.requires_grad_(true);
+    made.tensors.push_back(std::move(tensor));
+    made.is_input.push_back(value.kind == ir::ValueKind::input);
+  }
+  return made;
+}
+
+void replay(const ir::Graph& graph, const ops::Objects& objects,
+            const std::vector<at::Tensor>& given, int64_t rows, c10::Device device,
+            const std::function<void(uint32_t node)>& before_node) {
+  // Casts are nodes of the graph.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  std::vector<at::Tensor> values(graph.values.size());
+  size_t next = 0;
+  for (size_t index = 0; index < values.size(); ++index) {
+    if (graph.values[index].kind == ir::ValueKind::result) continue;
+    RANNC_CHECK(next < given.size(),
+                c10::str("no tensor is given for '", graph.values[index].name, "'"));
+    values[index] = given[next++];
+  }
+  std::vector<at::Tensor> operands, results;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const ir::Node& node = graph.nodes[index];
+    ops::Operator call(graph, {index}, objects, device);
+    call.set_rows(rows);
+    operands.clear();
+    for (ir::ValueId operand : graph.operands({index})) operands.push_back(values[operand.index]);
+    before_node(index);
+    const c10::AutoGradMode grad_mode(node.grad_enabled);
+    call.call(operands, results);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (node.outputs[i].valid()) values[node.outputs[i].index] = results[i];
+    }
+  }
+}
+
+}  // namespace rannc::profile

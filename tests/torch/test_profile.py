@@ -1,0 +1,193 @@
+import threading
+
+import pytest
+import torch
+
+from pyrannc import _C, profile
+
+# A two-layer perceptron over (B, 8), and an embedding with a frozen table, an in-place add and a
+# dropout: what test_model() does in eager mode.
+GRAPH = """graph "small"(%x, %i) -> (%loss)
+  input x: float32[B, 8] apart(0)
+  input i: int64[B] apart(0)
+  parameter w0: float32[16, 8] grad
+  parameter b0: float32[16] grad
+  parameter w1: float32[8, 16] grad
+  parameter table: float32[10, 8]
+  node up = aten::linear(%x, %w0, %b0) -> %h
+    result h: float32[B, 16] apart(0) grad
+  node act = aten::gelu(%h, "none") -> %a
+    result a: float32[B, 16] apart(0) grad
+  node drop = aten::dropout(%a, 0.5, true) -> %d
+    result d: float32[B, 16] apart(0) grad
+  node down = aten::linear(%d, %w1, none) -> %y
+    result y: float32[B, 8] apart(0) grad
+  node look = aten::embedding(%table, %i, -1, false, false) -> %e
+    result e: float32[B, 8] apart(0)
+  node add = aten::add_.Tensor(%y, %e, 1) -> %z writes %y
+    result z: float32[B, 8] apart(0) grad shares %y
+  node square = aten::mul.Tensor(%z, %z) -> %q
+    result q: float32[B, 8] apart(0) grad
+  node mean = aten::mean(%q, none) -> %loss
+    result loss: float32[] mean grad
+"""
+NODES = ["up", "act", "drop", "down", "look", "add", "square", "mean"]
+
+
+def small():
+    return _C.ir.parse(GRAPH)
+
+
+def eager_saved_bytes(rows):
+    """What autograd saves in eager mode on real tensors, each storage once, parameters excluded."""
+    torch.manual_seed(0)
+    shapes = {"w0": (16, 8), "b0": (16,), "w1": (8, 16)}
+    parameters = {name: torch.randn(*shape, requires_grad=True) for name, shape in shapes.items()}
+    parameters["table"] = torch.randn(10, 8)
+    x, i = torch.randn(rows, 8), torch.randint(10, (rows,))
+    kept = {tensor.untyped_storage().data_ptr(): 0 for tensor in parameters.values()}
+    held = []
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        held.append(storage)  # so that its address is not given to another
+        kept.setdefault(storage.data_ptr(), storage.nbytes())
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        h = torch.nn.functional.linear(x, parameters["w0"], parameters["b0"])
+        d = torch.nn.functional.dropout(torch.nn.functional.gelu(h), 0.5, True)
+        y = torch.nn.functional.linear(d, parameters["w1"])
+        y.add_(torch.nn.functional.embedding(i, parameters["table"]))
+        (y * y).mean()
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("rows", [2, 6])
+def test_saved_bytes_equal_what_autograd_keeps_on_real_tensors(rows):
+    saved = profile.saved_bytes(small(), [], [rows, rows + 1])
+    assert sum(node[0] for node in saved) == eager_saved_bytes(rows)
+
+
+def test_each_storage_counts_at_the_first_node_that_saves_it():
+    saved = dict(zip(NODES, profile.saved_bytes(small(), [], [2, 4]), strict=True))
+    assert saved["up"] == [2 * 8 * 4, 4 * 8 * 4]  # x
+    assert saved["act"] == [2 * 16 * 4, 4 * 16 * 4]  # h
+    assert saved["look"] == [0, 0]  # the table is frozen
+    assert saved["square"] == [2 * 8 * 4, 4 * 8 * 4]  # z, once though it is both factors
+    assert saved["mean"] == [0, 0]
+
+
+def test_saved_bytes_between_two_numbers_of_rows_lie_on_a_line():
+    low, middle, high = profile.saved_bytes(small(), [], [2, 4, 8])[0]
+    assert (low, middle, high) == (64, 128, 256)
+
+
+def test_saved_bytes_are_estimated_when_a_node_cannot_run_on_fake_tensors(capfd):
+    text = GRAPH.replace("aten::gelu(%h", "aten::no_such_operator(%h")
+    saved = profile.saved_bytes(_C.ir.parse(text), [], [2, 4])
+    assert saved[0] == [64, 128]
+    assert "bytes saved for backward are estimated" in capfd.readouterr().err
+
+
+def measure(rows=(2, 4), text=GRAPH):
+    graph = _C.ir.parse(text)
+    return _C.profile.measure(graph, [], [], _C.comm.make_local(1)[0], list(rows))
+
+
+def test_every_node_has_times_and_only_differentiable_ones_a_backward():
+    costs = dict(zip(NODES, measure().node, strict=True))
+    for name, (low, high) in costs.items():
+        assert low.forward_ns > 0 and high.forward_ns > 0
+        assert (low.backward_ns > 0) == (name != "look")
+
+
+def test_nodes_with_equal_signatures_have_equal_costs():
+    text = GRAPH.replace("aten::mul.Tensor(%z, %z)", "aten::gelu(%z, \"none\")")
+    text = text.replace("[16, 8] grad", "[8, 8] grad").replace("[8, 16]", "[8, 8]")
+    text = text.replace("[B, 16]", "[B, 8]").replace("[16]", "[8]")
+    costs = dict(zip(NODES, measure(text=text).node, strict=True))
+    assert costs["act"] == costs["square"]
+
+
+def test_workspace_of_a_backward_holds_the_gradients_that_come_in_and_go_out():
+    costs = dict(zip(NODES, measure().node, strict=True))
+    # At 4 rows: of the result (4 * 16 floats) and of the operand (4 * 16 floats).
+    assert costs["act"][1].workspace_bytes >= 2 * 4 * 16 * 4
+
+
+def test_measuring_leaves_the_random_state_alone():
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    measure()
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_an_operator_that_cannot_run_is_estimated_and_logged(capfd):
+    costs = measure(text=GRAPH.replace("aten::gelu(%h", "aten::no_such_operator(%h"))
+    assert costs.node[1][0].forward_ns > 0
+    error = capfd.readouterr().err
+    assert "cannot time node 'act' (aten::no_such_operator" in error
+
+
+def test_ranks_share_the_work_and_agree_on_one_table():
+    ranks = _C.comm.make_local(2)
+    counted, tables = [[], []], [None, None]
+
+    def run(rank):
+        tables[rank] = _C.profile.measure(
+            small(),
+            [],
+            [[rank_free, 2 * rank_free] for rank_free in range(8)],
+            ranks[rank],
+            [2, 4],
+            progress=lambda done, total: counted[rank].append((done, total)),
+        )
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert tables[0].to_json() == tables[1].to_json()
+    assert tables[0].node[3][1].saved_bytes == 6
+    # Eight distinct signatures, four each.
+    assert counted == [[(1, 4), (2, 4), (3, 4), (4, 4)]] * 2
+
+
+def test_profile_is_one_table_that_fits_the_graph():
+    graph = small()
+    table = profile.profile(graph, [], _C.comm.make_local(1)[0], 8)
+    _C.cost.verify(table, graph)
+    assert table.rows == [2, 4, 8]
+    assert _C.cost.CostTable.from_json(table.to_json()) == table
+    assert table.node[0][2].saved_bytes == 8 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("local_rows", "expected"), [(1, [2, 4]), (2, [2, 4]), (3, [2, 3]), (4, [2, 4]), (9, [2, 5, 9])]
+)
+def test_rows_to_time_are_two_or_three_up_to_the_local_batch(local_rows, expected):
+    assert profile.row_counts(local_rows) == expected
+
+
+def test_a_scripted_function_is_timed_as_one_node():
+    @torch.jit.script
+    def scripted(x: torch.Tensor):
+        for _ in range(3):
+            x = torch.tanh(x)
+        return x
+
+    text = """graph "scripted"(%x) -> (%y)
+  input x: float32[B, 8] apart(0)
+  parameter w: float32[8] grad
+  node scale = aten::mul.Tensor(%x, %w) -> %h
+    result h: float32[B, 8] apart(0) grad
+  node script = scripted(%h) -> %y scripted #0
+    result y: float32[B, 8] apart(0) grad
+"""
+    graph = _C.ir.parse(text)
+    table = profile.profile(graph, [scripted], _C.comm.make_local(1)[0], 4)
+    assert table.node[1][0].forward_ns > 0
+    assert table.node[1][0].backward_ns > 0
+    # Each tanh keeps its result.
+    assert table.node[1][0].saved_bytes == 3 * 2 * 8 * 4
