@@ -1,7 +1,152 @@
+#include "rannc/plan/plan.h"
+
+#include <pybind11/stl.h>
+
 #include "bind/module.h"
+#include "rannc/plan/program.h"
+#include "rannc/plan/simulate.h"
 
 namespace rannc::bind {
 
-void init_plan(py::module_&) {}
+using namespace py::literals;
+
+namespace {
+
+void init_plans(py::module_& m) {
+  py::class_<plan::Prediction>(m, "Prediction")
+      .def_readonly("rows", &plan::Prediction::rows)
+      .def_readonly("forward_ns", &plan::Prediction::forward_ns)
+      .def_readonly("backward_ns", &plan::Prediction::backward_ns)
+      .def_readonly("reduce_ns", &plan::Prediction::reduce_ns)
+      .def_readonly("param_bytes", &plan::Prediction::param_bytes)
+      .def_readonly("gradient_bytes", &plan::Prediction::gradient_bytes)
+      .def_readonly("optimizer_bytes", &plan::Prediction::optimizer_bytes)
+      .def_readonly("activation_bytes", &plan::Prediction::activation_bytes)
+      .def_readonly("buffer_bytes", &plan::Prediction::buffer_bytes)
+      .def_readonly("workspace_bytes", &plan::Prediction::workspace_bytes)
+      .def_readonly("peak_bytes", &plan::Prediction::peak_bytes);
+
+  py::class_<plan::Stage>(m, "Stage")
+      .def_readonly("nodes", &plan::Stage::nodes)
+      .def_readonly("ranks", &plan::Stage::ranks)
+      .def_readonly("recompute", &plan::Stage::recompute)
+      .def_readonly("predicted", &plan::Stage::predicted)
+      .def_readonly("notes", &plan::Stage::notes);
+
+  py::class_<plan::Plan>(m, "Plan")
+      .def_static("from_json", &plan::plan_from_json, "json"_a)
+      .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
+      .def_readonly("feasible", &plan::Plan::feasible)
+      .def_readonly("reason", &plan::Plan::reason)
+      .def_property_readonly("schedule",
+                             [](const plan::Plan& plan) { return plan::name(plan.schedule); })
+      .def_readonly("interleave", &plan::Plan::interleave)
+      .def_readonly("micro_batches", &plan::Plan::micro_batches)
+      .def_readonly("iteration_ns", &plan::Plan::iteration_ns)
+      .def_readonly("stages", &plan::Plan::stages)
+      .def_readonly("notes", &plan::Plan::notes)
+      .def(
+          "__eq__", [](const plan::Plan& a, const plan::Plan& b) { return a == b; }, "other"_a);
+
+  py::class_<plan::StageSummary>(m, "StageSummary")
+      .def_readonly("modules", &plan::StageSummary::modules)
+      .def_readonly("ranks", &plan::StageSummary::ranks)
+      .def_readonly("param_bytes", &plan::StageSummary::param_bytes)
+      .def_readonly("send_bytes", &plan::StageSummary::send_bytes)
+      .def_readonly("predicted", &plan::StageSummary::predicted)
+      .def_readonly("recompute", &plan::StageSummary::recompute);
+
+  m.def("verify", py::overload_cast<const plan::Plan&, const ir::Graph&, int>(&plan::verify),
+        "plan"_a, "graph"_a, "world"_a, py::call_guard<py::gil_scoped_release>());
+  m.def("map_to", &plan::map_to, "plan"_a, "from_graph"_a, "to_graph"_a,
+        py::call_guard<py::gil_scoped_release>());
+  m.def("summarize", &plan::summarize, "plan"_a, "graph"_a, "global_rows"_a,
+        py::call_guard<py::gil_scoped_release>());
+  m.def("with_summary", &plan::with_summary, "plan"_a, "graph"_a, "global_rows"_a,
+        py::call_guard<py::gil_scoped_release>());
+}
+
+std::pair<int64_t, int64_t> bounds(plan::RowRange range) { return {range.begin, range.end}; }
+
+void init_programs(py::module_& m) {
+  py::class_<plan::Transfer>(m, "Transfer")
+      .def_property_readonly("value",
+                             [](const plan::Transfer& transfer) { return transfer.value.index; })
+      .def_readonly("from_stage", &plan::Transfer::from_stage)
+      .def_readonly("to_stage", &plan::Transfer::to_stage)
+      .def_readonly("micro_batch", &plan::Transfer::micro_batch)
+      .def_readonly("from_rank", &plan::Transfer::from)
+      .def_readonly("to_rank", &plan::Transfer::to)
+      .def_property_readonly("source",
+                             [](const plan::Transfer& transfer) { return bounds(transfer.source); })
+      .def_property_readonly("target",
+                             [](const plan::Transfer& transfer) { return bounds(transfer.target); })
+      .def_readonly("whole", &plan::Transfer::whole)
+      .def_readonly("weight", &plan::Transfer::weight)
+      .def_readonly("grad", &plan::Transfer::grad);
+
+  py::class_<plan::RowRange>(m, "RowRange")
+      .def_readonly("begin", &plan::RowRange::begin)
+      .def_readonly("end", &plan::RowRange::end);
+
+  py::class_<plan::Program>(m, "Program")
+      .def("to_json", [](const plan::Program& program) { return plan::to_json(program); })
+      .def_property_readonly(
+          "schedule", [](const plan::Program& program) { return plan::name(program.schedule); })
+      .def_readonly("training", &plan::Program::training)
+      .def_property_readonly("stages", &plan::Program::stages)
+      .def_property_readonly("ranks", &plan::Program::ranks)
+      .def_readonly("stage_ranks", &plan::Program::stage_ranks)
+      .def_readonly("shares", &plan::Program::shares)
+      .def_readonly("transfers", &plan::Program::transfers)
+      .def_property_readonly("reductions",
+                             [](const plan::Program& program) { return program.reductions.size(); })
+      .def_property_readonly("micro_batches", [](const plan::Program& program) {
+        return program.split.micro_batches;
+      });
+
+  m.def("lower", &plan::lower, "plan"_a, "graph"_a, "local_rows"_a, "training"_a,
+        py::call_guard<py::gil_scoped_release>());
+  m.def("verify", py::overload_cast<const plan::Program&, const ir::Graph&>(&plan::verify),
+        "program"_a, "graph"_a, py::call_guard<py::gil_scoped_release>());
+}
+
+void init_simulation(py::module_& m) {
+  py::class_<plan::Durations>(m, "Durations")
+      .def(py::init([](std::vector<double> forward_ns, std::vector<double> backward_ns,
+                       std::vector<std::vector<double>> transfer_ns,
+                       std::vector<std::vector<double>> transfer_back_ns,
+                       std::vector<double> reduce_ns) {
+             return plan::Durations{std::move(forward_ns), std::move(backward_ns),
+                                    std::move(transfer_ns), std::move(transfer_back_ns),
+                                    std::move(reduce_ns)};
+           }),
+           py::kw_only(), "forward_ns"_a, "backward_ns"_a, "transfer_ns"_a,
+           "transfer_back_ns"_a = std::vector<std::vector<double>>(),
+           "reduce_ns"_a = std::vector<double>());
+
+  py::class_<plan::Span>(m, "Span")
+      .def_readonly("rank", &plan::Span::rank)
+      .def_readonly("action", &plan::Span::action)
+      .def_readonly("begin_ns", &plan::Span::begin_ns)
+      .def_readonly("end_ns", &plan::Span::end_ns);
+
+  py::class_<plan::Simulation>(m, "Simulation")
+      .def_readonly("end_ns", &plan::Simulation::end_ns)
+      .def_readonly("spans", &plan::Simulation::spans)
+      .def_readonly("peak_in_flight", &plan::Simulation::peak_in_flight);
+
+  m.def("simulate", &plan::simulate, "program"_a, "durations"_a,
+        py::call_guard<py::gil_scoped_release>());
+  m.def("timeline", &plan::timeline, "program"_a, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace
+
+void init_plan(py::module_& m) {
+  init_plans(m);
+  init_programs(m);
+  init_simulation(m);
+}
 
 }  // namespace rannc::bind

@@ -33,8 +33,7 @@ std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph) {
   }
 
   std::ranges::sort(found, {}, [](const Crossing& crossing) {
-    const int to =
-        crossing.to_stage == kUser ? std::numeric_limits<int>::max() : crossing.to_stage;
+    const int to = crossing.to_stage == kUser ? std::numeric_limits<int>::max() : crossing.to_stage;
     return std::tuple(crossing.from_stage, to, crossing.value);
   });
   return found;

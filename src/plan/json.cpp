@@ -50,7 +50,8 @@ std::string text_of(const Stage& stage) {
   }
   text += fmt::format("], \"ranks\": [{}], \"recompute\": {}", fmt::join(stage.ranks, ", "),
                       stage.recompute);
-  if (stage.predicted) text += fmt::format(",\n   \"predicted\": {{{}}}", text_of(*stage.predicted));
+  if (stage.predicted)
+    text += fmt::format(",\n   \"predicted\": {{{}}}", text_of(*stage.predicted));
   return text + notes_member(stage.notes, ",\n   ");
 }
 

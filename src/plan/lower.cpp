@@ -79,8 +79,7 @@ class Orders {
   std::vector<Action> write(const std::vector<Compute>& order) {
     // Sends never block, so all inputs leave at once; a stage takes them when it needs them.
     move_user(Direction::forward, /*send=*/true);
-    const bool returns_before_backward =
-        program_.training && program_.schedule == Schedule::gpipe;
+    const bool returns_before_backward = program_.training && program_.schedule == Schedule::gpipe;
     const auto first_backward = std::ranges::find(order, false, &Compute::forward);
 
     for (auto compute = order.begin(); compute != first_backward; ++compute) forward(*compute);
@@ -202,9 +201,8 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
       const int group = job.stages_on[rank].front();
       auto [found, is_new] = order_of.try_emplace(group);
       if (is_new) {
-        found->second =
-            compute_order(plan.schedule, program.stages(), plan.interleave,
-                          static_cast<int>(plan.micro_batches), group, training);
+        found->second = compute_order(plan.schedule, program.stages(), plan.interleave,
+                                      static_cast<int>(plan.micro_batches), group, training);
       }
       order = found->second;
     }

@@ -12,7 +12,8 @@
 namespace rannc::plan {
 namespace {
 
-/// By storage: the cloned nodes that write it. Who reads the storage runs them, as ir::extract() does.
+/// By storage: the cloned nodes that write it. Who reads the storage runs them, as ir::extract()
+/// does.
 std::vector<std::vector<ir::NodeId>> cloned_writers(const ir::Graph& graph,
                                                     const Placement& placement) {
   std::vector<std::vector<ir::NodeId>> writers(graph.values.size());
@@ -45,15 +46,16 @@ Placement place(const Plan& plan, const ir::Graph& graph) {
                                     stage, name, graph.name));
       }
       if (!placed_by_plan[found->second]) {
-        throw PlanError(fmt::format(
-            "stage {} holds node '{}', which does not depend on the batch: such nodes are cloned into "
-            "every stage that uses them and have no place in a plan",
-            stage, name));
+        throw PlanError(
+            fmt::format("stage {} holds node '{}', which does not depend on the batch: such nodes "
+                        "are cloned into "
+                        "every stage that uses them and have no place in a plan",
+                        stage, name));
       }
       int& stage_of = placement.stage_of[found->second];
       if (stage_of != Placement::kCloned) {
-        throw PlanError(fmt::format("node '{}' is in stage {} and again in stage {}", name, stage_of,
-                                    stage));
+        throw PlanError(
+            fmt::format("node '{}' is in stage {} and again in stage {}", name, stage_of, stage));
       }
       stage_of = stage;
     }

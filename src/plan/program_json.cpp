@@ -1,9 +1,8 @@
-#include "util/json.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "rannc/plan/program.h"
+#include "util/json.h"
 
 namespace rannc::plan {
 namespace {
@@ -32,7 +31,8 @@ std::string_view name(ActionKind kind) {
   return "";
 }
 
-/// Only what the kind of action needs: ["forward", stage, micro-batch], ["send", transfer, "forward"].
+/// Only what the kind of action needs: ["forward", stage, micro-batch], ["send", transfer,
+/// "forward"].
 std::string text_of(const Action& action) {
   switch (action.kind) {
     case ActionKind::forward:
@@ -59,8 +59,8 @@ std::string text_of(const Transfer& transfer) {
       "{{\"value\": {}, \"from_stage\": {}, \"to_stage\": {}, \"micro_batch\": {}, \"from\": {}, "
       "\"to\": {}, \"source\": {}, \"target\": {}, \"whole\": {}, \"weight\": {}, \"grad\": {}}}",
       transfer.value.index, transfer.from_stage, transfer.to_stage, transfer.micro_batch,
-      transfer.from, transfer.to, text_of(transfer.source), text_of(transfer.target), transfer.whole,
-      json::number_text(transfer.weight), transfer.grad);
+      transfer.from, transfer.to, text_of(transfer.source), text_of(transfer.target),
+      transfer.whole, json::number_text(transfer.weight), transfer.grad);
 }
 
 std::string text_of(const Reduction& reduction) {

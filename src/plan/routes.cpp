@@ -47,13 +47,15 @@ Sides sides_of(const Program& program, size_t k) {
   return sides;
 }
 
-/// Calls visit(from part, to part, common rows) for every pair of parts with rows in common. O(parts).
+/// Calls visit(from part, to part, common rows) for every pair of parts with rows in common.
+/// O(parts).
 template <class Visit>
 void for_each_overlap(const Side& from, const Side& to, Visit visit) {
   size_t first = 0;
   for (const Part& source : from) {
     while (first < to.size() && to[first].rows.end <= source.rows.begin) ++first;
-    for (size_t index = first; index < to.size() && to[index].rows.begin < source.rows.end; ++index) {
+    for (size_t index = first; index < to.size() && to[index].rows.begin < source.rows.end;
+         ++index) {
       visit(source, to[index], overlap(source.rows, to[index].rows));
     }
   }
@@ -69,10 +71,11 @@ void check_mixed(const ir::Value& value, const Crossing& crossing, const Program
     if (stage == kUser) continue;
     const size_t replicas = program.stage_ranks[stage].size();
     if (replicas == 1 && program.split.micro_batches == 1) continue;
-    throw PlanError(fmt::format(
-        "the rows of the batch interact in '{}', so stage {} needs the whole batch: 1 replica and 1 "
-        "micro-batch, not {} replicas and {} micro-batches",
-        value.name, stage, replicas, program.split.micro_batches));
+    throw PlanError(
+        fmt::format("the rows of the batch interact in '{}', so stage {} needs the whole batch: 1 "
+                    "replica and 1 "
+                    "micro-batch, not {} replicas and {} micro-batches",
+                    value.name, stage, replicas, program.split.micro_batches));
   }
   if (crossing.to_stage == kUser && has_row_dependent_size(value)) {
     throw PlanError(fmt::format(
@@ -135,16 +138,16 @@ class Router {
   void push(const Crossing& crossing, int micro_batch, const Part& source, const Part& target,
             RowRange source_rows, RowRange target_rows) {
     const ir::Value& value = graph_[crossing.value];
-    transfers_.push_back({.value = crossing.value,
-                          .from_stage = crossing.from_stage,
-                          .to_stage = crossing.to_stage,
-                          .micro_batch = micro_batch,
-                          .from = source.rank,
-                          .to = target.rank,
-                          .source = source.local(source_rows),
-                          .target = target.local(target_rows),
-                          .grad = program_.training && value.requires_grad &&
-                                  ir::is_floating(value.dtype)});
+    transfers_.push_back(
+        {.value = crossing.value,
+         .from_stage = crossing.from_stage,
+         .to_stage = crossing.to_stage,
+         .micro_batch = micro_batch,
+         .from = source.rank,
+         .to = target.rank,
+         .source = source.local(source_rows),
+         .target = target.local(target_rows),
+         .grad = program_.training && value.requires_grad && ir::is_floating(value.dtype)});
   }
 
   void push_whole(const Crossing& crossing, int micro_batch, const Part& source, const Part& target,

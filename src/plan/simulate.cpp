@@ -146,17 +146,17 @@ class Simulator {
     const bool forward = action.direction == Direction::forward;
     double arrival = state.clock_ns;
     // The user's side and copies inside a rank take no time.
-    if (transfer.from_stage != kUser && transfer.to_stage != kUser && transfer.from != transfer.to) {
+    if (transfer.from_stage != kUser && transfer.to_stage != kUser &&
+        transfer.from != transfer.to) {
       const bool own_times = !forward && !durations_.transfer_back_ns.empty();
       const auto& times = own_times ? durations_.transfer_back_ns : durations_.transfer_ns;
-      Channel& channel =
-          state.channels[{transfer.from_stage, transfer.to_stage, action.direction}];
+      Channel& channel = state.channels[{transfer.from_stage, transfer.to_stage, action.direction}];
       if (channel.micro_batch != transfer.micro_batch) {
         channel.micro_batch = transfer.micro_batch;
         channel.free_ns = channel.end_ns;
       }
-      arrival = std::max(state.clock_ns, channel.free_ns) +
-                times[transfer.from_stage][transfer.to_stage];
+      arrival =
+          std::max(state.clock_ns, channel.free_ns) + times[transfer.from_stage][transfer.to_stage];
       channel.end_ns = std::max(channel.end_ns, arrival);
     }
     arrivals_[static_cast<int>(action.direction)][action.index] = arrival;

@@ -59,8 +59,8 @@ class RankChecker {
   enum class Phase { waiting, forwarded, backwarded, released };
   struct Slot {
     Phase phase = Phase::waiting;
-    int inputs = 0, outputs = 0;             // messages not yet moved forward
-    int input_grads = 0, output_grads = 0;   // and backward
+    int inputs = 0, outputs = 0;            // messages not yet moved forward
+    int input_grads = 0, output_grads = 0;  // and backward
   };
   using Open = std::tuple<int, Direction, bool>;  // transfer, direction, whether this rank sends
 
@@ -161,8 +161,10 @@ class RankChecker {
         if (!program_.training || slot.phase != Phase::forwarded) {
           wrong(where + " runs backward at the wrong place");
         }
-        if (slot.output_grads != 0) wrong(where + " runs backward before its gradients have arrived");
-        if (returns() && !returned_) wrong(where + " runs backward before the outputs are returned");
+        if (slot.output_grads != 0)
+          wrong(where + " runs backward before its gradients have arrived");
+        if (returns() && !returned_)
+          wrong(where + " runs backward before the outputs are returned");
         slot.phase = Phase::backwarded;
         return;
       default:
@@ -231,8 +233,8 @@ void check_orders(const Program& program, const ir::Graph& graph, const Holders&
   }
   for (const auto& [stage, ranks] : synced) {
     if (ranks == program.stage_ranks[stage].size() && ranks > 1) continue;
-    fail_program(fmt::format("the buffers of stage {} are joined on {} of its {} ranks", stage, ranks,
-                     program.stage_ranks[stage].size()));
+    fail_program(fmt::format("the buffers of stage {} are joined on {} of its {} ranks", stage,
+                             ranks, program.stage_ranks[stage].size()));
   }
 }
 

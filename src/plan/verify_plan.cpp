@@ -22,15 +22,16 @@ void check_ranks(const Plan& plan, int world) {
     }
     for (Rank rank : ranks) {
       if (rank < 0 || rank >= world) {
-        throw PlanError(fmt::format("stage {} runs on rank {}, but the job has ranks 0 to {}", stage,
-                                    rank, world - 1));
+        throw PlanError(fmt::format("stage {} runs on rank {}, but the job has ranks 0 to {}",
+                                    stage, rank, world - 1));
       }
       const auto [first, is_new] = first_stage_on.emplace(rank, stage);
       if (is_new) continue;
       if (plan.schedule != Schedule::interleaved) {
-        throw PlanError(fmt::format("rank {} is in stages {} and {}; only schedule 'interleaved' "
-                                    "shares ranks between stages",
-                                    rank, first->second, stage));
+        throw PlanError(
+            fmt::format("rank {} is in stages {} and {}; only schedule 'interleaved' "
+                        "shares ranks between stages",
+                        rank, first->second, stage));
       }
       if (plan.stages[first->second].ranks != ranks) {
         throw PlanError(fmt::format("stages {} and {} share rank {}, but not all their ranks",
@@ -40,24 +41,28 @@ void check_ranks(const Plan& plan, int world) {
   }
 }
 
-/// Section 5 of docs/planner-files.md: v stages per group, p groups, whole rounds of p micro-batches.
+/// Section 5 of docs/planner-files.md: v stages per group, p groups, whole rounds of p
+/// micro-batches.
 void check_interleave(const Plan& plan) {
   const int stages = static_cast<int>(plan.stages.size());
   if (plan.schedule != Schedule::interleaved) {
     if (plan.interleave == 1) return;
-    throw PlanError(fmt::format("interleave is {}, but schedule '{}' has one stage per group of ranks",
-                                plan.interleave, name(plan.schedule)));
+    throw PlanError(
+        fmt::format("interleave is {}, but schedule '{}' has one stage per group of ranks",
+                    plan.interleave, name(plan.schedule)));
   }
   if (plan.interleave < 2 || stages % plan.interleave != 0 || stages / plan.interleave < 2) {
-    throw PlanError(fmt::format("schedule 'interleaved' needs interleave >= 2 and a multiple of it, at "
-                                "least two times, as stages; interleave is {} with {} stages",
-                                plan.interleave, stages));
+    throw PlanError(
+        fmt::format("schedule 'interleaved' needs interleave >= 2 and a multiple of it, at "
+                    "least two times, as stages; interleave is {} with {} stages",
+                    plan.interleave, stages));
   }
   const int groups = stages / plan.interleave;
   if (plan.micro_batches % groups != 0) {
-    throw PlanError(fmt::format("schedule 'interleaved' over {} groups of ranks needs a multiple of {} "
-                                "micro-batches, not {}",
-                                groups, groups, plan.micro_batches));
+    throw PlanError(
+        fmt::format("schedule 'interleaved' over {} groups of ranks needs a multiple of {} "
+                    "micro-batches, not {}",
+                    groups, groups, plan.micro_batches));
   }
   for (int stage = 0; stage < stages; ++stage) {
     const int first = stage % groups;
@@ -69,8 +74,8 @@ void check_interleave(const Plan& plan) {
   for (int stage = 0; stage < groups; ++stage) {
     for (Rank rank : plan.stages[stage].ranks) {
       if (used.insert(rank).second) continue;
-      throw PlanError(fmt::format("rank {} is in two groups of an interleaved plan; stage {} is one",
-                                  rank, stage));
+      throw PlanError(fmt::format(
+          "rank {} is in two groups of an interleaved plan; stage {} is one", rank, stage));
     }
   }
 }
@@ -100,10 +105,10 @@ void check_inseparable(const ir::Graph& graph, const Placement& placement) {
     const int stage = placement.stage_of[set.front().index];
     for (ir::NodeId node : set) {
       if (placement.stage_of[node.index] == stage) continue;
-      throw PlanError(fmt::format("nodes '{}' (stage {}) and '{}' (stage {}) use a storage that one "
-                                  "of them or a third writes, so they must share a stage",
-                                  graph[set.front()].name, stage, graph[node].name,
-                                  placement.stage_of[node.index]));
+      throw PlanError(fmt::format(
+          "nodes '{}' (stage {}) and '{}' (stage {}) use a storage that one "
+          "of them or a third writes, so they must share a stage",
+          graph[set.front()].name, stage, graph[node].name, placement.stage_of[node.index]));
     }
   }
 }

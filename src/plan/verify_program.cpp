@@ -33,10 +33,11 @@ void check_split(const BatchSplit& split) {
     }
     if (row != split.local_rows[rank]) {
       fail_program(fmt::format("the slices of rank {} hold {} of its {} rows", rank, row,
-                       split.local_rows[rank]));
+                               split.local_rows[rank]));
     }
   }
-  if (filled != split.micro_rows) fail_program("the slices do not add up to the rows of the micro-batches");
+  if (filled != split.micro_rows)
+    fail_program("the slices do not add up to the rows of the micro-batches");
 }
 
 void check_shares(const Program& program) {
@@ -45,20 +46,20 @@ void check_shares(const Program& program) {
     const auto& shares = program.shares[stage];
     if (shares.size() != program.stage_ranks[stage].size()) {
       fail_program(fmt::format("stage {} has {} shares for {} ranks", stage, shares.size(),
-                       program.stage_ranks[stage].size()));
+                               program.stage_ranks[stage].size()));
     }
     for (size_t k = 0; k < program.split.micro_rows.size(); ++k) {
       int64_t row = 0;
       for (const auto& share : shares) {
         if (share.at(k).begin != row || share[k].end < row) {
-          fail_program(fmt::format("the shares of stage {} of micro-batch {} leave a gap at row {}", stage, k,
-                           row));
+          fail_program(fmt::format("the shares of stage {} of micro-batch {} leave a gap at row {}",
+                                   stage, k, row));
         }
         row = share[k].end;
       }
       if (row != program.split.micro_rows[k]) {
-        fail_program(fmt::format("the shares of stage {} hold {} of the {} rows of micro-batch {}", stage, row,
-                         program.split.micro_rows[k], k));
+        fail_program(fmt::format("the shares of stage {} hold {} of the {} rows of micro-batch {}",
+                                 stage, row, program.split.micro_rows[k], k));
       }
     }
   }
@@ -126,7 +127,7 @@ std::vector<Rank> Holders::ranks(int stage) const {
 void verify(const Program& program, const ir::Graph& graph) {
   if (program.split.local_rows.size() != program.actions.size()) {
     fail_program(fmt::format("{} ranks have rows, {} have orders", program.split.local_rows.size(),
-                     program.actions.size()));
+                             program.actions.size()));
   }
   check_split(program.split);
   check_shares(program);

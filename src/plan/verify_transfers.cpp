@@ -54,14 +54,15 @@ class TransferChecker {
       return stage == kUser || holders_.runs(stage, rank);
     };
     if (!valid(transfer.from_stage, transfer.from) || !valid(transfer.to_stage, transfer.to)) {
-      fail_program(fmt::format("a transfer of '{}' goes from {} on rank {} to {} on rank {}, which do not run "
-                       "there",
-                       value.name, side(transfer.from_stage), transfer.from, side(transfer.to_stage),
-                       transfer.to));
+      fail_program(fmt::format(
+          "a transfer of '{}' goes from {} on rank {} to {} on rank {}, which do not run "
+          "there",
+          value.name, side(transfer.from_stage), transfer.from, side(transfer.to_stage),
+          transfer.to));
     }
     if (transfer.to_stage != kUser && transfer.from_stage >= transfer.to_stage) {
-      fail_program(fmt::format("'{}' goes from stage {} back to stage {}", value.name, transfer.from_stage,
-                       transfer.to_stage));
+      fail_program(fmt::format("'{}' goes from stage {} back to stage {}", value.name,
+                               transfer.from_stage, transfer.to_stage));
     }
     if (transfer.from_stage == kUser &&
         (transfer.to_stage == kUser || value.kind != ir::ValueKind::input)) {
@@ -73,7 +74,7 @@ class TransferChecker {
     const bool may_have_gradient = value.requires_grad && ir::is_floating(value.dtype);
     if (transfer.grad != (program_.training && may_have_gradient)) {
       fail_program(fmt::format("the gradient of '{}' is {}", value.name,
-                       transfer.grad ? "sent, but there is none" : "lost"));
+                               transfer.grad ? "sent, but there is none" : "lost"));
     }
   }
 
@@ -92,10 +93,11 @@ class TransferChecker {
       const int64_t size = transfer->source.size();
       if (transfer->whole || size < 1 || transfer->target.size() != size || sent != arrived ||
           sent < held.begin || sent + size > held.end) {
-        fail_program(fmt::format("rows {} to {} of '{}' of micro-batch {} on rank {} arrive as rows {} to {} "
-                         "on rank {}",
-                         sent, sent + size, value.name, k, transfer->from, arrived,
-                         arrived + transfer->target.size(), transfer->to));
+        fail_program(fmt::format(
+            "rows {} to {} of '{}' of micro-batch {} on rank {} arrive as rows {} to {} "
+            "on rank {}",
+            sent, sent + size, value.name, k, transfer->from, arrived,
+            arrived + transfer->target.size(), transfer->to));
       }
       received[{k, transfer->to}].push_back({arrived, arrived + size});
     }
@@ -110,8 +112,9 @@ class TransferChecker {
           row = range.end;
         }
         if (row == wanted.end && total(ranges) == wanted.size()) continue;
-        fail_program(fmt::format("{} on rank {} gets row {} of '{}' of micro-batch {} not exactly once",
-                         side(to_stage), rank, row, value.name, k));
+        fail_program(
+            fmt::format("{} on rank {} gets row {} of '{}' of micro-batch {} not exactly once",
+                        side(to_stage), rank, row, value.name, k));
       }
     }
   }
@@ -135,8 +138,9 @@ class TransferChecker {
     }
     for (const auto& [where, sum] : weight) {
       if (std::abs(sum - 1) < kRoundOff) continue;
-      fail_program(fmt::format("the parts of '{}' of micro-batch {} at rank {} have weights that add up to {}",
-                       value.name, where.first, where.second, sum));
+      fail_program(fmt::format(
+          "the parts of '{}' of micro-batch {} at rank {} have weights that add up to {}",
+          value.name, where.first, where.second, sum));
     }
     check_complete(value, to_stage, at_receivers, /*only_first=*/false);
   }
@@ -147,8 +151,8 @@ class TransferChecker {
     for (const Transfer* transfer : transfers) {
       check_whole(value, *transfer);
       if (transfer->weight != 1 || !received.insert({transfer->micro_batch, transfer->to}).second) {
-        fail_program(fmt::format("'{}' of micro-batch {} arrives on rank {} more than once", value.name,
-                         transfer->micro_batch, transfer->to));
+        fail_program(fmt::format("'{}' of micro-batch {} arrives on rank {} more than once",
+                                 value.name, transfer->micro_batch, transfer->to));
       }
     }
     const bool once = to_stage == kUser && value.rows.kind == ir::RowKind::none;
@@ -158,8 +162,8 @@ class TransferChecker {
   void check_whole(const ir::Value& value, const Transfer& transfer) const {
     if (!transfer.whole) fail_program(fmt::format("'{}' has no rows, but is cut", value.name));
     if (holders_.rows(transfer.from_stage, transfer.from, transfer.micro_batch).size() == 0) {
-      fail_program(fmt::format("rank {} sends '{}' of micro-batch {}, of which it has no rows", transfer.from,
-                       value.name, transfer.micro_batch));
+      fail_program(fmt::format("rank {} sends '{}' of micro-batch {}, of which it has no rows",
+                               transfer.from, value.name, transfer.micro_batch));
     }
   }
 
@@ -170,8 +174,8 @@ class TransferChecker {
       for (Rank rank : holders_.ranks(to_stage)) {
         if (to_stage != kUser && holders_.rows(to_stage, rank, k).size() == 0) continue;
         if (received.contains({k, rank})) continue;
-        fail_program(fmt::format("{} on rank {} never gets '{}' of micro-batch {}", side(to_stage), rank,
-                         value.name, k));
+        fail_program(fmt::format("{} on rank {} never gets '{}' of micro-batch {}", side(to_stage),
+                                 rank, value.name, k));
       }
     }
   }

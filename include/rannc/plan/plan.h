@@ -14,11 +14,12 @@ using Rank = int;
 
 enum class Schedule {
   gpipe,        ///< fill-drain: all forwards, then all backwards (GPipe, Huang et al. 2019)
-  one_f_one_b,  ///< "1f1b": as many micro-batches in flight as there are stages behind (PipeDream-flush)
-  interleaved,  ///< 1F1B with several stages per group of ranks (Megatron-LM, Narayanan et al. 2021)
+  one_f_one_b,  ///< "1f1b": in flight as many as there are stages behind (PipeDream-flush)
+  interleaved,  ///< 1F1B, several stages per group of ranks (Megatron-LM, Narayanan et al. 2021)
 };
-[[nodiscard]] std::string_view name(Schedule schedule);          ///< "gpipe", "1f1b", "interleaved"
-[[nodiscard]] Schedule schedule_from_name(std::string_view name);  ///< also "fill_drain"; ConfigError
+[[nodiscard]] std::string_view name(Schedule schedule);  ///< "gpipe", "1f1b", "interleaved"
+/// Knows "fill_drain", too. Throws ConfigError naming the closest.
+[[nodiscard]] Schedule schedule_from_name(std::string_view name);
 
 /// What the planner expects of one rank of a stage. Section 6 of docs/planner-files.md.
 struct Prediction {
@@ -56,7 +57,8 @@ struct Plan {
   int64_t micro_batches = 1;
   int64_t iteration_ns = 0;
   std::vector<Stage> stages;
-  std::string notes;  ///< a JSON object as text: fingerprint, batch, world, runners-up; may be empty
+  /// A JSON object as text: fingerprint, batch, world, runners-up; may be empty.
+  std::string notes;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
@@ -75,14 +77,18 @@ void verify(const Plan& plan, const ir::Graph& graph, int world);
 
 /// One row of the table of stages that people read.
 struct StageSummary {
-  std::string modules;      ///< "embed, layers.0-3" : module paths, ranges folded
-  std::string ranks;        ///< "0-3"
+  std::string modules;  ///< "embed, layers.0-3" : module paths, ranges folded
+  std::string ranks;    ///< "0-3"
   int64_t param_bytes = 0;
-  int64_t send_bytes = 0;   ///< leaves the stage forward, per micro-batch of the whole batch
+  int64_t send_bytes = 0;  ///< leaves forward, per micro-batch; twice when it goes to two stages
   Prediction predicted;
   bool recompute = false;
 };
 [[nodiscard]] std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph,
                                                   int64_t global_rows);
+
+/// The plan with what only the graph knows (modules, parameter and sent bytes) in the notes of each
+/// stage, so that the file alone can be shown.
+[[nodiscard]] Plan with_summary(Plan plan, const ir::Graph& graph, int64_t global_rows);
 
 }  // namespace rannc::plan

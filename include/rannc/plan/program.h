@@ -20,7 +20,7 @@ struct Transfer {
   int to_stage = 0;    ///< kUser: the user's output
   int micro_batch = 0;
   Rank from = 0;
-  Rank to = 0;         ///< may equal `from`: a copy inside the rank
+  Rank to = 0;  ///< may equal `from`: a copy inside the rank
   /// Rows within the sender's share (or local batch) and within the receiver's. Equal sizes.
   /// Values that are not `apart` travel whole: see `weight`.
   RowRange source;
@@ -31,7 +31,7 @@ struct Transfer {
   /// Factor of this message in the receiver's sum when `whole`: a mean takes the overlap over the
   /// receiver's rows, a sum the overlap over the sender's rows.
   double weight = 1;
-  bool grad = false;   ///< a gradient comes back
+  bool grad = false;  ///< a gradient comes back
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
@@ -44,22 +44,22 @@ struct Reduction {
 };
 
 enum class ActionKind {
-  forward,          ///< stage, micro_batch
-  backward,         ///< stage, micro_batch
-  send,             ///< transfer, direction; starts it and goes on
-  receive,          ///< transfer, direction; waits until it has arrived
-  sync_buffers,     ///< stage: running statistics of the replicas become one; without training, too
-  reduce_outputs,   ///< scalar outputs of all micro-batches and replicas become one, on all ranks
-  return_outputs,   ///< training by fill-drain only: the user's code runs here, and comes back with
-                    ///< gradients. Other Programs return at their end.
-  reduce_gradients, ///< reduction
-  release,          ///< stage, micro_batch: nothing of it is needed any more
+  forward,         ///< stage, micro_batch
+  backward,        ///< stage, micro_batch
+  send,            ///< transfer, direction; starts it and goes on
+  receive,         ///< transfer, direction; waits until it has arrived
+  sync_buffers,    ///< stage: running statistics of the replicas become one; without training, too
+  reduce_outputs,  ///< scalar outputs of all micro-batches and replicas become one, on all ranks
+  return_outputs,  ///< training by fill-drain only: the user's code runs here, and comes back with
+                   ///< gradients. Other Programs return at their end.
+  reduce_gradients,  ///< reduction
+  release,           ///< stage, micro_batch: nothing of it is needed any more
 };
 enum class Direction { forward, backward };
 
 struct Action {
   ActionKind kind = ActionKind::forward;
-  int stage = 0;   ///< of this rank; kUser where the action belongs to no stage
+  int stage = 0;  ///< of this rank; kUser where the action belongs to no stage
   int micro_batch = 0;
   int index = -1;  ///< of the transfer or of the reduction
   Direction direction = Direction::forward;
@@ -72,11 +72,11 @@ struct Program {
   Schedule schedule = Schedule::gpipe;
   bool training = true;  ///< false: no backward, no reduction
   BatchSplit split;
-  std::vector<std::vector<Rank>> stage_ranks;               ///< [stage]
-  std::vector<std::vector<std::vector<RowRange>>> shares;   ///< [stage][replica][k]
+  std::vector<std::vector<Rank>> stage_ranks;              ///< [stage]
+  std::vector<std::vector<std::vector<RowRange>>> shares;  ///< [stage][replica][k]
   std::vector<Transfer> transfers;
   std::vector<Reduction> reductions;
-  std::vector<std::vector<Action>> actions;                 ///< [rank]
+  std::vector<std::vector<Action>> actions;  ///< [rank]
 
   [[nodiscard]] int stages() const { return static_cast<int>(stage_ranks.size()); }
   [[nodiscard]] int ranks() const { return static_cast<int>(actions.size()); }
@@ -88,8 +88,9 @@ struct Program {
 [[nodiscard]] Program lower(const Plan& plan, const ir::Graph& graph,
                             const std::vector<int64_t>& local_rows, bool training);
 
-/// A value that goes from one stage to a later one, with kUser for the user's side. Unbatched inputs
-/// stay where they are, so they are in no crossing; every graph output is in one, scalars too.
+/// A value that goes from one stage to a later one, with kUser for the user's side. Unbatched
+/// inputs stay where they are, so they are in no crossing; every graph output is in one, scalars
+/// too.
 struct Crossing {
   ir::ValueId value;
   int from_stage = 0;  ///< kUser: a batched input

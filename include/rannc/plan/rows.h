@@ -24,7 +24,7 @@ struct RowRange {
 /// How the ranks' local batches form micro-batches: micro-batch k is the concatenation, in rank
 /// order, of the k-th slice of every rank's local batch.
 struct BatchSplit {
-  std::vector<int64_t> local_rows;            ///< [rank]
+  std::vector<int64_t> local_rows;  ///< [rank]
   int64_t micro_batches = 1;
   std::vector<std::vector<RowRange>> slices;  ///< [rank][k], rows of the local batch
   std::vector<std::vector<RowRange>> places;  ///< [rank][k], where that slice lies in micro-batch k

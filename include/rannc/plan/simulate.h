@@ -10,10 +10,11 @@ namespace rannc::plan {
 
 /// How long each action takes, as plain data.
 struct Durations {
-  std::vector<double> forward_ns;                ///< [stage]
-  std::vector<double> backward_ns;               ///< [stage]
-  std::vector<std::vector<double>> transfer_ns;  ///< [from stage][to stage], one micro-batch forward
-  /// [from stage][to stage] of the forward transfer, its gradients; empty: as transfer_ns.
+  std::vector<double> forward_ns;   ///< [stage]
+  std::vector<double> backward_ns;  ///< [stage]
+  /// [from stage][to stage], one micro-batch forward.
+  std::vector<std::vector<double>> transfer_ns;
+  /// Its gradients, by the same stages; empty: as transfer_ns.
   std::vector<std::vector<double>> transfer_back_ns;
   std::vector<double> reduce_ns;  ///< [reduction]
 };
@@ -27,15 +28,17 @@ struct Span {
 
 struct Simulation {
   double end_ns = 0;
-  std::vector<Span> spans;          ///< compute and reductions, by rank and time
-  std::vector<int> peak_in_flight;  ///< [stage] micro-batches begun and not yet released, on one rank
+  std::vector<Span> spans;  ///< compute and reductions, by rank and time
+  /// [stage] micro-batches begun and not yet released, on one rank.
+  std::vector<int> peak_in_flight;
 };
 
-/// Runs a Program on the model of section 5 of docs/planner-files.md, rank by rank: with equal shares
-/// it ends at that section's time. What a rank sends of one micro-batch to one stage is one transfer;
-/// what goes to or from the user takes no time; a reduction starts when the last backwards of its
-/// stages and the reductions before it on its ranks have ended. Throws PlanError, naming each
-/// blocked rank and what it waits for, when the Program cannot end. O(actions log actions).
+/// Runs a Program on the model of section 5 of docs/planner-files.md, rank by rank: with equal
+/// shares it ends at that section's time. What a rank sends of one micro-batch to one stage is one
+/// transfer; what goes to or from the user takes no time; a reduction starts when the last
+/// backwards of its stages and the reductions before it on its ranks have ended. Throws PlanError,
+/// naming each blocked rank and what it waits for, when the Program cannot end. O(actions log
+/// actions).
 [[nodiscard]] Simulation simulate(const Program& program, const Durations& durations);
 
 /// "F0 F1 F2  .  . B0 B1 B2": one line per rank, one column per unit of time; every forward and

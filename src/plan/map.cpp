@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "plan/placement.h"
+#include "rannc/ir/passes.h"
+#include "rannc/plan/plan.h"
+
+namespace rannc::plan {
+namespace {
+
+constexpr int kUnknown = -1;
+
+/// The earliest stage that uses each parameter or buffer, by name.
+std::unordered_map<std::string_view, int> homes_of_state(const ir::Graph& graph,
+                                                         const Placement& placement) {
+  std::unordered_map<std::string_view, int> homes;
+  const auto taken = taken_from_outside(graph, placement);
+  for (int stage = 0; stage < static_cast<int>(taken.size()); ++stage) {
+    for (ir::ValueId value : taken[stage]) {
+      const ir::ValueKind kind = graph[value].kind;
+      if (kind != ir::ValueKind::parameter && kind != ir::ValueKind::buffer) continue;
+      homes.emplace(graph[value].name, stage);
+    }
+  }
+  return homes;
+}
+
+/// Places the row-dependent nodes of one graph so that no value flows backwards.
+class Mapper {
+ public:
+  explicit Mapper(const ir::Graph& graph)
+      : graph_(graph),
+        placed_(ir::depends_on_rows(graph)),
+        stages_(graph.nodes.size(), kUnknown),
+        users_(graph.users()),
+        sets_(ir::inseparable_nodes(graph)) {}
+
+  void place_by_name(const ir::Graph& from, const Placement& placement) {
+    std::unordered_map<std::string_view, int> stage_of;
+    for (uint32_t index = 0; index < from.nodes.size(); ++index) {
+      stage_of.emplace(from.nodes[index].name, placement.stage_of[index]);
+    }
+    for_each_node([&](uint32_t index) {
+      const auto found = stage_of.find(graph_.nodes[index].name);
+      if (found != stage_of.end()) stages_[index] = found->second;
+    });
+  }
+
+  /// `homes`: stages of parameters and buffers. Seen through cloned nodes, such as a transpose.
+  void place_by_state(const std::unordered_map<std::string_view, int>& homes) {
+    std::vector<int> home_of(graph_.values.size(), kUnknown);
+    for (uint32_t index = 0; index < graph_.values.size(); ++index) {
+      const auto found = homes.find(graph_.values[index].name);
+      if (found != homes.end()) home_of[index] = found->second;
+    }
+    for (uint32_t index = 0; index < stages_.size(); ++index) {
+      int home = kUnknown;
+      for (ir::ValueId operand : graph_.operands({index})) {
+        home = std::max(home, home_of[operand.index]);
+      }
+      if (placed_[index]) {
+        if (stages_[index] == kUnknown) stages_[index] = home;
+        continue;
+      }
+      for (ir::ValueId output : graph_.nodes[index].outputs) {
+        if (output.valid()) home_of[output.index] = home;
+      }
+    }
+  }
+
+  /// What is still without a stage goes with its first known user, else with what it uses.
+  void place_by_neighbours() {
+    for (uint32_t index = static_cast<uint32_t>(stages_.size()); index-- > 0;) {
+      if (!placed_[index] || stages_[index] != kUnknown) continue;
+      for (ir::ValueId output : graph_.nodes[index].outputs) {
+        if (!output.valid()) continue;
+        for (ir::NodeId user : users_[output.index]) {
+          const int stage = stages_[user.index];
+          if (stage == kUnknown) continue;
+          stages_[index] = stages_[index] == kUnknown ? stage : std::min(stages_[index], stage);
+        }
+      }
+    }
+    for_each_node([&](uint32_t index) {
+      if (stages_[index] == kUnknown) stages_[index] = std::max(0, latest_operand(index));
+    });
+  }
+
+  /// Moves nodes to later stages until every value flows forward and sets are whole. Ends, because
+  /// stages only rise, and the last stage holds everything that must go there.
+  void settle() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for_each_node([&](uint32_t index) {
+        const int needed = latest_operand(index);
+        if (needed <= stages_[index]) return;
+        stages_[index] = needed;
+        changed = true;
+      });
+      for (const std::vector<ir::NodeId>& set : sets_) {
+        int latest = 0;
+        for (ir::NodeId node : set) latest = std::max(latest, stages_[node.index]);
+        for (ir::NodeId node : set) {
+          changed = changed || stages_[node.index] != latest;
+          stages_[node.index] = latest;
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] int stage_of(uint32_t node) const { return stages_[node]; }
+  [[nodiscard]] bool is_placed(uint32_t node) const { return placed_[node]; }
+
+ private:
+  template <class Visit>
+  void for_each_node(Visit visit) {
+    for (uint32_t index = 0; index < stages_.size(); ++index) {
+      if (placed_[index]) visit(index);
+    }
+  }
+
+  [[nodiscard]] int latest_operand(uint32_t index) const {
+    int latest = kUnknown;
+    for (ir::ValueId operand : graph_.operands({index})) {
+      const ir::NodeId producer = graph_[operand].producer;
+      if (producer.valid()) latest = std::max(latest, stages_[producer.index]);
+    }
+    return latest;
+  }
+
+  const ir::Graph& graph_;
+  std::vector<bool> placed_;
+  std::vector<int> stages_;
+  std::vector<std::vector<ir::NodeId>> users_;
+  std::vector<std::vector<ir::NodeId>> sets_;
+};
+
+}  // namespace
+
+Plan map_to(const Plan& plan, const ir::Graph& from, const ir::Graph& to) {
+  const Placement placement = place(plan, from);
+  Mapper mapper(to);
+  mapper.place_by_name(from, placement);
+  mapper.place_by_state(homes_of_state(from, placement));
+  mapper.place_by_neighbours();
+  mapper.settle();
+
+  Plan mapped = plan;
+  mapped.iteration_ns = 0;
+  int world = 0;
+  for (Stage& stage : mapped.stages) {
+    stage.nodes.clear();
+    stage.predicted.reset();  // made for the other graph
+    world = std::max(world, 1 + *std::ranges::max_element(stage.ranks));
+  }
+  for (uint32_t index = 0; index < to.nodes.size(); ++index) {
+    if (!mapper.is_placed(index)) continue;
+    mapped.stages[mapper.stage_of(index)].nodes.push_back(to.nodes[index].name);
+  }
+  verify(mapped, to, world);
+  return mapped;
+}
+
+}  // namespace rannc::plan
