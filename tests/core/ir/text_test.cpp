@@ -32,5 +32,11 @@ TEST(Text, ParsesWhatItPrints) {
   EXPECT_EQ(parse(print(graph)), graph);
 }
 
+TEST(Json, HoldsTheSameGraph) {
+  const Graph graph = parse(kEverything);
+  EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+  EXPECT_EQ(to_json(graph_from_json(to_json(graph))), to_json(graph));
+}
+
 }  // namespace
 }  // namespace rannc::ir

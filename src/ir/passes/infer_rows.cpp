@@ -1,0 +1,253 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/passes/effects.h"
+#include "ir/passes/row_call.h"
+#include "ir/passes/row_inference.h"
+#include "rannc/ir/passes.h"
+
+namespace rannc::ir {
+namespace {
+
+/// Operators whose result counts the rows when their operand does: views, casts and copies.
+bool passes_row_index(RowRule rule) {
+  static const std::vector<RowRule> rules = [] {
+    std::vector<RowRule> found;
+    for (const std::string_view base : {"to", "view", "transpose", "permute", "expand"}) {
+      found.push_back(find_row_rule(base));
+    }
+    return found;
+  }();
+  return std::ranges::find(rules, rule) != rules.end();
+}
+
+/// arange(B): 0, 1, 2, ... for the rows.
+bool counts_rows(const RowCall& call) {
+  const bool starts_at_zero = !call.overload().starts_with("start") ||
+                              call.argument(0) == Argument{AffineInt{}};
+  const bool steps_by_one =
+      call.overload() != "start_step" || call.argument(2) == Argument{AffineInt{1, 0}};
+  return call.base() == "arange" && starts_at_zero && steps_by_one &&
+         call.result().dims == std::vector{AffineInt{0, 1}};
+}
+
+class Inferrer : public RowState {
+ public:
+  explicit Inferrer(const Graph& graph)
+      : graph_(graph), index_dims_(graph.values.size(), -1), changes_(graph.values.size()) {
+    found_.begins.resize(graph.nodes.size());
+    found_.to_state.resize(graph.nodes.size());
+    for (const Value& value : graph.values) {
+      found_.rows.push_back(value.kind == ValueKind::result ? Rows{} : value.rows);
+    }
+  }
+
+  RowInference run() {
+    for (uint32_t index = 0; index < graph_.nodes.size(); ++index) visit({index});
+    return std::move(found_);
+  }
+
+  // A value made before its storage was overwritten with something else is not what it was.
+  [[nodiscard]] Rows rows(ValueId value) const override {
+    if (value == pretended_) return {.kind = RowKind::apart, .dim = index_dims_[value.index]};
+    Rows rows = found_.rows[value.index];
+    const Change& change = changes_[graph_[value].storage.index];
+    const NodeId made = graph_[value].producer;
+    const bool is_older = change.node.valid() && (!made.valid() || made < change.node);
+    if (!is_older) return rows;
+    if (graph_[value].dims == change.dims) return change.rows;
+    return {.kind = RowKind::mixed};
+  }
+  [[nodiscard]] std::optional<int> row_index(ValueId value) const override {
+    const int dim = index_dims_[value.index];
+    return dim < 0 ? std::nullopt : std::optional(dim);
+  }
+
+ private:
+  /// The last write that changed how a storage depends on the rows.
+  struct Change {
+    NodeId node;
+    Rows rows;
+    std::vector<AffineInt> dims;  ///< of the value that was written
+  };
+
+  void visit(NodeId id) {
+    const Node& node = graph_[id];
+    const RowCall call(graph_, id, *this);
+    const bool is_begun =
+        std::ranges::any_of(call.operands(), [&](ValueId v) { return is_mixed(rows(v)); });
+    const bool is_independent = std::ranges::all_of(call.operands(), [&](ValueId v) {
+      return rows(v).kind == RowKind::none;
+    });
+    const bool has_rule =
+        node.kind == OpKind::dispatcher && node.op.starts_with("aten::");
+    const RowRule rule = has_rule ? find_row_rule(call.base()) : nullptr;
+    const bool has_result =
+        std::ranges::any_of(node.outputs, [](ValueId output) { return output.valid(); });
+
+    RowAnswer answer;
+    if (rule != nullptr && has_result && !(is_independent && is_plain(node))) answer = rule(call);
+    // Rows before the writes of this node take effect: an in-place result replaces its operand.
+    std::vector<Rows> results;
+    for (size_t place = 0; place < node.outputs.size(); ++place) {
+      if (node.outputs[place].valid()) results.push_back(settle(call, answer, place));
+    }
+    note_writes(id, call, results);
+    size_t next = 0;
+    for (ValueId output : node.outputs) {
+      if (!output.valid()) continue;
+      found_.rows[output.index] = results[next++];
+    }
+    if (rule != nullptr && has_result) note_row_index(id, call, rule);
+    const bool is_mixing = std::ranges::any_of(results, is_mixed);
+    if (is_mixing && !is_begun) {
+      found_.begins[id.index] = !answer.why_mixed.empty() ? answer.why_mixed : unknown_reason(call);
+    }
+  }
+
+  /// Whether neither results nor arguments depend on the rows.
+  [[nodiscard]] bool is_plain(const Node& node) const {
+    const auto depends = [](const AffineInt& size) { return size.depends_on_rows(); };
+    for (ValueId output : node.outputs) {
+      if (output.valid() && std::ranges::any_of(graph_[output].dims, depends)) return false;
+    }
+    return std::ranges::none_of(node.inputs, [&](const Argument& argument) {
+      if (const auto* size = std::get_if<AffineInt>(&argument)) return depends(*size);
+      const auto* sizes = std::get_if<std::vector<AffineInt>>(&argument);
+      return sizes != nullptr && std::ranges::any_of(*sizes, depends);
+    });
+  }
+
+  /// A rule's answer for one output, or a guess from the shapes when there is none that fits.
+  [[nodiscard]] Rows settle(const RowCall& call, const RowAnswer& answer, size_t place) const {
+    const Value& output = graph_[call.node().outputs[place]];
+    if (answer.rows.empty()) return guess(call, output);
+    Rows rows = answer.rows[std::min(place, answer.rows.size() - 1)];
+    const Rows shape = rows_of_shape(output.dims);
+    if (is_apart(rows)) {
+      const bool fits = is_apart(shape) && shape.dim == rows.dim &&
+                        shape.inner == rows.outer * rows.inner;
+      if (!fits) return guess(call, output);
+      rows.proved = rows.proved && all_proved(call);
+    } else if (shape.kind != RowKind::none) {
+      rows = {.kind = RowKind::mixed};
+    } else {
+      rows = {.kind = rows.kind, .proved = rows.kind == RowKind::none || is_mixed(rows) ||
+                                           (rows.proved && all_proved(call))};
+    }
+    return rows;
+  }
+
+  [[nodiscard]] bool all_proved(const RowCall& call) const {
+    return std::ranges::all_of(call.operands(), [&](ValueId v) { return rows(v).proved; });
+  }
+
+  [[nodiscard]] Rows guess(const RowCall& call, const Value& output) const {
+    const Rows shape = rows_of_shape(output.dims);
+    bool depends = shape.kind != RowKind::none || !is_plain(call.node());
+    std::optional<Rows> apart;
+    for (ValueId operand : call.operands()) {
+      const Rows operand_rows = rows(operand);
+      if (is_mixed(operand_rows) || is_reduced(operand_rows)) return {.kind = RowKind::mixed};
+      if (!is_apart(operand_rows)) continue;
+      depends = true;
+      if (!apart || operand_rows.outer * operand_rows.inner == shape.inner) apart = operand_rows;
+    }
+    if (!depends) return {};
+    if (!apart || !is_apart(shape)) return {.kind = RowKind::mixed};
+    Rows guessed = shape;
+    guessed.proved = false;
+    if (apart->outer * apart->inner == shape.inner) {
+      guessed.outer = apart->outer;
+      guessed.inner = apart->inner;
+    }
+    return guessed;
+  }
+
+  void note_writes(NodeId id, const RowCall& call, const std::vector<Rows>& results) {
+    const Node& node = graph_[id];
+    if (node.writes.empty()) return;
+    const auto is_dependent = [&](ValueId v) { return rows(v).kind != RowKind::none; };
+    const bool depends = std::ranges::any_of(call.operands(), is_dependent) ||
+                         std::ranges::any_of(results, [](const Rows& result) {
+                           return result.kind != RowKind::none;
+                         });
+    for (ValueId written : node.writes) {
+      if (depends && is_state(graph_, written)) note_state(id, call, written);
+      const Value& value = graph_[written];
+      // An in-place operator returns what it wrote; other writes come from all operands.
+      Rows content = depends ? Rows{.kind = RowKind::mixed} : Rows{};
+      size_t next = 0;
+      for (ValueId output : node.outputs) {
+        if (!output.valid()) continue;
+        const Rows result = results[next++];
+        if (graph_[output].storage == value.storage) content = result;
+      }
+      const Rows before = rows(written);
+      if (same_layout(content, before)) continue;
+      // A constant written to some elements of rows leaves the rest of them what they were.
+      if (content.kind == RowKind::none && is_apart(before)) continue;
+      changes_[value.storage.index] = {id, content, value.dims};
+    }
+  }
+
+  void note_state(NodeId id, const RowCall& call, ValueId written) {
+    const bool is_statistic =
+        (find_row_rule(call.base()) == find_row_rule("batch_norm") ||
+         call.base() == "instance_norm") &&
+        (written == call.tensor(3) || written == call.tensor(4));
+    if (is_statistic || !found_.to_state[id.index].empty()) return;
+    const Value& state = graph_[graph_[written].storage];
+    found_.to_state[id.index] =
+        fmt::format("{} writes what it computes from the batch to the {} '{}'", graph_[id].op,
+                    state.kind == ValueKind::buffer ? "buffer" : "parameter", state.name);
+  }
+
+  void note_row_index(NodeId id, const RowCall& call, RowRule rule) {
+    const ValueId output = graph_[id].outputs.front();
+    if (!output.valid()) return;
+    if (call.operands().empty()) {
+      if (counts_rows(call)) index_dims_[output.index] = 0;
+      return;
+    }
+    const ValueId operand = call.operands().front();
+    if (index_dims_[operand.index] < 0 || !passes_row_index(rule)) return;
+    pretended_ = operand;
+    const Rows moved = rule(call).rows.front();
+    pretended_ = {};
+    if (is_apart(moved) && moved.outer == 1 && moved.inner == 1) {
+      index_dims_[output.index] = moved.dim;
+    }
+  }
+
+  [[nodiscard]] static std::string unknown_reason(const RowCall& call) {
+    const std::string_view why = find_row_rule(call.base()) == nullptr
+                                     ? "is not known to keep rows apart"
+                                     : "gives a shape in which the rows cannot be told apart";
+    return fmt::format("{} {}", call.node().op, why);
+  }
+
+  const Graph& graph_;
+  RowInference found_;
+  std::vector<int> index_dims_;
+  std::vector<Change> changes_;  // by storage
+  ValueId pretended_;            // taken as rows for a moment, to follow a row index through a view
+};
+
+}  // namespace
+
+RowInference infer(const Graph& graph) { return Inferrer(graph).run(); }
+
+Graph infer_rows(const Graph& graph) {
+  RowInference found = infer(graph);
+  Graph result = graph;
+  for (size_t index = 0; index < result.values.size(); ++index) {
+    if (result.values[index].kind == ValueKind::result) {
+      result.values[index].rows = found.rows[index];
+    }
+  }
+  return result;
+}
+
+}  // namespace rannc::ir
