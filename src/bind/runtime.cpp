@@ -1,9 +1,9 @@
+#include <pybind11/stl.h>
+
 #include "bind/module.h"
 #include "bind/objects.h"
 #include "rannc/runtime/interpreter.h"
 #include "rannc/runtime/memory.h"
-
-#include <pybind11/stl.h>
 
 namespace rannc::bind {
 

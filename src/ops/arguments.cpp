@@ -24,9 +24,9 @@ struct Misfit {
 };
 
 std::string kind_of(const ir::Argument& argument) {
-  static constexpr std::array kNames{"None",   "a tensor", "a list of tensors", "an integer",
-                                     "a float", "a bool",   "a string",          "a device",
-                                     "a list of integers", "a list of floats", "a list of bools"};
+  static constexpr std::array kNames{
+      "None",     "a tensor", "a list of tensors",  "an integer",       "a float",        "a bool",
+      "a string", "a device", "a list of integers", "a list of floats", "a list of bools"};
   static_assert(kNames.size() == std::variant_size_v<ir::Argument>);
   return kNames[argument.index()];
 }
@@ -132,7 +132,8 @@ c10::IValue literal(const ir::Argument& argument, const c10::TypePtr& type,
       break;
     case c10::TypeKind::BoolType:
       if (const auto* flag = std::get_if<bool>(&argument)) return *flag;
-      if (const auto* integer = std::get_if<ir::AffineInt>(&argument)) return integer->at(rows) != 0;
+      if (const auto* integer = std::get_if<ir::AffineInt>(&argument))
+        return integer->at(rows) != 0;
       break;
     case c10::TypeKind::NumberType:
       if (const auto number = scalar(argument, rows)) return *number;
@@ -150,8 +151,8 @@ c10::IValue literal(const ir::Argument& argument, const c10::TypePtr& type,
       }
       break;
     case c10::TypeKind::ListType:
-      return list_literal(argument, *type, type->expectRef<c10::ListType>().getElementType(), length,
-                          rows);
+      return list_literal(argument, *type, type->expectRef<c10::ListType>().getElementType(),
+                          length, rows);
     default:
       break;
   }
@@ -159,7 +160,8 @@ c10::IValue literal(const ir::Argument& argument, const c10::TypePtr& type,
 }
 
 bool depends_on_rows(const ir::Argument& argument) {
-  if (const auto* integer = std::get_if<ir::AffineInt>(&argument)) return integer->depends_on_rows();
+  if (const auto* integer = std::get_if<ir::AffineInt>(&argument))
+    return integer->depends_on_rows();
   if (const auto* integers = std::get_if<std::vector<ir::AffineInt>>(&argument)) {
     return std::ranges::any_of(*integers, &ir::AffineInt::depends_on_rows);
   }
@@ -222,7 +224,8 @@ Arguments::Slot Arguments::make_slot(const ir::Argument& argument, const c10::Ar
     for (ir::ValueId value : list->values) slot.present.push_back(value.valid());
     if (element == c10::TypeKind::OptionalType) {
       slot.kind = Slot::Kind::optional_tensors;
-    } else if (element == c10::TypeKind::TensorType && std::ranges::count(slot.present, false) == 0) {
+    } else if (element == c10::TypeKind::TensorType &&
+               std::ranges::count(slot.present, false) == 0) {
       slot.kind = Slot::Kind::tensors;
     } else {
       misfit(argument, type);

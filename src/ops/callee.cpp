@@ -24,7 +24,8 @@ class DispatcherCallee final : public Callee {
 
 class ScriptedCallee final : public Callee {
  public:
-  explicit ScriptedCallee(torch::jit::StrongFunctionPtr function) : function_(std::move(function)) {}
+  explicit ScriptedCallee(torch::jit::StrongFunctionPtr function)
+      : function_(std::move(function)) {}
   const c10::FunctionSchema* schema() const override { return &function_.function_->getSchema(); }
   void call(torch::jit::Stack& stack) override { function_.function_->run(stack); }
 
@@ -61,20 +62,19 @@ class PythonCallee final : public Callee {
 };
 
 const c10::IValue& python_object(const ir::Node& node, const Objects& objects) {
-  RANNC_CHECK(node.object.valid() && node.object.index < objects.size(),
-              c10::str(place(node), " refers to object ", node.object.index, " of ",
-                       objects.size()));
+  RANNC_CHECK(
+      node.object.valid() && node.object.index < objects.size(),
+      c10::str(place(node), " refers to object ", node.object.index, " of ", objects.size()));
   const c10::IValue& object = objects[node.object.index];
-  RANNC_CHECK(object.isPyObject(),
-              c10::str(place(node), ": its object is a ", object.tagKind(), ", not a Python object"));
+  RANNC_CHECK(object.isPyObject(), c10::str(place(node), ": its object is a ", object.tagKind(),
+                                            ", not a Python object"));
   return object;
 }
 
 std::unique_ptr<Callee> resolve_operator(const ir::Node& node) {
   const size_t dot = node.op.find('.');
   const std::string overload = dot == std::string::npos ? "" : node.op.substr(dot + 1);
-  const auto handle =
-      c10::Dispatcher::singleton().findSchema({node.op.substr(0, dot), overload});
+  const auto handle = c10::Dispatcher::singleton().findSchema({node.op.substr(0, dot), overload});
   if (!handle) {
     throw TraceError(c10::str(place(node), ": no operator '", node.op,
                               "' is registered in this process.\n  If a package registers it, "

@@ -53,9 +53,7 @@ std::string essence(std::string_view message, bool from_torchscript) {
 
 struct Operator::Impl {
   Impl(const ir::Node& the_node, const Objects& objects, c10::Device device)
-      : node(the_node),
-        callee(resolve(node, objects)),
-        arguments(node, callee->schema(), device) {}
+      : node(the_node), callee(resolve(node, objects)), arguments(node, callee->schema(), device) {}
 
   void call(std::span<at::Tensor> operands) {
     stack.clear();
@@ -75,8 +73,8 @@ struct Operator::Impl {
 
   [[noreturn]] void fail(const char* message) {
     stack.clear();
-    throw Error(c10::str(place(node), " failed: ",
-                         essence(message, node.kind == ir::OpKind::scripted)));
+    throw Error(
+        c10::str(place(node), " failed: ", essence(message, node.kind == ir::OpKind::scripted)));
   }
 
   ir::Node node;

@@ -1,9 +1,8 @@
-#include <Python.h>  // first, as Python's manual demands
-
 #include "rannc/ops/python_object.h"
 
 #include <ATen/core/ivalue_inl.h>
 #include <ATen/core/jit_type.h>
+#include <Python.h>  // first, as Python's manual demands
 
 #include <string>
 
@@ -27,7 +26,9 @@ class Holder final : public c10::ivalue::PyObjectHolder {
   std::string toStr() override { return "a Python object"; }
 
   // TorchScript asks these when it has to give the object a type, which no graph of ours does.
-  c10::InferredType tryToInferType() override { return {"Python objects have no TorchScript type"}; }
+  c10::InferredType tryToInferType() override {
+    return {"Python objects have no TorchScript type"};
+  }
   c10::IValue toIValue(const c10::TypePtr&, std::optional<int32_t>) override { unused(); }
   std::vector<at::Tensor> extractTensors() override { unused(); }
 

@@ -31,7 +31,8 @@ c10::impl::ExcludeDispatchKeyGuard no_autocast() {
 }
 
 bool literal_depends_on_rows(const ir::Argument& argument) {
-  if (const auto* integer = std::get_if<ir::AffineInt>(&argument)) return integer->depends_on_rows();
+  if (const auto* integer = std::get_if<ir::AffineInt>(&argument))
+    return integer->depends_on_rows();
   const auto* integers = std::get_if<std::vector<ir::AffineInt>>(&argument);
   return integers != nullptr && std::ranges::any_of(*integers, &ir::AffineInt::depends_on_rows);
 }
@@ -144,8 +145,8 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
   instructions.reserve(graph.nodes.size());
   for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
     const ir::Node& node = graph.nodes[i];
-    Instruction instruction{ops::Operator(graph, {i}, objects, device), {}, {}, {},
-                            node.grad_enabled};
+    Instruction instruction{
+        ops::Operator(graph, {i}, objects, device), {}, {}, {}, node.grad_enabled};
     for (ir::ValueId result : node.outputs) {
       const bool used = result.valid() && read_later[result.index];
       instruction.results.push_back(used ? std::optional(result.index) : std::nullopt);
@@ -165,9 +166,9 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
 }
 
 void Interpreter::Impl::load_state(const std::vector<at::Tensor>& state) {
-  RANNC_CHECK(state.size() == state_registers.size(),
-              c10::str("got ", state.size(), " parameters and buffers for ",
-                       state_registers.size()));
+  RANNC_CHECK(
+      state.size() == state_registers.size(),
+      c10::str("got ", state.size(), " parameters and buffers for ", state_registers.size()));
   for (size_t i = 0; i < state.size(); ++i) registers[state_registers[i]] = state[i];
   for (const Constant& constant : constants) {
     registers[constant.constant_register] =
