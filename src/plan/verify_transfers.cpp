@@ -32,6 +32,7 @@ class TransferChecker {
     }
     for (const auto& [where, transfers] : arrivals_) {
       const ir::Value& value = graph_[where.first];
+      check_origin(value, transfers);
       switch (value.rows.kind) {
         case ir::RowKind::apart:
           check_rows(value, where.second, transfers);
@@ -75,6 +76,16 @@ class TransferChecker {
     if (transfer.grad != (program_.training && may_have_gradient)) {
       fail_program(fmt::format("the gradient of '{}' is {}", value.name,
                                transfer.grad ? "sent, but there is none" : "lost"));
+    }
+  }
+
+  /// A stage that passes an input on must have got it.
+  void check_origin(const ir::Value& value, const std::vector<const Transfer*>& transfers) const {
+    if (value.kind != ir::ValueKind::input || value.rows.kind == ir::RowKind::none) return;
+    for (const Transfer* transfer : transfers) {
+      const int stage = transfer->from_stage;
+      if (stage == kUser || arrivals_.contains({transfer->value, stage})) continue;
+      fail_program(fmt::format("stage {} passes on '{}', but never gets it", stage, value.name));
     }
   }
 
