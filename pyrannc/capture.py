@@ -1,0 +1,378 @@
+"""From a model and the arguments of one call to a graph that runs at any batch size."""
+
+import collections
+import contextlib
+import inspect
+import random
+import sys
+import threading
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from pyrannc import pytree
+from pyrannc._C import frontend as native
+from pyrannc.errors import ConfigError, TraceError
+from pyrannc._C import util as native_util
+from pyrannc.tracing import Session, explain, substituted
+
+# Numbers of rows to trace at; three prove that what depends on them does so linearly.
+_ROWS = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
+_TRACES = 3
+
+
+class CallMismatch(TraceError):
+    """A call that does not fit the captured one: another structure, shape, dtype or constant."""
+
+
+class Capture:
+    """A model's forward pass as a graph, and how its calls map to the graph's inputs and outputs.
+
+    Attributes:
+        graph: ``_C.ir.Graph``, generic in the batch size.
+        objects: The torch objects that the graph refers to, by object id.
+        input_paths: Where each of ``graph.inputs`` stands in a call: ``kwargs['labels']``.
+        batch_dims: The dimension of each input that holds the rows; None for inputs without rows.
+        parameter_names, buffer_names: Of the model, tied ones under their first name.
+    """
+
+    def __init__(self, native_capture, call, batch_dims, outputs, states):
+        self.native = native_capture
+        self.graph = native_capture.graph
+        self.objects = native_capture.objects
+        self.input_paths = call.paths
+        self.batch_dims = batch_dims
+        self.parameter_names = [names[0] for names, tensor, kind in states if kind == "parameter"]
+        self.buffer_names = [names[0] for names, tensor, kind in states if kind == "buffer"]
+        self._shape = call.shape
+        self._likes = [_Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims)]
+        self._outputs = outputs
+
+    def flatten(self, args, kwargs) -> list[torch.Tensor]:
+        """The tensors of a call, for ``graph.inputs``.
+
+        Raises:
+            CallMismatch: The call differs from the captured one in more than the batch size.
+        """
+        call = _Call(args, kwargs)
+        if found := pytree.difference(self._shape, call.shape, "the call"):
+            found = found.replace("the call['args']", "args").replace("the call['kwargs']", "kwargs")
+            raise CallMismatch(f"{found} when the model was captured")
+        rows = None
+        for path, tensor, like in zip(call.paths, call.tensors, self._likes, strict=True):
+            if found := like.difference(tensor):
+                raise CallMismatch(f"{path} {found} when the model was captured")
+            if like.dim is None:
+                continue
+            if rows is None:
+                rows = (path, tensor.shape[like.dim])
+            elif rows[1] != tensor.shape[like.dim]:
+                raise CallMismatch(
+                    f"{path} has {tensor.shape[like.dim]} rows, but {rows[0]} has {rows[1]}"
+                )
+        return call.tensors
+
+    def batch_size(self, args, kwargs) -> int:
+        """The number of rows of a call that :meth:`flatten` accepts."""
+        tensors = _Call(args, kwargs).tensors
+        return next(
+            t.shape[like.dim] for t, like in zip(tensors, self._likes) if like.dim is not None
+        )
+
+    def unflatten(self, tensors):
+        """What the model returns, with ``tensors`` for ``graph.outputs``."""
+        return pytree.unflatten(self._outputs, tensors)
+
+
+class _Call:
+    """The arguments of a call, flattened."""
+
+    def __init__(self, args, kwargs):
+        tree = {"args": tuple(args), "kwargs": dict(kwargs)}
+        self.tensors, paths, self.shape = pytree.flatten(tree)
+        self.paths = [_readable(path) for path in paths]
+
+
+def _readable(path: str) -> str:
+    return path.replace("['args']", "args", 1).replace("['kwargs']", "kwargs", 1)
+
+
+class _Like:
+    """What a tensor argument must look like."""
+
+    def __init__(self, tensor, dim):
+        self.dtype, self.device_type, self.dim = tensor.dtype, tensor.device.type, dim
+        self.shape = list(tensor.shape)
+
+    def difference(self, tensor) -> str | None:
+        if tensor.dtype != self.dtype:
+            return f"has dtype {tensor.dtype}, but had {self.dtype}"
+        if tensor.device.type != self.device_type:
+            return f"is on {tensor.device.type}, but was on {self.device_type}"
+        shape = list(tensor.shape)
+        if len(shape) == len(self.shape):
+            expected = list(self.shape)
+            if self.dim is not None:
+                expected[self.dim] = shape[self.dim]
+            if shape == expected:
+                return None
+        rows = "" if self.dim is None else f" (any number of rows in dimension {self.dim})"
+        return f"has shape {shape}, but had {self.shape}{rows}"
+
+    def fake(self, real, rows):
+        """A tensor like ``real`` with ``rows`` rows and the same order of dimensions in memory;
+        called under FakeTensorMode."""
+        shape = list(real.shape)
+        if self.dim is not None:
+            shape[self.dim] = rows
+        order = sorted(range(len(shape)), key=lambda d: (-real.stride(d), d))
+        made = torch.empty([shape[d] for d in order], dtype=real.dtype, device=real.device)
+        made = made.permute([order.index(d) for d in range(len(shape))])
+        return made.requires_grad_(real.requires_grad)
+
+
+def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
+    """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
+
+    Args:
+        model: Any ``nn.Module``. It is unchanged afterwards.
+        args, kwargs: Of one call. Tensors are inputs of the graph; all else is constant.
+        batch_dims: Which dimension of an input holds the rows, where it is not dimension 0: an int
+            for all of them, or a dict from argument name or position to an int, or None for an
+            input without rows. An input whose dimension 0 differs from the majority has none.
+
+    Raises:
+        TraceError: The model's Python code depends on tensor values, or on the batch size in
+            another way than ``a + b * rows``; names module and source line.
+        ConfigError: ``batch_dims`` names no input.
+    """
+    call = _Call(args, kwargs or {})
+    names = _input_names(model, call)
+    dims = _find_batch_dims(call, names, batch_dims)
+    states = _states(model)
+    result = {}
+    state = native.ThreadState()
+    cache = torch.is_autocast_cache_enabled()
+
+    def work():
+        try:
+            with state:
+                torch.set_autocast_cache_enabled(cache)
+                result["capture"] = _capture(model, call, names, dims, states)
+        except BaseException as error:
+            result["error"] = error
+
+    # A thread of its own: a trace that failed leaves state in its thread that spoils later ones.
+    with _random_state():
+        thread = threading.Thread(target=work, name="rannc-capture")
+        thread.start()
+        thread.join()
+    if "error" in result:
+        raise result["error"]
+    return result["capture"]
+
+
+def _capture(model, call, names, dims, states):
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with torch.inference_mode(False):
+        fakes = {id(tensor): mode.from_tensor(tensor) for _, tensor, _ in states}
+    traces, shapes = [], []
+    for rows in _trace_rows(call, dims):
+        trace, shape = _trace(model, call, names, dims, states, mode, fakes, rows)
+        traces.append(trace)
+        shapes.append(shape)
+    if found := pytree.difference(shapes[0], shapes[1], "the result"):
+        raise TraceError(f"the result of the model depends on the batch size: {found}")
+    return Capture(native.join(traces), call, dims, shapes[0], states)
+
+
+def _trace(model, call, names, dims, states, mode, fakes, rows):
+    session = Session(mode)
+    for path, module in model.named_modules():
+        session.paths[id(module)] = path
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TraceError(
+                f"'{path}' is a scripted module, whose parameters torch hides; script functions "
+                "instead, or use the module unscripted"
+            )
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and id(value) not in fakes:
+                session.tracer.name_constant(value, f"{path}.{name}" if path else name)
+    with mode:
+        inputs = [
+            _Like(tensor, dim).fake(tensor, rows) for tensor, dim in zip(call.tensors, dims)
+        ]
+    for tensor, name, dim in zip(inputs, names, dims):
+        session.tracer.add_input(name, tensor, dim)
+    for state_names, tensor, kind in states:
+        add = session.tracer.add_parameter if kind == "parameter" else session.tracer.add_buffer
+        add(state_names, fakes[id(tensor)], tensor)
+    tree = pytree.unflatten(call.shape, inputs)
+    with substituted(model, fakes):
+        try:
+            with session.recording():
+                result = model(*tree["args"], **tree["kwargs"])
+                _store_replaced_buffers(model, states, fakes)
+                with session.hidden():
+                    outputs, _, shape = pytree.flatten(result)
+                trace = session.tracer.finish(type(model).__name__, rows, outputs)
+        except TraceError:
+            raise
+        except Exception as error:
+            raise explain(session, error) from error
+    return trace, shape
+
+
+def _store_replaced_buffers(model, states, fakes):
+    """`self.count = self.count + 1` on a buffer: stored as a write to it."""
+    for names, tensor, kind in states:
+        if kind != "buffer":
+            continue
+        owner, _, name = names[0].rpartition(".")
+        held, fake = model.get_submodule(owner)._buffers.get(name), fakes[id(tensor)]
+        if held is fake:
+            continue
+        if held is None or held.shape != fake.shape or held.dtype != fake.dtype:
+            raise TraceError(
+                f"forward() replaces the buffer '{names[0]}' by one of another shape or dtype; "
+                "write into it instead"
+            )
+        with torch.no_grad():
+            fake.copy_(held)
+
+
+def _states(model):
+    """``(names, tensor, kind)`` of every parameter and buffer, tied ones once."""
+    found = {}
+    for kind, named in (
+        ("parameter", model.named_parameters(remove_duplicate=False)),
+        ("buffer", model.named_buffers(remove_duplicate=False)),
+    ):
+        for name, tensor in named:
+            found.setdefault(id(tensor), ([], tensor, kind))[0].append(name)
+    return list(found.values())
+
+
+def _trace_rows(call, dims):
+    """Batch sizes to trace at, away from the other sizes that the model sees."""
+    taken = {
+        size
+        for tensor, dim in zip(call.tensors, dims)
+        for d, size in enumerate(tensor.shape)
+        if d != dim
+    }
+    free = [rows for rows in _ROWS if rows not in taken]
+    return (free + [rows for rows in _ROWS if rows in taken])[:_TRACES]
+
+
+def _input_names(model, call):
+    """A name for each tensor argument: that of forward()'s parameter, and the path below it."""
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    positional = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    names = []
+    for path in call.paths:
+        root, rest = _split(path)
+        if isinstance(root, int):
+            root = positional[root] if root < len(positional) else f"args_{root}"
+        words = "".join(c if c.isalnum() or c == "_" else "." for c in rest).split(".")
+        names.append(".".join([root, *filter(None, words)]))
+    return names
+
+
+def _split(path):
+    """``("labels", "")`` of ``kwargs['labels']``; the position for positional arguments."""
+    key, _, rest = path.partition("[")[2].partition("]")
+    return (int(key) if path.startswith("args") else key.strip("'\""), rest)
+
+
+def _find_batch_dims(call, names, batch_dims):
+    """The dimension of each input that holds the rows, or None."""
+    if not call.tensors:
+        raise TraceError("the call has no tensor argument, so there is nothing to split")
+    said = _said_batch_dims(call, names, batch_dims)
+    stated = {
+        call.tensors[i].shape[dim]: call.paths[i] for i, dim in said.items() if dim is not None
+    }
+    if len(stated) > 1:
+        lines = ", ".join(f"{path} has {size} rows" for size, path in stated.items())
+        raise ConfigError(f"batch_dims does not fit this call: {lines}")
+    if stated:
+        rows = next(iter(stated))
+    else:
+        rows = _majority(call, said)
+    return [
+        said[i] if i in said else (0 if tensor.dim() > 0 and tensor.shape[0] == rows else None)
+        for i, tensor in enumerate(call.tensors)
+    ]
+
+
+def _said_batch_dims(call, names, batch_dims):
+    """``{input: dim}`` for those that ``batch_dims`` names."""
+    if batch_dims is None:
+        return {}
+    if isinstance(batch_dims, int):
+        batch_dims = {i: batch_dims for i in range(len(call.tensors))}
+        keys = [{i} for i in range(len(call.tensors))]
+    else:
+        if isinstance(batch_dims, (list, tuple)):
+            batch_dims = dict(enumerate(batch_dims))
+        keys = []
+        for path, name in zip(call.paths, names):
+            keys.append({_split(path)[0], path, name, name.partition(".")[0]})
+    unknown = [key for key in batch_dims if not any(key in these for these in keys)]
+    if unknown:
+        known = sorted({str(key) for these in keys for key in these})
+        raise ConfigError(
+            f"batch_dims names {unknown[0]!r}, which is no tensor argument of this call; did you "
+            f"mean {native_util.closest(str(unknown[0]), known)!r}?"
+        )
+    said = {}
+    for i, (tensor, these) in enumerate(zip(call.tensors, keys)):
+        for key in these & set(batch_dims):
+            dim = batch_dims[key]
+            if dim is not None and not -tensor.dim() <= dim < tensor.dim():
+                raise ConfigError(
+                    f"batch_dims says dimension {dim} for {call.paths[i]}, which has shape "
+                    f"{list(tensor.shape)}"
+                )
+            said[i] = dim if dim is None else dim % tensor.dim()
+    return said
+
+
+def _majority(call, said):
+    counts = collections.Counter(
+        tensor.shape[0]
+        for i, tensor in enumerate(call.tensors)
+        if i not in said and tensor.dim() > 0
+    )
+    if not counts:
+        raise TraceError(
+            "no tensor argument has a dimension for the rows of the batch; say which with batch_dims"
+        )
+    (rows, count), *others = counts.most_common()
+    if others and others[0][1] == count:
+        lines = ", ".join(
+            f"{path} has shape {list(tensor.shape)}"
+            for path, tensor in zip(call.paths, call.tensors)
+        )
+        raise TraceError(
+            f"which inputs hold the rows of the batch? As many have {rows} as {others[0][0]} in "
+            f"dimension 0: {lines}.\n  Say so with batch_dims={{...}}; None for inputs without rows."
+        )
+    return rows
+
+
+@contextlib.contextmanager
+def _random_state():
+    """Random states of Python, numpy and torch, kept."""
+    numpy_random = sys.modules["numpy"].random if "numpy" in sys.modules else None
+    python, numpy = random.getstate(), numpy_random and numpy_random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[] if not torch.cuda.is_initialized() else None):
+            yield
+    finally:
+        random.setstate(python)
+        if numpy_random:
+            numpy_random.set_state(numpy)

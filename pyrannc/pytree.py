@@ -1,0 +1,199 @@
+"""Nested arguments and results: their tensors as a flat list, and everything else as a shape.
+
+Containers are tuples (named ones too), lists, dicts and their subclasses (a Hugging Face
+``ModelOutput`` comes back as that class), dataclasses, and any object that keeps tensors in its
+attributes. What is no container and no tensor is a constant.
+"""
+
+import collections
+import collections.abc
+import dataclasses
+import enum
+import types
+
+import torch
+
+_ATOMS = (
+    type(None), bool, int, float, complex, str, bytes, type, enum.Enum, torch.dtype, torch.device,
+    torch.Size, torch.nn.Module, torch.Generator, types.FunctionType, types.BuiltinFunctionType,
+    types.MethodType, types.ModuleType,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """The place of a tensor."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """A value that is part of the shape."""
+
+    value: object
+
+    def __eq__(self, other):
+        return isinstance(other, Constant) and equal(self.value, other.value)
+
+    __hash__ = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Container:
+    """A container: its type, the keys of its children, and what else builds it."""
+
+    type: type
+    keys: tuple
+    children: tuple
+    extra: object = None  # the default factory of a defaultdict, attributes of a dict subclass
+
+    def __eq__(self, other):
+        return (
+            isinstance(other, Container)
+            and (self.type, self.keys, self.children) == (other.type, other.keys, other.children)
+            and equal(self.extra, other.extra)
+        )
+
+    __hash__ = None
+
+
+def equal(a, b) -> bool:
+    """Whether two constants are the same; objects that cannot be compared are not."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    try:
+        same = a == b
+        return bool(same.all()) if hasattr(same, "all") else bool(same) or (a != a and b != b)
+    except Exception:
+        return False
+
+
+def _parts(value):
+    """The children of a container as ``(key, child)``; None for what is no container."""
+    if isinstance(value, _ATOMS):
+        return None
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    if isinstance(value, collections.abc.Mapping):
+        return list(value.items())
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
+    attributes = getattr(value, "__dict__", None)
+    return None if attributes is None else list(attributes.items())
+
+
+def _is_plain(value) -> bool:
+    return isinstance(value, (list, tuple, collections.abc.Mapping)) or dataclasses.is_dataclass(
+        value
+    )
+
+
+def _holds_tensor(value, seen) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    parts = _parts(value)
+    if parts is None or id(value) in seen:
+        return False
+    seen.add(id(value))
+    return any(_holds_tensor(child, seen) for _, child in parts)
+
+
+def child_path(path: str, parent, key) -> str:
+    """``path`` of a child, as one would write it in Python: ``args[0].hidden['x']``."""
+    is_item = isinstance(parent, (list, tuple, collections.abc.Mapping))
+    return f"{path}[{key!r}]" if is_item else f"{path}.{key}"
+
+
+def flatten(tree, path: str = ""):
+    """``(tensors, paths, shape)`` of ``tree``, in the order of its containers."""
+    tensors, paths = [], []
+
+    def walk(value, path):
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            paths.append(path)
+            return Tensor(len(tensors) - 1)
+        parts = _parts(value)
+        # Objects that hold no tensor are constants: their attributes are nobody's business.
+        if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
+            return Constant(value)
+        children = [walk(child, child_path(path, value, key)) for key, child in parts]
+        return Container(type(value), tuple(key for key, _ in parts), tuple(children), _extra(value))
+
+    shape = walk(tree, path)
+    return tensors, paths, shape
+
+
+def _extra(value):
+    if isinstance(value, collections.defaultdict):
+        return value.default_factory
+    return None
+
+
+def unflatten(shape, tensors):
+    """The tree of ``shape`` with ``tensors`` in it; the inverse of :func:`flatten`."""
+    if isinstance(shape, Tensor):
+        return tensors[shape.index]
+    if isinstance(shape, Constant):
+        return shape.value
+    children = [unflatten(child, tensors) for child in shape.children]
+    kind = shape.type
+    if issubclass(kind, tuple):
+        return kind(*children) if hasattr(kind, "_fields") else kind(children)
+    if issubclass(kind, list):
+        return kind(children)
+    items = dict(zip(shape.keys, children, strict=True))
+    if kind is dict:
+        return items
+    if issubclass(kind, collections.defaultdict):
+        return kind(shape.extra, items)
+    if dataclasses.is_dataclass(kind) and issubclass(kind, dict):
+        return kind(**items)  # Hugging Face's ModelOutput
+    if issubclass(kind, collections.abc.Mapping):
+        return kind(items)
+    rebuilt = object.__new__(kind)
+    for name, child in items.items():
+        object.__setattr__(rebuilt, name, child)
+    return rebuilt
+
+
+def difference(expected, got, path: str) -> str | None:
+    """What differs between two shapes, naming the place; None when they are equal."""
+    if isinstance(expected, Tensor) and isinstance(got, Tensor):
+        return None
+    if isinstance(expected, Constant) and isinstance(got, Constant):
+        if expected == got:
+            return None
+        return f"{path} is {_short(got.value)}, but was {_short(expected.value)}"
+    if not (isinstance(expected, Container) and isinstance(got, Container)):
+        return f"{path} is {_kind(got)}, but was {_kind(expected)}"
+    if expected.type is not got.type:
+        return f"{path} is {_kind(got)}, but was {_kind(expected)}"
+    if expected.keys != got.keys:
+        missing = [key for key in expected.keys if key not in got.keys]
+        added = [key for key in got.keys if key not in expected.keys]
+        if not missing and not added:
+            return f"{path} has its keys in another order"
+        words = [f"no {key!r}" for key in missing] + [f"a new {key!r}" for key in added]
+        return f"{path} has {' and '.join(words)}"
+    for key, left, right in zip(expected.keys, expected.children, got.children, strict=True):
+        is_item = issubclass(expected.type, (list, tuple, collections.abc.Mapping))
+        child = f"{path}[{key!r}]" if is_item else f"{path}.{key}"
+        if found := difference(left, right, child):
+            return found
+    return None
+
+
+def _short(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _kind(shape) -> str:
+    if isinstance(shape, Tensor):
+        return "a tensor"
+    return _short(shape.value) if isinstance(shape, Constant) else f"a {shape.type.__name__}"

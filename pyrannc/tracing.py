@@ -1,0 +1,379 @@
+"""One trace of a model on FakeTensors: what Python must patch while torch's tracer records.
+
+A FakeTensor has a shape, a dtype and a device, but no memory. All patches are of classes and
+functions of torch, act only in the thread that traces, and are taken back afterwards.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import threading
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.checkpoint import CheckpointFunction
+
+from pyrannc import pytree
+from pyrannc._C import frontend as native
+from pyrannc.errors import TraceError
+
+TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
+OWN_PATH = os.path.dirname(__file__) + os.sep
+
+# Under torch's tracer sizes are tensors, and arithmetic on them becomes part of the trace. Here
+# they are plain numbers: traces at several batch sizes tell which of them depend on the batch.
+_PLAIN_METHODS = ("size", "numel", "nelement", "stride", "storage_offset", "dim", "element_size")
+_PLAIN_PROPERTIES = ("shape", "ndim", "nbytes", "itemsize")
+
+
+def is_tracing() -> bool:
+    """Whether torch records what runs now."""
+    return _torch_is_tracing()
+
+
+_torch_is_tracing = torch._C._is_tracing
+
+
+@dataclasses.dataclass(eq=False)
+class PythonCall:
+    """A call of a custom ``torch.autograd.Function``, as a function of its tensors."""
+
+    function: type
+    arguments: object  # pytree shape
+
+    def __call__(self, *tensors):
+        outputs = self.function.apply(*pytree.unflatten(self.arguments, tensors))
+        found, _, _ = pytree.flatten(outputs)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def __eq__(self, other):
+        return (
+            isinstance(other, PythonCall)
+            and self.function is other.function
+            and self.arguments == other.arguments
+        )
+
+    __hash__ = None
+
+
+class Session:
+    """One trace: torch's tracer, and the patches around it."""
+
+    def __init__(self, mode: FakeTensorMode):
+        self.tracer = native.Tracer(TORCH_PATH, OWN_PATH)
+        self.mode = mode
+        self.paths = {}  # id of a module -> its path
+        self.thread = threading.get_ident()
+        self.failure = None  # (exception, path of the innermost module that raised it)
+
+    def here(self) -> bool:
+        """Whether the caller runs in the traced thread, under the tracer."""
+        return threading.get_ident() == self.thread and is_tracing()
+
+    @contextlib.contextmanager
+    def hidden(self):
+        """torch does not record inside."""
+        self.tracer.hide()
+        try:
+            yield
+        finally:
+            self.tracer.show()
+
+    @contextlib.contextmanager
+    def recording(self):
+        """The model runs inside."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.mode)
+            stack.enter_context(_RecordByHand(self))
+            for patch in (_plain_sizes, _module_paths, _constants, _calls, _settings):
+                stack.enter_context(patch(self))
+            self.tracer.start()
+            yield
+
+
+class _RecordByHand(TorchDispatchMode):
+    """Hides the tracer from the kernels of FakeTensor, which are Python code, and records the
+    operators that it leaves out (convolutions)."""
+
+    def __init__(self, session):
+        super().__init__()
+        self.session = session
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if not is_tracing():
+            return func(*args, **kwargs)
+        tracer = self.session.tracer
+        unrecorded = tracer.unrecorded() and func.namespace != "prim"
+        with self.session.hidden():
+            outputs = func(*args, **kwargs)
+        if unrecorded:
+            arguments = list(args)
+            for argument in func._schema.arguments[len(args) :]:
+                arguments.append(kwargs.get(argument.name, argument.default_value))
+            results = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+            tracer.record_operator(func._schema.name, arguments, results, True)
+        return outputs
+
+
+@contextlib.contextmanager
+def replaced(owner, **attributes):
+    """Attributes of a class or module, replaced inside."""
+    absent = object()
+    before = {name: vars(owner).get(name, absent) for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is absent:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+def _plain_sizes(session):
+    def hide(getter):
+        @functools.wraps(getter)
+        def plain(*args, **kwargs):
+            if not session.here():
+                return getter(*args, **kwargs)
+            with session.hidden():
+                return getter(*args, **kwargs)
+
+        return plain
+
+    def detached(tensor):
+        return tensor.detach() if session.here() else torch.Tensor.data.__get__(tensor)
+
+    patches = {name: hide(getattr(torch.Tensor, name)) for name in _PLAIN_METHODS}
+    for name in _PLAIN_PROPERTIES:
+        patches[name] = property(hide(getattr(torch.Tensor, name).__get__))
+    patches["__len__"] = hide(torch.Tensor.__len__)
+    # `x.data` is not recorded; detach() is the same tensor without its history.
+    patches["data"] = property(detached, torch.Tensor.data.__set__)
+    return replaced(FakeTensor, **patches)
+
+
+def _module_paths(session):
+    original = torch.nn.Module.__call__
+
+    def call(module, *args, **kwargs):
+        path = session.paths.get(id(module)) if session.here() else None
+        if path is None:
+            return original(module, *args, **kwargs)
+        session.tracer.enter_module(path)
+        try:
+            return original(module, *args, **kwargs)
+        except Exception as error:
+            if session.failure is None or session.failure[0] is not error:
+                session.failure = (error, path)
+            raise
+        finally:
+            session.tracer.leave_module()
+
+    return replaced(torch.nn.Module, __call__=call)
+
+
+@contextlib.contextmanager
+def _constants(session):
+    """Tensors made of Python numbers: the tracer sees only a FakeTensor without values."""
+
+    def recorded(original):
+        @functools.wraps(original)
+        def make(data, *args, **kwargs):
+            if not session.here() or pytree.flatten(data)[0]:
+                return original(data, *args, **kwargs)
+            with session.hidden(), _disable_current_modes():
+                real = original(data, *args, **kwargs)
+                requires_grad = real.requires_grad
+                real = real.detach()
+            with session.hidden():
+                converter = session.mode.fake_tensor_converter
+                fake = converter.from_real_tensor(session.mode, real, make_constant=True)
+            if isinstance(data, int) and not isinstance(data, bool):
+                # A number that may come from a size: as an argument it may depend on the batch.
+                arguments = [[], data, real.dtype, None, real.device, None]
+                session.tracer.record_operator("aten::full", arguments, [fake], False)
+            else:
+                session.tracer.record_constant(fake, real)
+            return fake.requires_grad_() if requires_grad else fake
+
+        return make
+
+    def new_tensor(tensor, data, *, dtype=None, device=None, requires_grad=False):
+        if not session.here() or isinstance(data, torch.Tensor):
+            return torch.Tensor.new_tensor(
+                tensor, data, dtype=dtype, device=device, requires_grad=requires_grad
+            )
+        return torch.tensor(
+            data, dtype=dtype or tensor.dtype, device=device or tensor.device,
+            requires_grad=requires_grad,
+        )  # fmt: skip
+
+    makers = {name: recorded(getattr(torch, name)) for name in ("tensor", "as_tensor", "asarray")}
+    with replaced(torch, **makers), replaced(FakeTensor, new_tensor=new_tensor):
+        yield
+
+
+@contextlib.contextmanager
+def _calls(session):
+    """Custom autograd functions and scripted functions: one node each."""
+
+    def written_in(tensors):
+        versions = [tensor._version for tensor in tensors]
+        return lambda: [
+            tensor
+            for tensor, version in zip(tensors, versions, strict=True)
+            if tensor._version != version
+        ]
+
+    def apply(cls, *args, **kwargs):
+        call = super(_SingleLevelFunction, cls).apply
+        if not session.here():
+            return call(*args, **kwargs)
+        if issubclass(cls, CheckpointFunction):
+            # The plan decides what is recomputed: the checkpoint is a plain call.
+            function, _, *arguments = args
+            return function(*arguments)
+        tensors, _, shape = pytree.flatten(args)
+        written = written_in(tensors)
+        with session.hidden():
+            outputs = call(*args, **kwargs)
+        results, _, _ = pytree.flatten(outputs)
+        session.tracer.record_python(
+            cls.__name__, PythonCall(cls, shape), tensors, results, written()
+        )
+        return outputs
+
+    scripted = torch._C.ScriptFunction
+    original = scripted.__call__
+
+    def call_scripted(function, *args, **kwargs):
+        if not session.here():
+            return original(function, *args, **kwargs)
+        arguments = list(args)
+        for argument in function.schema.arguments[len(args) :]:
+            arguments.append(kwargs.get(argument.name, argument.default_value))
+        tensors, _, _ = pytree.flatten(arguments)
+        written = written_in(tensors)
+        with session.hidden():
+            outputs = original(function, *args, **kwargs)
+        results, _, _ = pytree.flatten(outputs)
+        session.tracer.record_scripted(function.name, function, arguments, results, written())
+        return outputs
+
+    with (
+        replaced(_SingleLevelFunction, apply=classmethod(apply)),
+        replaced(scripted, __call__=call_scripted),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _settings(session):
+    """Python code does not see the tracer (modules would hand out sizes as tensors), casts are
+    recorded at each use, and the encoder's fused inference path, which has no gradient, is off."""
+
+    def unless_here(answer, original):
+        return lambda: answer if threading.get_ident() == session.thread else original()
+
+    cache = torch.is_autocast_cache_enabled()
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.set_autocast_cache_enabled(False)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with replaced(
+            torch._C,
+            _get_tracing_state=unless_here(None, torch._C._get_tracing_state),
+            _is_tracing=unless_here(False, _torch_is_tracing),
+        ):
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cache)
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextlib.contextmanager
+def substituted(model, fakes):
+    """Each parameter and buffer of ``model`` replaced by ``fakes[id(tensor)]``, also in plain lists
+    that modules keep (nn.LSTM does). Everything a module holds is as before afterwards."""
+    saved = []
+    for module in model.modules():
+        attributes = dict(vars(module))
+        contents = {
+            name: value.copy()
+            for name, value in attributes.items()
+            if type(value) in (list, dict, set) or name in ("_parameters", "_buffers", "_modules")
+        }
+        saved.append((module, attributes, contents))
+
+    def swap(value):
+        if isinstance(value, torch.Tensor):
+            return fakes.get(id(value), value)
+        if type(value) in (list, tuple):
+            return type(value)(swap(item) for item in value)
+        if type(value) is dict:
+            return {key: swap(item) for key, item in value.items()}
+        return value
+
+    try:
+        for module, attributes, contents in saved:
+            for registry in (module._parameters, module._buffers):
+                for name, tensor in registry.items():
+                    registry[name] = fakes.get(id(tensor), tensor)
+            for name, value in attributes.items():
+                if name.startswith("_") and name in ("_parameters", "_buffers", "_modules"):
+                    continue
+                if isinstance(value, torch.Tensor) or name in contents or type(value) is tuple:
+                    swapped = swap(value)
+                    vars(module)[name] = swapped
+        yield
+    finally:
+        for module, attributes, contents in saved:
+            for name, value in contents.items():
+                held = attributes[name]
+                held.clear()
+                held.extend(value) if isinstance(held, list) else held.update(value)
+            vars(module).clear()
+            vars(module).update(attributes)
+
+
+def explain(session, error) -> TraceError:
+    """The error of a failed trace, with the user's line and the module."""
+    place = _user_line(error)
+    _, module = session.failure or (None, "")
+    where = f"'{module}'" if module else "the model"
+    if place:
+        where += f" ({place})"
+    name = type(error).__name__
+    if name in ("DataDependentOutputException", "DynamicOutputShapeException"):
+        return TraceError(
+            f"{where}: the values of a tensor decide what runs next or how large a result is "
+            f"({error}).\n  A captured model cannot depend on them: no .item(), no `if` on a "
+            "tensor, no nonzero() or boolean mask that selects; use torch.where or masking."
+        )
+    if "requires grad as a constant" in str(error):
+        return TraceError(
+            f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
+            "model.\n  Make it an nn.Parameter attribute of a module."
+        )
+    return TraceError(f"{where}: {name} while the model was traced: {error}")
+
+
+def _user_line(error) -> str:
+    found = fallback = ""
+    trace = error.__traceback__
+    while trace is not None:
+        file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        if not file.startswith((OWN_PATH, "<")):
+            if file.startswith(TORCH_PATH):
+                fallback = f"{file}:{line}"
+            else:
+                found = f"{file}:{line}"
+        trace = trace.tb_next
+    return found or fallback
