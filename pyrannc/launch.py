@@ -122,7 +122,7 @@ def _end_together(communicator) -> None:
             return show()
         if issubclass(kind, _C.util.CommError):
             # All who wait for the same rank give up together; the lowest tells, for all of them.
-            time.sleep(min(0.3 * communicator.rank, 3.0))
+            time.sleep(min(communicator.rank, 3.0))
         show()
         sys.stdout.flush()
         sys.stderr.flush()

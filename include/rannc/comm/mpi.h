@@ -19,9 +19,10 @@ namespace rannc::comm {
 [[nodiscard]] bool started_mpi();
 
 /// Leaves the job: waits until every rank has, stops the communicators' threads, and finalizes MPI
-/// if make_mpi started it. Communicators throw CommError from then on. Idempotent; does nothing
-/// when MPI was never started. Where make_mpi started MPI, the end of the process does it: with
-/// exit code 0 by this function, with another by leaving MPI as it is, so that mpirun ends the job.
+/// if make_mpi started it. For the end of the process only: communicators throw CommError from then
+/// on, and threads still blocked in a wait stay there. Idempotent; does nothing when MPI was never
+/// started. Where make_mpi started MPI, exit() calls it: with exit code 0; with another, MPI is left
+/// as it is, so that mpirun ends the job.
 void finish_mpi();
 
 }  // namespace rannc::comm

@@ -32,7 +32,8 @@ struct Channel {
 /// What the ranks of one make_local share. Everything is guarded by `mutex`.
 struct Hub {
   struct Rank {
-    std::list<Waiting> waits;  ///< one per blocked thread, the longest first
+    std::list<Waiting> waits;        ///< one per blocked thread, the longest first
+    std::optional<Waiting> gave_up;  ///< the wait that reached its deadline
     bool left = false;
   };
 
@@ -81,6 +82,7 @@ class LocalOperation : public Operation {
     if (!in_time) {
       message = explain_timeout(rank, timeout_s_, *entry,
                                 [&](int asked) { return hub_->state_of(asked); });
+      hub_->ranks[static_cast<size_t>(rank)].gave_up = *entry;
       hub_->withdraw(rank, message);
     }
     waits.erase(entry);
@@ -154,6 +156,7 @@ void Hub::withdraw(int rank, const std::string& reason) {
 PeerState Hub::state_of(int rank) const {
   const Rank& peer = ranks[static_cast<size_t>(rank)];
   if (peer.left) return {PeerState::Kind::left, {}};
+  if (peer.gave_up) return {PeerState::Kind::waiting, *peer.gave_up};
   if (peer.waits.empty()) return {PeerState::Kind::busy, {}};
   return {PeerState::Kind::waiting, peer.waits.front()};
 }

@@ -35,6 +35,7 @@ struct Process {
   std::vector<std::shared_ptr<Progress>> progress;  ///< one per make_mpi
   double timeout_s = 600;                           ///< of the last make_mpi
   bool owner = false;                               ///< we started MPI
+  pid_t owner_process = 0;                          ///< a child that it forks is no rank
   bool finished = false;
   std::atomic<bool> aborted = false;
 };
@@ -92,7 +93,7 @@ class Watchdog {
 /// Runs in exit(), after Python has ended. Only here is the exit code known: a rank that ends with
 /// an error must not wait for the others in MPI_Finalize, nor end as if all were well.
 void at_exit(int code, void*) {
-  if (process().aborted) return;
+  if (process().aborted || getpid() != process().owner_process) return;
   if (code == 0) return finish_mpi();
   const std::scoped_lock lock(process().mutex);
   for (const auto& progress : process().progress) progress->stop();
@@ -117,6 +118,7 @@ void start_mpi() {
   } else {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     process().owner = true;
+    process().owner_process = getpid();
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");
     on_exit(at_exit, nullptr);

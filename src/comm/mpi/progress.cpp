@@ -110,6 +110,7 @@ struct Progress::Impl : std::enable_shared_from_this<Progress::Impl> {
   std::map<int32_t, PeerState> answers;
   int32_t questions = 0;
   std::list<Waiting> waits;  // one per blocked thread, the longest first
+  std::optional<Waiting> gave_up;
   std::optional<std::string> failure;
   bool receives_cancelled = false;
   bool leaving = false;
@@ -187,10 +188,15 @@ void Progress::Impl::wait(Transfer& transfer) {
       const std::string message =
           explain_timeout(rank, transfer.timeout_s, *entry, [&](int peer) { return ask(peer); });
       lock.lock();
-      if (!is_over()) fail(message);
+      if (!is_over()) {
+        gave_up = *entry;
+        fail(message);
+      }
     }
     waits.erase(entry);
   }
+  // This process is ending, and a thread that came back to Python now would bring it down.
+  while (leaving) something.wait(lock);
   if (transfer.finished) return;
   // The caller is about to free memory that receives under way would write to.
   something.wait_for(lock, kAnswerTime, [&] { return receives_cancelled; });
@@ -255,6 +261,8 @@ void Progress::Impl::wake() {
 
 PeerState Progress::Impl::own_state() const {
   if (leaving) return {PeerState::Kind::left, {}};
+  // Others may ask between this rank's giving up and the end of the job.
+  if (gave_up) return {PeerState::Kind::waiting, *gave_up};
   if (waits.empty()) return {PeerState::Kind::busy, {}};
   return {PeerState::Kind::waiting, waits.front()};
 }

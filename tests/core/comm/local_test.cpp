@@ -98,6 +98,24 @@ TEST(Local, AWaitWithoutAnswerNamesTheRankAtTheRoot) {
   EXPECT_EQ(middle, "rank 0 aborted: enough");
 }
 
+// Ranks give up one after the other: those asked later answer for the wait that they gave up.
+TEST(Local, ARankThatHasGivenUpIsNotTheRoot) {
+  const auto comms = make_local(3, /*timeout_s=*/0.05);
+  int x = 0;
+  const auto wait_for_next = [&](int rank) {
+    return error_of([&] {
+      comms[static_cast<size_t>(rank)]
+          ->receive(&x, sizeof(int), rank + 1, 0, {.what = "activation"})
+          ->wait();
+    });
+  };
+  (void)wait_for_next(1);
+  const std::string expected =
+      "rank 0 waited 0.05 s for the activation from rank 1; rank 1 waits for the activation from "
+      "rank 2; rank 2 waits for nobody";
+  EXPECT_EQ(wait_for_next(0).substr(0, expected.size()), expected);
+}
+
 TEST(Local, AbortWakesEverybodyAndRefusesFurtherMessages) {
   on_ranks(4, [](Communicator& comm) {
     int x = 0;
