@@ -1,7 +1,231 @@
+#include <pybind11/stl.h>
+
 #include "bind/module.h"
+#include "rannc/ir/graph.h"
+#include "rannc/ir/passes.h"
+#include "rannc/ir/text.h"
 
 namespace rannc::bind {
+namespace {
 
-void init_ir(py::module_&) {}
+using namespace py::literals;
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+/// An argument as Python knows it; tensors by name, and integers that depend on the rows as pairs
+/// (fixed, per_row).
+struct ArgumentToPython {
+  const ir::Graph& graph;
+
+  [[nodiscard]] py::object name(ir::ValueId id) const {
+    return id.valid() ? py::object(py::str(graph[id].name)) : py::object(py::none());
+  }
+  static py::object integer(const ir::AffineInt& value) {
+    return value.depends_on_rows() ? py::object(py::make_tuple(value.fixed, value.per_row))
+                                   : py::object(py::int_(value.fixed));
+  }
+
+  py::object operator()(const ir::None&) const { return py::none(); }
+  py::object operator()(ir::ValueId id) const { return py::make_tuple("value", name(id)); }
+  py::object operator()(const ir::ValueList& list) const {
+    py::list names;
+    for (ir::ValueId id : list.values) names.append(name(id));
+    return py::make_tuple("values", names);
+  }
+  py::object operator()(const ir::AffineInt& value) const { return integer(value); }
+  py::object operator()(const ir::Device& device) const {
+    return py::make_tuple("device", device.name);
+  }
+  py::object operator()(const std::vector<ir::AffineInt>& list) const {
+    py::list sizes;
+    for (const ir::AffineInt& size : list) sizes.append(integer(size));
+    return sizes;
+  }
+  template <class T>
+  py::object operator()(const T& value) const {
+    return py::cast(value);
+  }
+};
+
+/// Values and nodes belong to a graph; Python keeps the graph alive as long as it holds one of them.
+constexpr auto kInside = py::return_value_policy::reference_internal;
+
+template <class Tag>
+std::vector<py::object> indices(const std::vector<Id<Tag>>& ids) {
+  std::vector<py::object> list;
+  for (Id<Tag> id : ids) {
+    list.push_back(id.valid() ? py::object(py::int_(id.index)) : py::object(py::none()));
+  }
+  return list;
+}
+
+/// graph.values and graph.nodes: sequences that copy nothing.
+struct Values {
+  const ir::Graph& graph;
+  [[nodiscard]] const std::vector<ir::Value>& items() const { return graph.values; }
+};
+struct Nodes {
+  const ir::Graph& graph;
+  [[nodiscard]] const std::vector<ir::Node>& items() const { return graph.nodes; }
+};
+
+template <class Sequence>
+void init_sequence(py::module_& m, const char* name) {
+  py::class_<Sequence>(m, name)
+      .def("__len__", [](const Sequence& sequence) { return sequence.items().size(); })
+      .def(
+          "__getitem__",
+          [](const Sequence& sequence, int64_t index) -> const auto& {
+            const auto size = static_cast<int64_t>(sequence.items().size());
+            if (index < -size || index >= size) throw py::index_error();
+            return sequence.items()[static_cast<size_t>(index < 0 ? index + size : index)];
+          },
+          "index"_a, kInside)
+      .def(
+          "__iter__",
+          [](const Sequence& sequence) {
+            return py::make_iterator<py::return_value_policy::reference_internal>(
+                sequence.items().begin(), sequence.items().end());
+          },
+          py::keep_alive<0, 1>());
+}
+
+void init_value(py::module_& m) {
+  py::class_<ir::Rows>(m, "Rows", "How a value depends on the rows of the batch.")
+      .def_property_readonly("kind", [](const ir::Rows& r) { return name(r.kind); },
+                             "'none', 'apart', 'mean', 'sum' or 'mixed'")
+      .def_readonly("dim", &ir::Rows::dim)
+      .def_readonly("outer", &ir::Rows::outer)
+      .def_readonly("inner", &ir::Rows::inner)
+      .def_readonly("proved", &ir::Rows::proved)
+      .def("__eq__", [](const ir::Rows& a, const ir::Rows& b) { return a == b; });
+
+  py::class_<ir::Value>(m, "Value", "A tensor of a graph.")
+      .def_readonly("name", &ir::Value::name)
+      .def_property_readonly("kind", [](const ir::Value& v) { return name(v.kind); },
+                             "'input', 'parameter', 'buffer', 'constant' or 'result'")
+      .def_property_readonly("dtype", [](const ir::Value& v) { return name(v.dtype); })
+      .def_property_readonly(
+          "dims",
+          [](const ir::Value& v) {
+            std::vector<std::pair<int64_t, int64_t>> dims;
+            for (const ir::AffineInt& dim : v.dims) dims.emplace_back(dim.fixed, dim.per_row);
+            return dims;
+          },
+          "Pairs (fixed, per_row): the size is fixed + per_row * rows.")
+      .def_readonly("rows", &ir::Value::rows)
+      .def_readonly("requires_grad", &ir::Value::requires_grad)
+      .def_readonly("aliases", &ir::Value::aliases)
+      .def_property_readonly("storage", [](const ir::Value& v) { return v.storage.index; })
+      .def("bytes", &ir::Value::bytes, "rows"_a)
+      .def("__repr__", [](const ir::Value& v) { return "<Value " + v.name + ">"; });
+}
+
+void init_node(py::module_& m) {
+  py::class_<ir::Node>(m, "Node", "An operator of a graph; values by their index.")
+      .def_readonly("name", &ir::Node::name)
+      .def_property_readonly("kind", [](const ir::Node& n) { return name(n.kind); },
+                             "'dispatcher', 'scripted' or 'python'")
+      .def_readonly("op", &ir::Node::op)
+      .def_readonly("module", &ir::Node::module)
+      .def_property_readonly("source", [](const ir::Node& n) { return place(n.source); },
+                             "'model.py:12', or 'unknown source'")
+      .def_readonly("grad_enabled", &ir::Node::grad_enabled)
+      .def_property_readonly("outputs", [](const ir::Node& n) { return indices(n.outputs); })
+      .def_property_readonly("writes", [](const ir::Node& n) { return indices(n.writes); })
+      .def("__repr__", [](const ir::Node& n) { return "<Node " + n.name + ": " + n.op + ">"; });
+}
+
+void init_graph(py::module_& m) {
+  using ir::Graph;
+  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph",
+                                            "A model's forward pass, valid at any batch size.")
+      .def_static("parse", &ir::parse, "text"_a, Unlocked())
+      .def_static("from_json", &ir::graph_from_json, "json"_a, Unlocked())
+      .def_readonly("name", &Graph::name)
+      .def_property_readonly("inputs", [](const Graph& g) { return indices(g.inputs); })
+      .def_property_readonly("outputs", [](const Graph& g) { return indices(g.outputs); })
+      .def_property_readonly("values", py::cpp_function([](const Graph& g) { return Values{g}; },
+                                                        py::keep_alive<0, 1>()))
+      .def_property_readonly("nodes", py::cpp_function([](const Graph& g) { return Nodes{g}; },
+                                                        py::keep_alive<0, 1>()))
+      .def(
+          "operands", [](const Graph& g, uint32_t node) { return indices(g.operands({node})); },
+          "node"_a, "Indices of the values that a node reads, in argument order.")
+      .def(
+          "arguments",
+          [](const Graph& g, uint32_t node) {
+            py::list list;
+            for (const ir::Argument& argument : g[ir::NodeId{node}].inputs) {
+              list.append(std::visit(ArgumentToPython{g}, argument));
+            }
+            return list;
+          },
+          "node"_a, "In the order of the schema; tensors are ('value', name).")
+      .def("text", &ir::print, Unlocked())
+      .def("to_json", &ir::to_json, Unlocked())
+      .def("fingerprint", &ir::fingerprint, Unlocked())
+      .def("__str__", &ir::print, Unlocked())
+      .def("__repr__",
+           [](const Graph& g) {
+             return "<Graph " + g.name + ": " + std::to_string(g.nodes.size()) + " nodes, " +
+                    std::to_string(g.values.size()) + " values>";
+           })
+      .def("__eq__", [](const Graph& a, const Graph& b) { return a == b; }, Unlocked());
+
+  m.def("parse", &ir::parse, "text"_a, Unlocked());
+  m.def("first_difference", &ir::first_difference, "a"_a, "b"_a, Unlocked());
+  m.def("verify", &ir::verify, "graph"_a, Unlocked());
+}
+
+void init_passes(py::module_& m) {
+  using Graph = ir::Graph;
+  py::class_<ir::RowMix>(m, "RowMix", "A node whose rows interact.")
+      .def_property_readonly("node", [](const ir::RowMix& mix) { return mix.node.index; })
+      .def_readonly("reason", &ir::RowMix::reason);
+  py::class_<ir::RunningStatistic>(m, "RunningStatistic")
+      .def_property_readonly("node", [](const ir::RunningStatistic& s) { return s.node.index; })
+      .def_property_readonly("buffer", [](const ir::RunningStatistic& s) { return s.buffer.index; })
+      .def_readonly("momentum", &ir::RunningStatistic::momentum);
+
+  m.def("drop_dead_nodes", &ir::drop_dead_nodes, "graph"_a, Unlocked());
+  m.def("infer_rows", &ir::infer_rows, "graph"_a, Unlocked());
+  m.def("row_mixes", &ir::row_mixes, "graph"_a, Unlocked());
+  m.def("depends_on_rows", &ir::depends_on_rows, "graph"_a, Unlocked());
+  m.def("running_statistics", &ir::running_statistics, "graph"_a, Unlocked());
+  m.def(
+      "inseparable_nodes",
+      [](const Graph& graph) {
+        std::vector<std::vector<uint32_t>> sets;
+        for (const auto& set : ir::inseparable_nodes(graph)) {
+          sets.emplace_back();
+          for (ir::NodeId node : set) sets.back().push_back(node.index);
+        }
+        return sets;
+      },
+      "graph"_a, Unlocked());
+  m.def(
+      "extract",
+      [](const Graph& graph, const std::vector<uint32_t>& nodes,
+         const std::vector<uint32_t>& keep) {
+        std::vector<ir::NodeId> node_ids;
+        for (uint32_t node : nodes) node_ids.push_back({node});
+        std::vector<ir::ValueId> value_ids;
+        for (uint32_t value : keep) value_ids.push_back({value});
+        return ir::extract(graph, node_ids, value_ids);
+      },
+      "graph"_a, "nodes"_a, "keep"_a, Unlocked(),
+      "One stage as a graph of its own; nodes and values by index.");
+}
+
+}  // namespace
+
+void init_ir(py::module_& m) {
+  init_sequence<Values>(m, "Values");
+  init_sequence<Nodes>(m, "Nodes");
+  init_value(m);
+  init_node(m);
+  init_graph(m);
+  init_passes(m);
+}
 
 }  // namespace rannc::bind

@@ -33,7 +33,4 @@ std::optional<Enum> enum_from_name(std::string_view name,
 [[nodiscard]] std::string value_line(const Graph& graph, ValueId id);
 [[nodiscard]] std::string node_line(const Graph& graph, NodeId id, bool with_source);
 [[nodiscard]] std::string header_line(const Graph& graph);
-/// "model.py:12", or "unknown source" when the front end gave none.
-[[nodiscard]] std::string place(const SourceLine& source);
-
 }  // namespace rannc::ir

@@ -137,6 +137,10 @@ uint64_t hash(std::string_view bytes) {
 
 }  // namespace
 
+std::string_view name(ValueKind kind) { return name_of(kind, kValueKindNames); }
+std::string_view name(OpKind kind) { return name_of(kind, kOpKindNames); }
+std::string_view name(RowKind kind) { return name_of(kind, kRowKindNames); }
+
 std::string place(const SourceLine& source) {
   return source.file.empty() ? "unknown source" : fmt::format("{}:{}", source.file, source.line);
 }

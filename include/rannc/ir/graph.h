@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,6 +29,7 @@ using Argument = std::variant<None, ValueId, ValueList, AffineInt, double, bool,
                               std::vector<AffineInt>, std::vector<double>, std::vector<bool>>;
 
 enum class ValueKind { input, parameter, buffer, constant, result };
+[[nodiscard]] std::string_view name(ValueKind kind);
 
 /// A tensor. Every value is one: list and tuple results are flattened into several values.
 struct Value {
@@ -56,12 +58,15 @@ enum class OpKind {
   scripted,    ///< a @torch.jit.script function; `object` is in the side table
   python,      ///< a custom torch.autograd.Function; `object` is in the side table
 };
+[[nodiscard]] std::string_view name(OpKind kind);
 
 struct SourceLine {
   std::string file;  ///< as Python reports it
   int line = 0;
   friend bool operator==(const SourceLine&, const SourceLine&) = default;
 };
+/// "model.py:12", or "unknown source" when the front end gave none.
+[[nodiscard]] std::string place(const SourceLine& source);
 
 struct Node {
   std::string name;  ///< unique; module path and operator, "layers.3.attn.linear_1"; without ':'

@@ -41,6 +41,7 @@ enum class RowKind {
   sum,    ///< reduced over the rows so that sums of parts give the whole
   mixed,  ///< rows interact otherwise: correct only for the whole batch at once
 };
+[[nodiscard]] std::string_view name(RowKind kind);
 
 /// Where the rows of a value lie. For `apart`, dimension `dim` has size outer * rows * inner, and
 /// row b owns the indices (o * rows + b) * inner + i. Flattening (S, B) gives outer = S; flattening
