@@ -160,6 +160,7 @@ def test_a_message_of_another_size_is_an_error_of_the_receiver():
 def test_forked_children_and_blocked_daemon_threads_do_not_disturb_the_end():
     result = run(
         """
+        world.timeout_s = 600
         child = os.fork()
         if child == 0:
             sys.exit(0)
