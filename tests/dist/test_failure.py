@@ -4,7 +4,7 @@ import textwrap
 
 import mpi
 
-DEADLINE_S = 60  # against hangs only
+DEADLINE_S = 120  # against hangs only
 
 SETUP = """
 import os, signal, sys, threading, time
