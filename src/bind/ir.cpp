@@ -46,7 +46,8 @@ struct ArgumentToPython {
   }
 };
 
-/// Values and nodes belong to a graph; Python keeps the graph alive as long as it holds one of them.
+/// Values and nodes belong to a graph; Python keeps the graph alive as long as it holds one of
+/// them.
 constexpr auto kInside = py::return_value_policy::reference_internal;
 
 template <class Tag>
@@ -73,8 +74,7 @@ void init_sequence(py::module_& m, const char* name) {
   py::class_<Sequence>(m, name)
       .def("__len__", [](const Sequence& sequence) { return sequence.items().size(); })
       .def(
-          "__getitem__",
-          [](const Sequence& sequence, int64_t index) -> const auto& {
+          "__getitem__", [](const Sequence& sequence, int64_t index) -> const auto& {
             const auto size = static_cast<int64_t>(sequence.items().size());
             if (index < -size || index >= size) throw py::index_error();
             return sequence.items()[static_cast<size_t>(index < 0 ? index + size : index)];
@@ -91,8 +91,9 @@ void init_sequence(py::module_& m, const char* name) {
 
 void init_value(py::module_& m) {
   py::class_<ir::Rows>(m, "Rows", "How a value depends on the rows of the batch.")
-      .def_property_readonly("kind", [](const ir::Rows& r) { return name(r.kind); },
-                             "'none', 'apart', 'mean', 'sum' or 'mixed'")
+      .def_property_readonly(
+          "kind", [](const ir::Rows& r) { return name(r.kind); },
+          "'none', 'apart', 'mean', 'sum' or 'mixed'")
       .def_readonly("dim", &ir::Rows::dim)
       .def_readonly("outer", &ir::Rows::outer)
       .def_readonly("inner", &ir::Rows::inner)
@@ -101,8 +102,9 @@ void init_value(py::module_& m) {
 
   py::class_<ir::Value>(m, "Value", "A tensor of a graph.")
       .def_readonly("name", &ir::Value::name)
-      .def_property_readonly("kind", [](const ir::Value& v) { return name(v.kind); },
-                             "'input', 'parameter', 'buffer', 'constant' or 'result'")
+      .def_property_readonly(
+          "kind", [](const ir::Value& v) { return name(v.kind); },
+          "'input', 'parameter', 'buffer', 'constant' or 'result'")
       .def_property_readonly("dtype", [](const ir::Value& v) { return name(v.dtype); })
       .def_property_readonly(
           "dims",
@@ -123,12 +125,14 @@ void init_value(py::module_& m) {
 void init_node(py::module_& m) {
   py::class_<ir::Node>(m, "Node", "An operator of a graph; values by their index.")
       .def_readonly("name", &ir::Node::name)
-      .def_property_readonly("kind", [](const ir::Node& n) { return name(n.kind); },
-                             "'dispatcher', 'scripted' or 'python'")
+      .def_property_readonly(
+          "kind", [](const ir::Node& n) { return name(n.kind); },
+          "'dispatcher', 'scripted' or 'python'")
       .def_readonly("op", &ir::Node::op)
       .def_readonly("module", &ir::Node::module)
-      .def_property_readonly("source", [](const ir::Node& n) { return place(n.source); },
-                             "'model.py:12', or 'unknown source'")
+      .def_property_readonly(
+          "source", [](const ir::Node& n) { return place(n.source); },
+          "'model.py:12', or 'unknown source'")
       .def_readonly("grad_enabled", &ir::Node::grad_enabled)
       .def_property_readonly("outputs", [](const ir::Node& n) { return indices(n.outputs); })
       .def_property_readonly("writes", [](const ir::Node& n) { return indices(n.writes); })
@@ -147,7 +151,7 @@ void init_graph(py::module_& m) {
       .def_property_readonly("values", py::cpp_function([](const Graph& g) { return Values{g}; },
                                                         py::keep_alive<0, 1>()))
       .def_property_readonly("nodes", py::cpp_function([](const Graph& g) { return Nodes{g}; },
-                                                        py::keep_alive<0, 1>()))
+                                                       py::keep_alive<0, 1>()))
       .def(
           "operands", [](const Graph& g, uint32_t node) { return indices(g.operands({node})); },
           "node"_a, "Indices of the values that a node reads, in argument order.")
@@ -170,7 +174,8 @@ void init_graph(py::module_& m) {
              return "<Graph " + g.name + ": " + std::to_string(g.nodes.size()) + " nodes, " +
                     std::to_string(g.values.size()) + " values>";
            })
-      .def("__eq__", [](const Graph& a, const Graph& b) { return a == b; }, Unlocked());
+      .def(
+          "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, Unlocked());
 
   m.def("parse", &ir::parse, "text"_a, Unlocked());
   m.def("first_difference", &ir::first_difference, "a"_a, "b"_a, Unlocked());

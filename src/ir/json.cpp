@@ -143,8 +143,8 @@ class Reader {
     return {static_cast<uint32_t>(place.integer(0, ObjectId::kNone - 1))};
   }
   static int small(const json::Place& place) {
-    return static_cast<int>(place.integer(std::numeric_limits<int>::min(),
-                                          std::numeric_limits<int>::max()));
+    return static_cast<int>(
+        place.integer(std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   }
   static AffineInt affine(const json::Place& place) {
     if (!place.is_array()) return {place.integer(kLowest, kHighest), 0};
@@ -186,8 +186,8 @@ class Reader {
   }
 
   [[nodiscard]] Value value(const json::Place& place) const {
-    place.allow_only({"name", "kind", "dtype", "dims", "requires_grad", "rows", "aliases",
-                      "storage", "object"});
+    place.allow_only(
+        {"name", "kind", "dtype", "dims", "requires_grad", "rows", "aliases", "storage", "object"});
     Value value;
     value.name = place.at("name").string();
     value.kind = enumerator<ValueKind>(place.at("kind"), kValueKindNames);
@@ -212,8 +212,8 @@ class Reader {
   }
 
   [[nodiscard]] Node node(const json::Place& place) const {
-    place.allow_only({"name", "op", "inputs", "outputs", "writes", "kind", "object",
-                      "grad_enabled", "module", "source"});
+    place.allow_only({"name", "op", "inputs", "outputs", "writes", "kind", "object", "grad_enabled",
+                      "module", "source"});
     Node node;
     node.name = place.at("name").string();
     node.op = place.at("op").string();

@@ -19,10 +19,9 @@ class Cursor {
 
   [[noreturn]] void fail(const std::string& expected) const {
     const std::string_view rest = line_.substr(at_);
-    throw ConfigError(fmt::format("graph text, line {}, column {}: expected {}, but found {}",
-                                  number_, at_ + 1, expected,
-                                  rest.empty() ? "the end of the line"
-                                               : fmt::format("'{}'", rest.substr(0, 20))));
+    throw ConfigError(fmt::format(
+        "graph text, line {}, column {}: expected {}, but found {}", number_, at_ + 1, expected,
+        rest.empty() ? "the end of the line" : fmt::format("'{}'", rest.substr(0, 20))));
   }
 
   void skip_spaces() {
@@ -281,8 +280,8 @@ class Parser {
   static Rows parse_rows(Cursor& cursor) {
     Rows rows;
     const Cursor start = cursor;
-    const auto kind =
-        enum_from_name<RowKind>(cursor.word("'grad', 'shares', 'also', '#' or rows"), kRowKindNames);
+    const auto kind = enum_from_name<RowKind>(cursor.word("'grad', 'shares', 'also', '#' or rows"),
+                                              kRowKindNames);
     if (!kind) start.fail("'grad', 'shares', 'also', '#' or rows such as apart(0)");
     rows.kind = *kind;
     if (!cursor.accept("(")) return rows;

@@ -33,9 +33,7 @@ std::string quoted(std::string_view word) {
   return text + '"';
 }
 
-std::string word(std::string_view text) {
-  return is_bare(text) ? std::string(text) : quoted(text);
-}
+std::string word(std::string_view text) { return is_bare(text) ? std::string(text) : quoted(text); }
 
 std::string integer(const AffineInt& value) {
   if (value.per_row == 0) return fmt::to_string(value.fixed);
@@ -75,7 +73,9 @@ struct Printer {
 
   std::string operator()(const None&) const { return "none"; }
   std::string operator()(ValueId id) const { return reference(id); }
-  std::string operator()(const ValueList& list) const { return '{' + references(list.values) + '}'; }
+  std::string operator()(const ValueList& list) const {
+    return '{' + references(list.values) + '}';
+  }
   std::string operator()(const AffineInt& value) const { return integer(value); }
   std::string operator()(double value) const { return real(value); }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
@@ -103,8 +103,7 @@ std::string rows_text(const Rows& rows) {
   if (rows.inner != 1) parts.push_back(fmt::format("inner={}", rows.inner));
   if (!rows.proved) parts.emplace_back("unproved");
   const std::string_view kind = name_of(rows.kind, kRowKindNames);
-  return parts.empty() ? std::string(kind)
-                       : fmt::format("{}({})", kind, fmt::join(parts, ", "));
+  return parts.empty() ? std::string(kind) : fmt::format("{}({})", kind, fmt::join(parts, ", "));
 }
 
 std::string print_lines(const Graph& graph, bool with_sources) {
@@ -115,7 +114,8 @@ std::string print_lines(const Graph& graph, bool with_sources) {
     for (; printed < graph.values.size(); ++printed) {
       const Value& value = graph.values[printed];
       const bool is_result = value.kind == ValueKind::result;
-      if (is_result && value.producer.index >= nodes_done && nodes_done < graph.nodes.size()) return;
+      if (is_result && value.producer.index >= nodes_done && nodes_done < graph.nodes.size())
+        return;
       text += (is_result ? "    " : "  ") + value_line(graph, {printed}) + '\n';
     }
   };
@@ -153,9 +153,8 @@ std::string header_line(const Graph& graph) {
 
 std::string value_line(const Graph& graph, ValueId id) {
   const Value& value = graph[id];
-  std::string text =
-      fmt::format("{} {}: {}[{}]", name_of(value.kind, kValueKindNames), word(value.name),
-                  name(value.dtype), joined(value.dims, integer));
+  std::string text = fmt::format("{} {}: {}[{}]", name_of(value.kind, kValueKindNames),
+                                 word(value.name), name(value.dtype), joined(value.dims, integer));
   if (value.rows != Rows{}) text += ' ' + rows_text(value.rows);
   if (value.requires_grad) text += " grad";
   if (value.storage != id) text += " shares " + Printer{graph}.reference(value.storage);

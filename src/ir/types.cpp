@@ -16,12 +16,12 @@ struct DTypeFacts {
   int64_t bytes;
 };
 constexpr std::array kFacts{
-    DTypeFacts{DType::float64, "float64", 8},      DTypeFacts{DType::float32, "float32", 4},
-    DTypeFacts{DType::float16, "float16", 2},      DTypeFacts{DType::bfloat16, "bfloat16", 2},
-    DTypeFacts{DType::int64, "int64", 8},          DTypeFacts{DType::int32, "int32", 4},
-    DTypeFacts{DType::int16, "int16", 2},          DTypeFacts{DType::int8, "int8", 1},
-    DTypeFacts{DType::uint8, "uint8", 1},          DTypeFacts{DType::boolean, "boolean", 1},
-    DTypeFacts{DType::complex64, "complex64", 8},  DTypeFacts{DType::complex128, "complex128", 16},
+    DTypeFacts{DType::float64, "float64", 8},     DTypeFacts{DType::float32, "float32", 4},
+    DTypeFacts{DType::float16, "float16", 2},     DTypeFacts{DType::bfloat16, "bfloat16", 2},
+    DTypeFacts{DType::int64, "int64", 8},         DTypeFacts{DType::int32, "int32", 4},
+    DTypeFacts{DType::int16, "int16", 2},         DTypeFacts{DType::int8, "int8", 1},
+    DTypeFacts{DType::uint8, "uint8", 1},         DTypeFacts{DType::boolean, "boolean", 1},
+    DTypeFacts{DType::complex64, "complex64", 8}, DTypeFacts{DType::complex128, "complex128", 16},
 };
 
 const DTypeFacts& facts(DType dtype) { return kFacts.at(static_cast<size_t>(dtype)); }
@@ -38,7 +38,8 @@ DType dtype_from_name(std::string_view name) {
     if (fact.name == name) return fact.dtype;
     names.emplace_back(fact.name);
   }
-  throw ConfigError(fmt::format("unknown dtype '{}'; did you mean '{}'?", name, closest(name, names)));
+  throw ConfigError(
+      fmt::format("unknown dtype '{}'; did you mean '{}'?", name, closest(name, names)));
 }
 
 bool is_floating(DType dtype) {

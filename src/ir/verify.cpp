@@ -101,8 +101,8 @@ class Verifier {
     if (root.storage != value.storage) {
       fail(value, "shares the storage of '{}', which is itself an alias", root.name);
     }
-    const bool root_is_first = root.kind != ValueKind::result || (value.kind == ValueKind::result &&
-                                                                  root.producer <= value.producer);
+    const bool root_is_first = root.kind != ValueKind::result ||
+                               (value.kind == ValueKind::result && root.producer <= value.producer);
     if (!root_is_first) {
       fail(value, "shares the storage of '{}', which is defined later", root.name);
     }

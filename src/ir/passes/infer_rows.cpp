@@ -24,8 +24,8 @@ bool passes_row_index(RowRule rule) {
 
 /// arange(B): 0, 1, 2, ... for the rows.
 bool counts_rows(const RowCall& call) {
-  const bool starts_at_zero = !call.overload().starts_with("start") ||
-                              call.argument(0) == Argument{AffineInt{}};
+  const bool starts_at_zero =
+      !call.overload().starts_with("start") || call.argument(0) == Argument{AffineInt{}};
   const bool steps_by_one =
       call.overload() != "start_step" || call.argument(2) == Argument{AffineInt{1, 0}};
   return call.base() == "arange" && starts_at_zero && steps_by_one &&
@@ -77,11 +77,9 @@ class Inferrer : public RowState {
     const RowCall call(graph_, id, *this);
     const bool is_begun =
         std::ranges::any_of(call.operands(), [&](ValueId v) { return is_mixed(rows(v)); });
-    const bool is_independent = std::ranges::all_of(call.operands(), [&](ValueId v) {
-      return rows(v).kind == RowKind::none;
-    });
-    const bool has_rule =
-        node.kind == OpKind::dispatcher && node.op.starts_with("aten::");
+    const bool is_independent = std::ranges::all_of(
+        call.operands(), [&](ValueId v) { return rows(v).kind == RowKind::none; });
+    const bool has_rule = node.kind == OpKind::dispatcher && node.op.starts_with("aten::");
     const RowRule rule = has_rule ? find_row_rule(call.base()) : nullptr;
     const bool has_result =
         std::ranges::any_of(node.outputs, [](ValueId output) { return output.valid(); });
@@ -126,15 +124,16 @@ class Inferrer : public RowState {
     Rows rows = answer.rows[std::min(place, answer.rows.size() - 1)];
     const Rows shape = rows_of_shape(output.dims);
     if (is_apart(rows)) {
-      const bool fits = is_apart(shape) && shape.dim == rows.dim &&
-                        shape.inner == rows.outer * rows.inner;
+      const bool fits =
+          is_apart(shape) && shape.dim == rows.dim && shape.inner == rows.outer * rows.inner;
       if (!fits) return guess(call, output);
       rows.proved = rows.proved && all_proved(call);
     } else if (shape.kind != RowKind::none) {
       rows = {.kind = RowKind::mixed};
     } else {
-      rows = {.kind = rows.kind, .proved = rows.kind == RowKind::none || is_mixed(rows) ||
-                                           (rows.proved && all_proved(call))};
+      rows = {.kind = rows.kind,
+              .proved = rows.kind == RowKind::none || is_mixed(rows) ||
+                        (rows.proved && all_proved(call))};
     }
     return rows;
   }
@@ -193,10 +192,9 @@ class Inferrer : public RowState {
   }
 
   void note_state(NodeId id, const RowCall& call, ValueId written) {
-    const bool is_statistic =
-        (find_row_rule(call.base()) == find_row_rule("batch_norm") ||
-         call.base() == "instance_norm") &&
-        (written == call.tensor(3) || written == call.tensor(4));
+    const bool is_statistic = (find_row_rule(call.base()) == find_row_rule("batch_norm") ||
+                               call.base() == "instance_norm") &&
+                              (written == call.tensor(3) || written == call.tensor(4));
     if (is_statistic || !found_.to_state[id.index].empty()) return;
     const Value& state = graph_[graph_[written].storage];
     found_.to_state[id.index] =

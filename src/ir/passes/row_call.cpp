@@ -129,6 +129,7 @@ RowAnswer meet(const RowCall& call, const std::vector<Placed>& operands) {
     if (operand.dim < 0) return call.mixed_over(operand.rows.dim);
     const Rows placed = at_dim(operand.rows, operand.dim);
     if (!rows) rows = placed;
+    rows->proved = rows->proved && placed.proved;
     if (!same_layout(*rows, placed)) {
       return call.mixed(fmt::format(
           "brings rows together that lie in different places (dimension {}: {} x rows x {}, "
@@ -136,7 +137,8 @@ RowAnswer meet(const RowCall& call, const std::vector<Placed>& operands) {
           rows->dim, rows->outer, rows->inner, placed.dim, placed.outer, placed.inner));
     }
   }
-  if (has_reduced && rows) return call.mixed("uses a mean or sum over the batch together with rows");
+  if (has_reduced && rows)
+    return call.mixed("uses a mean or sum over the batch together with rows");
   if (has_reduced) return call.mixed("is not linear in a mean or sum over the batch");
   return RowAnswer::all(rows.value_or(Rows{}));
 }

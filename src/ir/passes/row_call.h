@@ -53,7 +53,7 @@ class RowCall {
   [[nodiscard]] const std::vector<ValueId>& operands() const { return operands_; }
   [[nodiscard]] const Argument& argument(size_t index) const;
   [[nodiscard]] bool is_none(size_t index) const;
-  [[nodiscard]] ValueId tensor(size_t index) const;  ///< invalid when it is no tensor
+  [[nodiscard]] ValueId tensor(size_t index) const;                ///< invalid when it is no tensor
   [[nodiscard]] std::vector<ValueId> tensors(size_t index) const;  ///< a list, or a single tensor
   [[nodiscard]] AffineInt integer(size_t index, int64_t fallback) const;
   /// A list of integers, or a single one; empty when it is neither.

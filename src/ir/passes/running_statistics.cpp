@@ -32,11 +32,11 @@ std::vector<RunningStatistic> running_statistics(const Graph& graph) {
     for (const size_t place : {size_t{3}, size_t{4}}) {
       const ValueId buffer = call.tensor(place);
       if (!buffer.valid() || !is_state(graph, buffer)) continue;
-      statistics.push_back(
-          {.buffer = graph[buffer].storage,
-           .node = {index},
-           .momentum = momentum != nullptr ? *momentum
-                                           : static_cast<double>(call.integer(6, 0).fixed)});
+      statistics.push_back({.buffer = graph[buffer].storage,
+                            .node = {index},
+                            .momentum = momentum != nullptr
+                                            ? *momentum
+                                            : static_cast<double>(call.integer(6, 0).fixed)});
     }
   }
   return statistics;

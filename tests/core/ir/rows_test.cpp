@@ -14,7 +14,8 @@ std::string rows_of(const std::string& lines, std::vector<RowMix>* mixes = nullp
     return lines.substr(begin, lines.find(':', begin) - begin);
   }();
   std::string header = "graph test(";
-  for (size_t at = lines.find("input "); at != std::string::npos; at = lines.find("input ", at + 1)) {
+  for (size_t at = lines.find("input "); at != std::string::npos;
+       at = lines.find("input ", at + 1)) {
     header += fmt::format("{}%{}", header.ends_with('(') ? "" : ", ",
                           lines.substr(at + 6, lines.find(':', at) - at - 6));
   }
@@ -210,8 +211,9 @@ TEST(RowsOfLosses, FollowTheReduction) {
   parameter k: float32[10]
 )";
   const auto loss = [&](const std::string& node) { return rows_of(inputs + "  node n = " + node); };
-  EXPECT_EQ(loss("aten::cross_entropy_loss(%z, %c, none, 1, -100, 0.0) -> %r\n result r: float32[]"),
-            "mean");
+  EXPECT_EQ(
+      loss("aten::cross_entropy_loss(%z, %c, none, 1, -100, 0.0) -> %r\n result r: float32[]"),
+      "mean");
   EXPECT_EQ(loss("aten::cross_entropy_loss(%z, %c, none, 0, -100, 0.0) -> %r\n"
                  " result r: float32[B, 7]"),
             "apart(0)");

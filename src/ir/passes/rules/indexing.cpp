@@ -25,9 +25,7 @@ class Indexing {
     return dim < static_cast<int>(indices_.size()) && indices_[static_cast<size_t>(dim)].valid();
   }
   [[nodiscard]] ValueId index_of(int dim) const { return indices_[static_cast<size_t>(dim)]; }
-  [[nodiscard]] int rank() const {
-    return call_.rank(call_.tensor(0)) - count_ + rank_;
-  }
+  [[nodiscard]] int rank() const { return call_.rank(call_.tensor(0)) - count_ + rank_; }
 
   /// Where a dimension of the indexed tensor, which is not indexed, lies in the result.
   [[nodiscard]] int place(int dim) const {

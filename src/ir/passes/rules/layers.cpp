@@ -44,8 +44,8 @@ RowAnswer pad(const RowCall& call) {
   const std::vector<AffineInt> widths = call.integers(1);
   // Pairs of widths, from the last dimension on.
   const auto pair = static_cast<size_t>(2 * (call.rank(input) - 1 - rows.dim));
-  const bool is_padded = pair + 1 < widths.size() &&
-                         (widths[pair] != AffineInt{} || widths[pair + 1] != AffineInt{});
+  const bool is_padded =
+      pair + 1 < widths.size() && (widths[pair] != AffineInt{} || widths[pair + 1] != AffineInt{});
   return keep_first(call, !is_padded);
 }
 
@@ -79,8 +79,8 @@ RowAnswer rows_first(const RowCall& call) {
   std::vector<Placed> operands;
   for (ValueId operand : call.operands()) {
     // instance_norm's statistics, as batch_norm's.
-    const bool is_statistic = call.base() == "instance_norm" &&
-                              (operand == call.tensor(3) || operand == call.tensor(4));
+    const bool is_statistic =
+        call.base() == "instance_norm" && (operand == call.tensor(3) || operand == call.tensor(4));
     const Rows rows = call.rows(operand);
     if (!is_statistic) operands.push_back({rows, rows.dim == 0 ? 0 : -1});
   }

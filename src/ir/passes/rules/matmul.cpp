@@ -100,8 +100,8 @@ RowAnswer einsum(const RowCall& call) {
     const Rows rows = call.rows(tensor);
     if (static_cast<int>(letters.size()) != call.rank(tensor)) return {};
     // A letter that one tensor has twice takes a diagonal, which pairs rows with something else.
-    const bool is_placed = is_apart(rows) && std::ranges::count(
-        letters, letters[static_cast<size_t>(rows.dim)]) == 1;
+    const bool is_placed =
+        is_apart(rows) && std::ranges::count(letters, letters[static_cast<size_t>(rows.dim)]) == 1;
     const size_t place =
         is_placed ? output.find(letters[static_cast<size_t>(rows.dim)]) : std::string::npos;
     operands.push_back({rows, place == std::string::npos ? -1 : static_cast<int>(place)});

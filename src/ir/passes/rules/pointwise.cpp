@@ -50,8 +50,7 @@ RowAnswer identity(const RowCall& call) {
   if (call.operands().empty()) return RowAnswer::none();
   const ValueId operand = call.operands().front();
   const Rows rows = call.rows(operand);
-  const bool rounds =
-      is_floating(call.graph()[operand].dtype) && !is_floating(call.result().dtype);
+  const bool rounds = is_floating(call.graph()[operand].dtype) && !is_floating(call.result().dtype);
   if (is_reduced(rows) && rounds) return call.mixed("rounds a mean or sum over the batch");
   return RowAnswer::all(rows);
 }
@@ -78,8 +77,8 @@ RowAnswer multiply(const RowCall& call) {
   if (has(a, b, RowKind::apart) || has(a, b, RowKind::mixed)) return pointwise(call);
   if (a.kind == RowKind::none) return of_kind(b.kind);
   if (b.kind == RowKind::none) return of_kind(a.kind);
-  const bool is_mean_times_rows = (a.kind == RowKind::mean && b.is_number) ||
-                                  (b.kind == RowKind::mean && a.is_number);
+  const bool is_mean_times_rows =
+      (a.kind == RowKind::mean && b.is_number) || (b.kind == RowKind::mean && a.is_number);
   if (is_mean_times_rows) return of_kind(RowKind::sum);
   return call.mixed("multiplies means or sums over the batch");
 }

@@ -22,9 +22,9 @@ std::vector<int> reduced_dimensions(const RowCall& call) {
   std::vector<int> all(static_cast<size_t>(rank));
   std::iota(all.begin(), all.end(), 0);
   // Overloads without dimensions have a dtype, a flag, or nothing in that place.
-  const bool is_full_overload = call.overload().empty() &&
-                                (call.base() == "sum" || call.base() == "mean" ||
-                                 call.base() == "prod" || call.base() == "nansum");
+  const bool is_full_overload =
+      call.overload().empty() && (call.base() == "sum" || call.base() == "mean" ||
+                                  call.base() == "prod" || call.base() == "nansum");
   const auto place = dimensions_argument(call);
   if (!place || is_full_overload || call.integers(*place).empty()) return all;
   return call.dimensions(*place, rank, 0);

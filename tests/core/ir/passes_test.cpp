@@ -1,0 +1,231 @@
+#include "rannc/ir/passes.h"
+
+#include <gtest/gtest.h>
+
+#include "rannc/ir/text.h"
+
+namespace rannc::ir {
+namespace {
+
+Graph inferred(std::string_view text) {
+  Graph graph = infer_rows(parse(text));
+  verify(graph);
+  return graph;
+}
+
+std::vector<std::string> names(const Graph& graph, const std::vector<NodeId>& nodes) {
+  std::vector<std::string> list;
+  for (NodeId node : nodes) list.push_back(graph[node].name);
+  return list;
+}
+std::vector<NodeId> nodes(const Graph& graph, const std::vector<std::string>& node_names) {
+  std::vector<NodeId> list;
+  for (const std::string& name : node_names) list.push_back(*graph.find_node(name));
+  return list;
+}
+using Names = std::vector<std::string>;
+
+constexpr std::string_view kInPlace = R"(graph resnet(%x) -> (%y)
+  input x: float32[B, 4] apart(0)
+  parameter w: float32[4, 4]
+  node conv1 = aten::linear(%x, %w, none) -> %a
+    result a: float32[B, 4]
+  node relu1 = aten::relu_(%a) -> %b writes %a
+    result b: float32[B, 4] shares %a
+  node conv2 = aten::linear(%b, %w, none) -> %c
+    result c: float32[B, 4]
+  node add = aten::add_.Tensor(%c, %b, 1) -> %d writes %c
+    result d: float32[B, 4] shares %c
+  node conv3 = aten::linear(%d, %w, none) -> %y
+    result y: float32[B, 4]
+)";
+
+TEST(InseparableNodes, EndAtTheLastWrite) {
+  const Graph graph = inferred(kInPlace);
+  const auto sets = inseparable_nodes(graph);
+  // conv2 reads b only after relu_ has written it, so it may get a copy; and conv3 likewise.
+  ASSERT_EQ(sets.size(), 2U);
+  EXPECT_EQ(names(graph, sets[0]), (Names{"conv1", "relu1"}));
+  EXPECT_EQ(names(graph, sets[1]), (Names{"conv2", "add"}));
+}
+
+TEST(InseparableNodes, HoldTogetherReadersBeforeAWriteThroughAView) {
+  const Graph graph = inferred(R"(graph views(%x) -> (%z, %u)
+  input x: float32[B, 4] apart(0)
+  node exp = aten::exp(%x) -> %h
+    result h: float32[B, 4]
+  node early = aten::exp(%h) -> %u
+    result u: float32[B, 4]
+  node select = aten::select.int(%h, 1, 0) -> %v
+    result v: float32[B] shares %h
+  node fill = aten::fill_.Scalar(%v, 0) -> %v2 writes %v
+    result v2: float32[B] shares %h
+  node late = aten::exp(%h) -> %z
+    result z: float32[B, 4]
+)");
+  const auto sets = inseparable_nodes(graph);
+  ASSERT_EQ(sets.size(), 1U);
+  EXPECT_EQ(names(graph, sets[0]), (Names{"exp", "early", "select", "fill"}));
+}
+
+constexpr std::string_view kBatchNorm = R"(graph bn(%x) -> (%y)
+  input x: float32[B, 4] apart(0)
+  parameter w: float32[4, 4]
+  buffer bn.mean: float32[4]
+  buffer bn.var: float32[4]
+  buffer bn.count: int64[]
+  node mask = aten::triu(%w, 1) -> %t in first
+    result t: float32[4, 4]
+  node first = aten::linear(%x, %t, none) -> %a in first
+    result a: float32[B, 4]
+  node count = aten::add_.Tensor(%bn.count, 1, 1) -> %n writes %bn.count in bn
+    result n: int64[] shares %bn.count
+  node norm = aten::batch_norm(%a, none, none, %bn.mean, %bn.var, true, 0.2, 1e-05, false) -> %b writes %bn.mean, %bn.var in bn
+    result b: float32[B, 4]
+  node last = aten::linear(%b, %t, none) -> %y
+    result y: float32[B, 4]
+)";
+
+TEST(DependsOnRows, IsFalseForWhatParametersAloneDecide) {
+  EXPECT_EQ(depends_on_rows(inferred(kBatchNorm)),
+            (std::vector<bool>{false, true, false, true, true}));
+}
+
+TEST(RunningStatistics, NameBufferNodeAndMomentum) {
+  const Graph graph = inferred(kBatchNorm);
+  const auto found = running_statistics(graph);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(graph[found[0].buffer].name, "bn.mean");
+  EXPECT_EQ(graph[found[1].buffer].name, "bn.var");
+  EXPECT_EQ(graph[found[0].node].name, "norm");
+  EXPECT_EQ(found[0].momentum, 0.2);
+}
+
+TEST(RowMixes, LeaveBatchNormAlone) { EXPECT_TRUE(row_mixes(inferred(kBatchNorm)).empty()); }
+
+TEST(Extract, ClonesRowFreeNodesAndTakesInputsFromOtherStages) {
+  const Graph graph = inferred(kBatchNorm);
+  const Graph stage = extract(graph, nodes(graph, {"last"}), {*graph.find_value("y")});
+  verify(stage);
+  EXPECT_EQ(print(stage), R"(graph bn(%b) -> (%y)
+  parameter w: float32[4, 4]
+  node mask = aten::triu(%w, 1) -> %t in first
+    result t: float32[4, 4]
+  input b: float32[B, 4] apart(0)
+  node last = aten::linear(%b, %t, none) -> %y
+    result y: float32[B, 4] apart(0)
+)");
+}
+
+TEST(Extract, RunsCountersInTheStageOfTheirModule) {
+  const Graph graph = inferred(kBatchNorm);
+  const Graph first = extract(graph, nodes(graph, {"first"}), {*graph.find_value("a")});
+  const Graph second = extract(graph, nodes(graph, {"norm"}), {*graph.find_value("b")});
+  verify(first);
+  verify(second);
+  EXPECT_FALSE(first.find_node("count").has_value());
+  EXPECT_TRUE(second.find_node("count").has_value());
+  EXPECT_TRUE(second.find_value("bn.count").has_value());
+}
+
+TEST(Extract, OfAllNodesIsTheWholeGraph) {
+  const Graph graph = inferred(kInPlace);
+  EXPECT_EQ(
+      extract(graph, nodes(graph, {"conv1", "relu1", "conv2", "add", "conv3"}), graph.outputs),
+      graph);
+}
+
+TEST(DropDeadNodes, KeepsWritesThatAreReadLaterAndState) {
+  const Graph graph = parse(R"(graph dead(%x, %unused) -> (%h)
+  input x: float32[B, 4] apart(0)
+  input unused: float32[B, 4] apart(0)
+  buffer count: int64[]
+  node exp = aten::exp(%x) -> %h
+    result h: float32[B, 4]
+  node write = aten::relu_(%h) -> %h2 writes %h
+    result h2: float32[B, 4] shares %h
+  node dead = aten::exp(%h2) -> %d
+    result d: float32[B, 4]
+  node dead_write = aten::relu_(%d) -> %d2 writes %d
+    result d2: float32[B, 4] shares %d
+  node step = aten::add_.Tensor(%count, 1, 1) -> %c writes %count
+    result c: int64[] shares %count
+)");
+  const Graph live = drop_dead_nodes(graph);
+  verify(live);
+  EXPECT_EQ(names(live, {{0}, {1}, {2}}), (Names{"exp", "write", "step"}));
+  EXPECT_EQ(live.nodes.size(), 3U);
+  EXPECT_EQ(live.inputs.size(), 2U);
+}
+
+TEST(RowMixes, BeginWhereABatchMeanMeetsRows) {
+  const Graph graph = inferred(R"(graph centre(%x) -> (%z)
+  input x: float32[B, 4] apart(0)
+  node mean = aten::mean.dim(%x, [0], false, none) -> %m
+    result m: float32[4]
+  node centre = aten::sub.Tensor(%x, %m, 1) -> %y
+    result y: float32[B, 4]
+  node exp = aten::exp(%y) -> %z
+    result z: float32[B, 4]
+  node unused = aten::cumsum(%x, 0, none) -> %u
+    result u: float32[B, 4]
+)");
+  const auto mixes = row_mixes(graph);
+  ASSERT_EQ(mixes.size(), 1U);
+  EXPECT_EQ(graph[mixes[0].node].name, "centre");
+  EXPECT_EQ(mixes[0].reason,
+            "aten::sub.Tensor uses a mean or sum over the batch together with rows");
+}
+
+TEST(RowMixes, IncludeWritesOfBatchDataToBuffers) {
+  const Graph graph = inferred(R"(graph queue(%x) -> (%x)
+  input x: float32[B, 4] apart(0)
+  buffer centre: float32[4]
+  node mean = aten::mean.dim(%x, [0], false, none) -> %m
+    result m: float32[4]
+  node update = aten::copy_(%centre, %m, false) -> %c writes %centre
+    result c: float32[4] shares %centre
+)");
+  const auto mixes = row_mixes(graph);
+  ASSERT_EQ(mixes.size(), 1U);
+  EXPECT_EQ(mixes[0].reason,
+            "aten::copy_ writes what it computes from the batch to the buffer 'centre'");
+}
+
+TEST(RowMixes, ForgiveRowNumbersThatPairEachRowWithItsOwnIndex) {
+  // Sequence classification in transformers: logits[arange(B), last_token].
+  const Graph graph = inferred(R"(graph pooled(%x, %last) -> (%y)
+  input x: float32[B, 7, 4] apart(0)
+  input last: int64[B] apart(0)
+  node rows = aten::arange(B, 4) -> %r
+    result r: int64[B]
+  node pick = aten::index.Tensor(%x, {%r, %last}) -> %y
+    result y: float32[B, 4]
+)");
+  EXPECT_EQ(graph[*graph.find_value("y")].rows,
+            (Rows{.kind = RowKind::apart, .dim = 0, .proved = false}));
+  EXPECT_TRUE(row_mixes(graph).empty());
+}
+
+TEST(InferRows, SeesWhatAWriteThroughAViewDidToItsBase) {
+  const Graph graph = inferred(R"(graph base(%x) -> (%y)
+  input x: float32[B, 4] apart(0)
+  node zeros = aten::zeros([4], 6) -> %h
+    result h: float32[4]
+  node view = aten::slice.Tensor(%h, 0, 0, 2, 1) -> %v
+    result v: float32[2] shares %h
+  node mean = aten::mean.dim(%x, [0], false, none) -> %m
+    result m: float32[4]
+  node part = aten::slice.Tensor(%m, 0, 0, 2, 1) -> %p
+    result p: float32[2] shares %m
+  node copy = aten::copy_(%v, %p, false) -> %v2 writes %v
+    result v2: float32[2] shares %h
+  node read = aten::exp(%h) -> %y
+    result y: float32[4]
+)");
+  EXPECT_EQ(graph[*graph.find_value("v2")].rows.kind, RowKind::mean);
+  EXPECT_EQ(graph[*graph.find_value("y")].rows.kind, RowKind::mixed);
+}
+
+}  // namespace
+}  // namespace rannc::ir
