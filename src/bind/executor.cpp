@@ -1,7 +1,72 @@
+#include "rannc/runtime/executor.h"
+
+#include <pybind11/stl.h>
+
 #include "bind/module.h"
+#include "bind/objects.h"
 
 namespace rannc::bind {
 
-void init_executor(py::module_&) {}
+using namespace py::literals;
+using runtime::Call;
+using runtime::Executor;
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using MaybeTensors = std::vector<std::optional<at::Tensor>>;
+
+Tensors from_optional(const MaybeTensors& maybe) {
+  Tensors tensors;
+  for (const std::optional<at::Tensor>& tensor : maybe) {
+    tensors.push_back(tensor.value_or(at::Tensor()));
+  }
+  return tensors;
+}
+
+/// Undefined becomes None by pybind's conversion of an empty optional.
+MaybeTensors to_optional(Tensors tensors) {
+  MaybeTensors maybe;
+  for (at::Tensor& tensor : tensors) {
+    maybe.push_back(tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt);
+  }
+  return maybe;
+}
+
+std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequence& objects,
+                                        const plan::Plan& plan, const std::vector<int64_t>& rows,
+                                        std::shared_ptr<comm::Communicator> communicator,
+                                        const std::string& device) {
+  const ops::Objects held = to_objects(objects);
+  const py::gil_scoped_release unlocked;
+  return std::make_unique<Executor>(graph, held, plan, rows, std::move(communicator),
+                                    c10::Device(device));
+}
+
+}  // namespace
+
+void init_executor(py::module_& m) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+  py::class_<Call, std::shared_ptr<Call>>(m, "Call")
+      .def_property_readonly("outputs",
+                             [](const Call& self) { return to_optional(self.outputs()); })
+      .def(
+          "backward",
+          [](Call& self, const MaybeTensors& output_grads) {
+            return to_optional(self.backward(from_optional(output_grads)));
+          },
+          "output_grads"_a, Unlocked());
+
+  py::class_<Executor>(m, "Executor")
+      .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "local_rows"_a,
+           "communicator"_a, "device"_a = "cpu")
+      .def_property_readonly("parameter_names", &Executor::parameter_names)
+      .def_property_readonly("buffer_names", &Executor::buffer_names)
+      .def("program", &Executor::program, "with_backward"_a = true,
+           py::return_value_policy::reference_internal)
+      .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a,
+           "with_backward"_a = true, Unlocked());
+}
 
 }  // namespace rannc::bind

@@ -1,0 +1,154 @@
+// Where a call meets the user's code: arguments, outputs, and their gradients.
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+#include "rannc/ops/dtype.h"
+#include "rannc/util/error.h"
+#include "runtime/pipeline_call.h"
+
+namespace rannc::runtime {
+namespace {
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "missing";
+  return c10::str(ir::name(ops::from_torch(tensor.scalar_type())), tensor.sizes());
+}
+
+bool is_sum(const ir::Value& value) {
+  return value.rows.kind == ir::RowKind::mean || value.rows.kind == ir::RowKind::sum;
+}
+
+at::TensorOptions options_of(const ir::Value& value, c10::Device device) {
+  return at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(device);
+}
+
+}  // namespace
+
+void PipelineCall::check_arguments(const std::vector<at::Tensor>& parameters) const {
+  const ir::Graph& graph = part_->graph;
+  if (inputs_.size() != graph.inputs.size()) {
+    throw Error(c10::str("the model was traced with ", graph.inputs.size(),
+                         " tensor arguments, but was called with ", inputs_.size()));
+  }
+  for (size_t index = 0; index < inputs_.size(); ++index) {
+    const ir::Value& value = graph[graph.inputs[index]];
+    const at::Tensor& input = inputs_[index];
+    const std::vector<int64_t> sizes = sizes_at(value, part_->rows);
+    if (!input.defined() || input.sizes() != c10::IntArrayRef(sizes) ||
+        input.scalar_type() != ops::to_torch(value.dtype)) {
+      throw Error(c10::str("argument '", value.name, "' is ", describe(input),
+                           ", but the model was traced and planned for ",
+                           ir::name(value.dtype), c10::IntArrayRef(sizes), " on rank ", part_->rank,
+                           ".\n  Call it with dtypes and shapes of the first call."));
+    }
+  }
+  RANNC_CHECK(parameters.size() == part_->parameter_names.size(), c10::str(parameters.size()));
+  RANNC_CHECK(buffers_.size() == part_->buffer_names.size(), c10::str(buffers_.size()));
+  const auto check = [&](const char* what, const std::string& name, const at::Tensor& tensor,
+                         c10::IntArrayRef sizes) {
+    if (tensor.defined() && tensor.sizes() == sizes) return;
+    throw Error(c10::str(what, " '", name, "' is ", describe(tensor),
+                         ", but the model was traced with the shape ", sizes));
+  };
+  for (size_t index = 0; index < parameters.size(); ++index) {
+    check("parameter", part_->parameter_names[index], parameters[index],
+          part_->parameter_sizes[index]);
+  }
+  for (size_t index = 0; index < buffers_.size(); ++index) {
+    check("buffer", part_->buffer_names[index], buffers_[index], part_->buffer_sizes[index]);
+  }
+}
+
+void PipelineCall::finish_outputs() {
+  std::vector<at::Tensor> values;
+  for (size_t index = 0; index < own_outputs_.size(); ++index) {
+    values.push_back(finish_output(index));
+  }
+  for (ir::ValueId output : part_->graph.outputs) {
+    outputs_.push_back(values[place_of(part_->output_values, output)]);
+  }
+  own_outputs_.clear();
+  scalars_.clear();
+  inputs_.clear();
+}
+
+at::Tensor PipelineCall::finish_output(size_t index) {
+  const ir::ValueId id = part_->output_values[index];
+  const ir::Value& value = part_->graph[id];
+  at::Tensor tensor = std::move(own_outputs_[index].tensor);
+  if (is_sum(value)) {
+    tensor = scalars_[place_of(part_->scalar_outputs, id)].to(ops::to_torch(value.dtype));
+  } else if (!tensor.defined() && part_->rows == 0) {
+    tensor = at::empty(sizes_at(value, 0), options_of(value, part_->device));
+  }
+  return tensor.defined() ? tensor.detach() : tensor;
+}
+
+void PipelineCall::seed_output_gradients(const std::vector<at::Tensor>& output_grads) {
+  // The loss of all ranks is the mean over all rows, so a rank's own loss counts by its rows.
+  const double own = static_cast<double>(part_->rows) / static_cast<double>(part_->global_rows);
+  for (size_t position = 0; position < output_grads.size(); ++position) {
+    if (!output_grads[position].defined()) continue;
+    const ir::ValueId id = part_->graph.outputs[position];
+    const ir::Value& value = part_->graph[id];
+    at::Tensor grad = output_grads[position].to(part_->device, ops::to_torch(value.dtype));
+    if (!is_sum(value) && own != 1) grad = grad.mul(own);
+    at::Tensor& sum = user_grads_[place_of(part_->output_values, id)];
+    sum = sum.defined() ? sum.add(grad) : grad;
+  }
+}
+
+void PipelineCall::seed_unit_gradient() {
+  std::vector<size_t> losses;
+  for (ir::ValueId value : part_->scalar_outputs) {
+    if (!part_->graph[value].requires_grad) continue;
+    losses.push_back(place_of(part_->output_values, value));
+  }
+  if (losses.size() != 1) {
+    throw PlanError(c10::str("schedule '", plan::name(program().schedule),
+                             "' needs a model that returns exactly one loss, but this one returns ",
+                             losses.size(), ".\n  Use the schedule 'gpipe'."));
+  }
+  const ir::Value& loss = part_->graph[part_->output_values[losses[0]]];
+  user_grads_[losses[0]] = at::ones(sizes_at(loss, 0), options_of(loss, part_->device));
+}
+
+std::vector<at::Tensor> PipelineCall::scaled_gradients(
+    const std::vector<at::Tensor>& output_grads) {
+  at::Tensor factor;
+  for (size_t position = 0; position < output_grads.size(); ++position) {
+    if (!output_grads[position].defined()) continue;
+    const ir::ValueId id = part_->graph.outputs[position];
+    if (!user_grads_[place_of(part_->output_values, id)].defined()) {
+      throw Error(c10::str("a gradient came back for output '", part_->graph[id].name,
+                           "', but under the schedule '", plan::name(program().schedule),
+                           "' only the loss has one.\n  Use the schedule 'gpipe'."));
+    }
+    factor = factor.defined() ? factor.add(output_grads[position]) : output_grads[position];
+  }
+  std::vector<at::Tensor> gradients = take_gradients();
+  for (at::Tensor& gradient : gradients) {
+    if (!factor.defined()) gradient.reset();
+    if (gradient.defined() && factor.item<double>() != 1) gradient.mul_(factor);
+  }
+  return gradients;
+}
+
+std::vector<at::Tensor> PipelineCall::take_gradients() {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& alias : parameters_) {
+    gradients.push_back(std::move(alias.mutable_grad()));
+    alias.mutable_grad().reset();
+  }
+  for (Assembly& gradient : input_grads_) gradients.push_back(std::move(gradient.tensor));
+  parameters_.clear();
+  buffers_.clear();
+  input_grads_.clear();
+  return gradients;
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "rannc/comm/communicator.h"
+
+namespace rannc::runtime {
+
+/// The messages of one phase of one call: receives posted ahead, and sends with the memory that
+/// they read until they are done. A slot numbers a message within the phase.
+class Exchange {
+ public:
+  /// Message `slot` has tag `first_tag + slot`.
+  Exchange(comm::Communicator& comm, int64_t first_tag);
+  /// After an error, memory that the communicator may still touch is never freed.
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// Starts sending a contiguous tensor.
+  void send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose);
+  /// Starts receiving into a contiguous tensor.
+  void post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose);
+  /// Waits for a posted message.
+  [[nodiscard]] at::Tensor receive(int64_t slot);
+
+  /// A message of this rank to itself.
+  void leave(int64_t slot, at::Tensor tensor);
+  [[nodiscard]] at::Tensor fetch(int64_t slot);
+
+  void wait_sends();
+
+ private:
+  struct Message {
+    comm::Handle handle;
+    at::Tensor tensor;
+  };
+  comm::Communicator& comm_;
+  int64_t first_tag_;
+  std::vector<Message> sends_;
+  std::unordered_map<int64_t, Message> receives_;
+  std::unordered_map<int64_t, at::Tensor> own_;
+};
+
+}  // namespace rannc::runtime

@@ -1,0 +1,387 @@
+#include "runtime/pipeline_call.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+#include "rannc/ops/dtype.h"
+#include "rannc/util/error.h"
+#include "runtime/reduce.h"
+
+namespace rannc::runtime {
+namespace {
+
+using plan::ActionKind;
+using plan::Direction;
+using plan::kUser;
+
+/// Receives are posted while this many computations lie before their use, so that a message moves
+/// during the computation before, and only one micro-batch more than needed takes memory.
+constexpr int kComputationsAhead = 2;
+
+bool is_computation(const plan::Action& action) {
+  return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
+}
+
+int64_t slot_of(const plan::Action& action) {
+  return 2 * static_cast<int64_t>(action.index) + (action.direction == Direction::backward ? 1 : 0);
+}
+
+comm::Purpose purpose_of(const plan::Transfer& transfer, Direction direction, bool sending) {
+  const bool to_target = sending == (direction == Direction::forward);
+  return {.what = direction == Direction::forward ? "activation" : "gradient",
+          .stage = to_target ? transfer.to_stage : transfer.from_stage,
+          .micro_batch = transfer.micro_batch};
+}
+
+at::Tensor zeros_on_wire(const ir::Value& value, const plan::Transfer& transfer, int64_t rows,
+                         c10::Device device) {
+  return at::zeros(
+      transfer.whole ? sizes_at(value, rows) : wire_sizes(value, transfer.source.size()),
+      at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(device));
+}
+
+}  // namespace
+
+PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part, int64_t number,
+                           std::vector<at::Tensor> inputs,
+                           const std::vector<at::Tensor>& parameters,
+                           std::vector<at::Tensor> buffers, bool with_backward)
+    : part_(std::move(part)),
+      orders_(part_->orders(with_backward)),
+      number_(number),
+      with_backward_(with_backward),
+      inputs_(std::move(inputs)),
+      buffers_(std::move(buffers)) {
+  check_arguments(parameters);
+  // New aliases in each call, so that `parameter.data = ...` is followed.
+  for (const at::Tensor& parameter : parameters) {
+    at::Tensor alias = parameter.detach();
+    if (with_backward_) alias.set_requires_grad(parameter.requires_grad());
+    parameters_.push_back(std::move(alias));
+  }
+  for (at::Tensor& input : inputs_) {
+    input = input.detach().to(part_->device);
+  }
+  const size_t micro_batches = program().split.micro_rows.size();
+  for (size_t stage = 0; stage < part_->stages.size(); ++stage) {
+    const LocalStage& local = part_->stages[stage];
+    std::vector<MicroBatch> batches(local.stage ? micro_batches : 0);
+    for (size_t k = 0; k < batches.size(); ++k) {
+      batches[k].rows = program().shares[stage][static_cast<size_t>(local.replica)][k].size();
+      batches[k].inputs.resize(local.stage->inputs().size());
+      batches[k].output_grads.resize(local.stage->outputs().size());
+      batches[k].unsent = orders_.sends[stage][k];
+    }
+    batches_.push_back(std::move(batches));
+  }
+  updated_.assign(part_->stages.size(), std::vector<std::vector<at::Tensor>>(micro_batches));
+  for (ir::ValueId value : part_->scalar_outputs) {
+    scalars_.push_back(at::zeros(sizes_at(part_->graph[value], 0),
+                                 at::TensorOptions().dtype(at::kDouble).device(part_->device)));
+  }
+  own_outputs_.resize(part_->output_values.size());
+  user_grads_.resize(part_->output_values.size());
+  input_grads_.resize(inputs_.size());
+}
+
+void PipelineCall::forward() {
+  const at::NoGradGuard no_grad;
+  const size_t actions = program().actions[static_cast<size_t>(part_->rank)].size();
+  const size_t split = orders_.return_outputs;
+  if (with_backward_ && split == actions) seed_unit_gradient();
+  run(0, split);
+  finish_outputs();
+  if (!with_backward_) finished_ = true;
+}
+
+std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_grads) {
+  if (!with_backward_) {
+    throw Error("backward was called on a forward pass that ran without gradients");
+  }
+  if (finished_) {
+    throw Error(
+        "backward was called twice on one forward pass, whose intermediate values are freed.\n"
+        "  Call the model again before the second backward; retain_graph is not supported here.");
+  }
+  RANNC_CHECK(output_grads.size() == outputs_.size(), c10::str(output_grads.size()));
+  finished_ = true;
+  const at::NoGradGuard no_grad;
+  const size_t actions = program().actions[static_cast<size_t>(part_->rank)].size();
+  if (orders_.return_outputs == actions) return scaled_gradients(output_grads);
+  seed_output_gradients(output_grads);
+  output_grads.clear();
+  run(orders_.return_outputs + 1, actions);
+  return take_gradients();
+}
+
+void PipelineCall::run(size_t begin, size_t end) {
+  const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
+  Exchange exchange(*part_->comm, (number_ % part_->tag_slots) * part_->tag_stride);
+  size_t posted = begin;
+  int ahead = 0;  // computations among the actions from `at` to `posted`
+  for (size_t at = begin; at < end; ++at) {
+    for (; posted < end && ahead < kComputationsAhead; ++posted) {
+      if (actions[posted].kind == ActionKind::receive) post(actions[posted], exchange);
+      if (is_computation(actions[posted])) ++ahead;
+    }
+    run(actions[at], exchange);
+    if (is_computation(actions[at])) --ahead;
+  }
+  exchange.wait_sends();
+}
+
+void PipelineCall::run(const plan::Action& action, Exchange& exchange) {
+  switch (action.kind) {
+    case ActionKind::forward: return run_forward(action.stage, action.micro_batch);
+    case ActionKind::backward: return run_backward(action.stage, action.micro_batch);
+    case ActionKind::send: return send(action, exchange);
+    case ActionKind::receive: return receive(action, exchange);
+    case ActionKind::sync_buffers: return sync_buffers(action.stage);
+    case ActionKind::reduce_outputs: return reduce_outputs();
+    case ActionKind::reduce_gradients:
+      return reduce_gradients(program().reductions[static_cast<size_t>(action.index)]);
+    case ActionKind::release: return release(batch(action.stage, action.micro_batch));
+    case ActionKind::return_outputs: break;
+  }
+  RANNC_CHECK(false, "return_outputs in the middle of a phase");
+}
+
+const LocalStage& PipelineCall::local(int stage) const {
+  const LocalStage& local = part_->stages[static_cast<size_t>(stage)];
+  RANNC_CHECK(local.stage, c10::str("stage ", stage, " is not on rank ", part_->rank));
+  return local;
+}
+
+MicroBatch& PipelineCall::batch(int stage, int micro_batch) {
+  return batches_[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)];
+}
+
+std::vector<at::Tensor> PipelineCall::state_of(const LocalStage& local) const {
+  std::vector<at::Tensor> state;
+  for (const StateSource& source : local.state) {
+    state.push_back((source.buffer ? buffers_ : parameters_)[source.index]);
+  }
+  return state;
+}
+
+std::vector<at::Tensor> PipelineCall::take_inputs(const LocalStage& local, MicroBatch& batch) {
+  std::vector<at::Tensor> inputs;
+  for (size_t index = 0; index < local.stage->inputs().size(); ++index) {
+    const ir::ValueId id = local.stage->inputs()[index];
+    at::Tensor input = std::move(batch.inputs[index].tensor);
+    // An argument without rows is the same on every rank.
+    if (!input.defined()) input = inputs_[place_of(part_->graph.inputs, id)];
+    inputs.push_back(std::move(input));
+  }
+  batch.inputs.clear();
+  return inputs;
+}
+
+/// What a share contributes to a scalar of the whole batch, and receives of its gradient.
+double PipelineCall::scalar_weight(ir::ValueId value, const MicroBatch& batch) const {
+  if (part_->graph[value].rows.kind == ir::RowKind::sum) return 1;
+  return static_cast<double>(batch.rows) / static_cast<double>(part_->global_rows);
+}
+
+void PipelineCall::run_forward(int stage, int micro_batch) {
+  const LocalStage& local = this->local(stage);
+  MicroBatch& batch = this->batch(stage, micro_batch);
+  std::vector<at::Tensor> state = state_of(local);
+  if (batch.rows == 0) return local.stage->skip(state);
+
+  if (local.statistics.shared()) {
+    updated_[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)] =
+        local.statistics.lend(state);
+  }
+  std::vector<at::Tensor> inputs = take_inputs(local, batch);
+  batch.outputs = with_backward_
+                      ? local.stage->forward(std::move(inputs), local.input_requires_grad, state,
+                                             batch.rows, local.recompute, batch.pass)
+                      : local.stage->forward(std::move(inputs), state, batch.rows);
+  for (size_t index = 0; index < scalars_.size(); ++index) {
+    const ir::ValueId value = part_->scalar_outputs[index];
+    const int output = local.stage->find_output(value);
+    if (output < 0) continue;
+    scalars_[index].add_(batch.outputs[static_cast<size_t>(output)].to(at::kDouble),
+                         scalar_weight(value, batch));
+  }
+  if (batch.unsent == 0) batch.outputs.clear();
+}
+
+void PipelineCall::run_backward(int stage, int micro_batch) {
+  const LocalStage& local = this->local(stage);
+  MicroBatch& batch = this->batch(stage, micro_batch);
+  if (batch.rows == 0) return;
+  for (ir::ValueId value : part_->scalar_outputs) {
+    const int output = local.stage->find_output(value);
+    const at::Tensor& grad = user_grads_[place_of(part_->output_values, value)];
+    if (output < 0 || !grad.defined()) continue;
+    add_whole(batch.output_grads[static_cast<size_t>(output)],
+              grad.mul(scalar_weight(value, batch)));
+  }
+  std::vector<at::Tensor> grads;
+  for (Assembly& grad : batch.output_grads) grads.push_back(std::move(grad.tensor));
+  batch.output_grads.clear();
+  batch.input_grads =
+      local.stage->backward(std::move(batch.pass), std::move(grads), state_of(local));
+  batch.pass = {};
+}
+
+PipelineCall::End PipelineCall::origin(const plan::Transfer& transfer, Direction direction) {
+  const bool forward = direction == Direction::forward;
+  const int stage = forward ? transfer.from_stage : transfer.to_stage;
+  End end;
+  end.range = forward ? transfer.source : transfer.target;
+  if (stage == kUser) {
+    end.rows = part_->rows;
+    end.tensor = forward ? inputs_[place_of(part_->graph.inputs, transfer.value)]
+                         : user_grads_[place_of(part_->output_values, transfer.value)];
+    return end;
+  }
+  MicroBatch& batch = this->batch(stage, transfer.micro_batch);
+  end.rows = batch.rows;
+  const int place = forward ? local(stage).stage->find_output(transfer.value)
+                            : local(stage).stage->find_input(transfer.value);
+  RANNC_CHECK(place >= 0, part_->graph[transfer.value].name);
+  end.tensor = (forward ? batch.outputs : batch.input_grads)[static_cast<size_t>(place)];
+  return end;
+}
+
+PipelineCall::End PipelineCall::target(const plan::Transfer& transfer, Direction direction) {
+  const bool forward = direction == Direction::forward;
+  const int stage = forward ? transfer.to_stage : transfer.from_stage;
+  End end;
+  end.range = forward ? transfer.target : transfer.source;
+  if (stage == kUser) {
+    end.rows = part_->rows;
+    end.assembly = forward ? &own_outputs_[place_of(part_->output_values, transfer.value)]
+                           : &input_grads_[place_of(part_->graph.inputs, transfer.value)];
+    return end;
+  }
+  MicroBatch& batch = this->batch(stage, transfer.micro_batch);
+  end.rows = batch.rows;
+  const int place = forward ? local(stage).stage->find_input(transfer.value)
+                            : local(stage).stage->find_output(transfer.value);
+  RANNC_CHECK(place >= 0, part_->graph[transfer.value].name);
+  end.assembly = &(forward ? batch.inputs : batch.output_grads)[static_cast<size_t>(place)];
+  return end;
+}
+
+void PipelineCall::send(const plan::Action& action, Exchange& exchange) {
+  const plan::Transfer& transfer = program().transfers[static_cast<size_t>(action.index)];
+  const bool forward = action.direction == Direction::forward;
+  const ir::Value& value = part_->graph[transfer.value];
+  End from = origin(transfer, action.direction);
+  const int peer = forward ? transfer.to : transfer.from;
+  const bool to_myself = peer == part_->rank;
+
+  at::Tensor message = std::move(from.tensor);
+  if (!message.defined()) {
+    // No gradient flows. The receiver waits for one all the same, unless it is this rank.
+    RANNC_CHECK(!forward, value.name);
+    if (!to_myself) message = zeros_on_wire(value, transfer, from.rows, part_->device);
+  } else if (transfer.whole) {
+    if (transfer.weight != 1) message = message.mul(transfer.weight);
+  } else if (to_myself) {
+    message = take_rows(message, value.rows, from.rows, from.range);
+  } else {
+    message = rows_first(message, value.rows, from.rows, from.range);
+  }
+  if (to_myself) {
+    exchange.leave(slot_of(action), std::move(message));
+  } else {
+    exchange.send(slot_of(action), peer, message.contiguous(),
+                  purpose_of(transfer, action.direction, /*sending=*/true));
+  }
+  if (forward && transfer.from_stage != kUser) {
+    MicroBatch& batch = this->batch(transfer.from_stage, transfer.micro_batch);
+    if (--batch.unsent == 0) batch.outputs.clear();
+  }
+}
+
+void PipelineCall::post(const plan::Action& action, Exchange& exchange) {
+  const plan::Transfer& transfer = program().transfers[static_cast<size_t>(action.index)];
+  const bool forward = action.direction == Direction::forward;
+  const int peer = forward ? transfer.from : transfer.to;
+  if (peer == part_->rank) return;
+  const ir::Value& value = part_->graph[transfer.value];
+  const End to = target(transfer, action.direction);
+  const auto options =
+      at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_->device);
+  at::Tensor wire;
+  if (transfer.whole) {
+    const int64_t rows = program().split.micro_rows[static_cast<size_t>(transfer.micro_batch)];
+    wire = at::empty(sizes_at(value, rows), options);
+  } else if (forward) {
+    if (!to.assembly->tensor.defined()) allocate(*to.assembly, value, to.rows, part_->device);
+    wire = rows_first(to.assembly->tensor, value.rows, to.rows, to.range);
+  }
+  // Straight into its place where the rows lie together there.
+  if (!wire.defined() || !wire.is_contiguous()) {
+    wire = at::empty(wire_sizes(value, to.range.size()), options);
+  }
+  exchange.post(slot_of(action), peer, std::move(wire),
+                purpose_of(transfer, action.direction, /*sending=*/false));
+}
+
+void PipelineCall::receive(const plan::Action& action, Exchange& exchange) {
+  const plan::Transfer& transfer = program().transfers[static_cast<size_t>(action.index)];
+  const bool forward = action.direction == Direction::forward;
+  const bool from_myself = (forward ? transfer.from : transfer.to) == part_->rank;
+  const ir::Value& value = part_->graph[transfer.value];
+  const End to = target(transfer, action.direction);
+  const at::Tensor message =
+      from_myself ? exchange.fetch(slot_of(action)) : exchange.receive(slot_of(action));
+  if (!message.defined()) return;
+  if (transfer.whole) return add_whole(*to.assembly, message);
+  if (!forward) {
+    const plan::RowRange all{0, to.range.size()};
+    add_rows(*to.assembly, value, to.rows, to.range,
+             from_myself ? rows_first(message, value.rows, to.range.size(), all) : message);
+  } else if (from_myself) {
+    place_rows(*to.assembly, value, to.rows, to.range, message);
+  } else {
+    const at::Tensor place = rows_first(to.assembly->tensor, value.rows, to.rows, to.range);
+    if (!place.is_contiguous()) place.copy_(message);
+  }
+}
+
+void PipelineCall::sync_buffers(int stage) {
+  const LocalStage& local = this->local(stage);
+  if (!local.statistics.shared()) return;
+  std::vector<double> weights;
+  for (size_t k = 0; k < program().split.micro_rows.size(); ++k) {
+    weights.push_back(static_cast<double>(batches_[static_cast<size_t>(stage)][k].rows) /
+                      static_cast<double>(program().split.micro_rows[k]));
+  }
+  std::vector<plan::Rank> ranks = program().stage_ranks[static_cast<size_t>(stage)];
+  std::ranges::sort(ranks);
+  local.statistics.sync(updated_[static_cast<size_t>(stage)], weights, state_of(local),
+                        *part_->comm, ranks,
+                        {.what = "running statistics", .stage = stage, .micro_batch = -1});
+  for (std::vector<at::Tensor>& updated : updated_[static_cast<size_t>(stage)]) updated.clear();
+}
+
+void PipelineCall::reduce_outputs() { sum_scalars(scalars_, *part_->comm); }
+
+void PipelineCall::reduce_gradients(const plan::Reduction& reduction) {
+  std::vector<at::Tensor> parameters;
+  for (ir::ValueId value : reduction.parameters) {
+    const auto name = std::ranges::find(part_->parameter_names, part_->graph[value].name);
+    RANNC_CHECK(name != part_->parameter_names.end(), part_->graph[value].name);
+    parameters.push_back(parameters_[static_cast<size_t>(name - part_->parameter_names.begin())]);
+  }
+  sum_gradients(parameters, number_, *part_->comm, reduction.ranks);
+}
+
+void PipelineCall::release(MicroBatch& batch) {
+  const int64_t rows = batch.rows;
+  batch = MicroBatch();
+  batch.rows = rows;  // the running statistics still ask for it
+}
+
+}  // namespace rannc::runtime

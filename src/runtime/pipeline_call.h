@@ -1,0 +1,99 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rannc/runtime/executor.h"
+#include "runtime/exchange.h"
+#include "runtime/rank_part.h"
+#include "runtime/rows_layout.h"
+
+namespace rannc::runtime {
+
+/// This rank's share of one micro-batch in one stage, from its first received row to its release.
+struct MicroBatch {
+  int64_t rows = 0;
+  std::vector<Assembly> inputs;           ///< [stage input]; until the forward pass
+  std::vector<at::Tensor> outputs;        ///< [stage output]; until the last one is sent
+  int unsent = 0;                         ///< messages that will carry outputs away
+  StagePass pass;                         ///< from forward to backward
+  std::vector<Assembly> output_grads;     ///< [stage output]; until the backward pass
+  std::vector<at::Tensor> input_grads;    ///< [stage input]; until released
+};
+
+/// One iteration of a Program on one rank: walks the rank's actions.
+class PipelineCall final : public Call {
+ public:
+  PipelineCall(std::shared_ptr<const RankPart> part, int64_t number, std::vector<at::Tensor> inputs,
+               const std::vector<at::Tensor>& parameters, std::vector<at::Tensor> buffers,
+               bool with_backward);
+
+  /// Runs the actions up to return_outputs. To be called once, first.
+  void forward();
+  [[nodiscard]] const std::vector<at::Tensor>& outputs() const override { return outputs_; }
+  [[nodiscard]] std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads) override;
+
+ private:
+  /// One end of a message: where its rows are taken from, or where they go.
+  struct End {
+    Assembly* assembly = nullptr;  ///< where they go
+    at::Tensor tensor;             ///< where they come from
+    int64_t rows = 0;              ///< that the whole tensor has
+    plan::RowRange range;
+  };
+
+  void run(size_t begin, size_t end);
+  void run(const plan::Action& action, Exchange& exchange);
+  void run_forward(int stage, int micro_batch);
+  void run_backward(int stage, int micro_batch);
+  void send(const plan::Action& action, Exchange& exchange);
+  void post(const plan::Action& action, Exchange& exchange);
+  void receive(const plan::Action& action, Exchange& exchange);
+  void sync_buffers(int stage);
+  void reduce_outputs();
+  void reduce_gradients(const plan::Reduction& reduction);
+  void release(MicroBatch& batch);
+
+  [[nodiscard]] End origin(const plan::Transfer& transfer, plan::Direction direction);
+  [[nodiscard]] End target(const plan::Transfer& transfer, plan::Direction direction);
+
+  void check_arguments(const std::vector<at::Tensor>& parameters) const;
+  void seed_unit_gradient();
+  void seed_output_gradients(const std::vector<at::Tensor>& output_grads);
+  void finish_outputs();
+  [[nodiscard]] at::Tensor finish_output(size_t index);
+  [[nodiscard]] std::vector<at::Tensor> take_gradients();
+  [[nodiscard]] std::vector<at::Tensor> scaled_gradients(
+      const std::vector<at::Tensor>& output_grads);
+
+  [[nodiscard]] const plan::Program& program() const { return orders_.program; }
+  [[nodiscard]] const LocalStage& local(int stage) const;
+  [[nodiscard]] MicroBatch& batch(int stage, int micro_batch);
+  [[nodiscard]] std::vector<at::Tensor> state_of(const LocalStage& local) const;
+  [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
+  [[nodiscard]] double scalar_weight(ir::ValueId value, const MicroBatch& batch) const;
+
+  std::shared_ptr<const RankPart> part_;
+  const Orders& orders_;
+  int64_t number_;
+  bool with_backward_;
+  bool finished_ = false;  ///< backward has run, or there is none
+
+  std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends
+  std::vector<at::Tensor> parameters_;  ///< detached aliases, whose `.grad` is the pending gradient
+  std::vector<at::Tensor> buffers_;
+
+  std::vector<std::vector<MicroBatch>> batches_;                ///< [stage][k]
+  std::vector<std::vector<std::vector<at::Tensor>>> updated_;   ///< [stage][k]: running statistics
+
+  std::vector<at::Tensor> scalars_;     ///< [scalar output]: float64 sums so far
+  std::vector<Assembly> own_outputs_;   ///< [output value]: this rank's rows
+  std::vector<at::Tensor> outputs_;     ///< [graph output]
+  std::vector<at::Tensor> user_grads_;  ///< [output value]: of the loss of all ranks
+  std::vector<Assembly> input_grads_;   ///< [graph input]
+};
+
+}  // namespace rannc::runtime

@@ -1,0 +1,160 @@
+#include "runtime/rank_part.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "rannc/util/error.h"
+#include "runtime/rows_layout.h"
+
+namespace rannc::runtime {
+namespace {
+
+/// The caller's tags of a communicator end here.
+constexpr int64_t kTags = int64_t{1} << 30;
+/// More calls than anybody keeps between forward and backward.
+constexpr int64_t kMostSlots = 1024;
+
+bool is_scalar(const ir::Value& value) {
+  return value.rows.kind == ir::RowKind::mean || value.rows.kind == ir::RowKind::sum;
+}
+
+std::vector<ir::NodeId> find_nodes(const plan::Stage& stage,
+                                   const std::unordered_map<std::string, ir::NodeId>& by_name) {
+  std::vector<ir::NodeId> nodes;
+  for (const std::string& name : stage.nodes) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) {
+      throw PlanError(c10::str("the plan names node '", name, "', which the model does not have"));
+    }
+    nodes.push_back(found->second);
+  }
+  std::ranges::sort(nodes);
+  return nodes;
+}
+
+Orders give_orders(plan::Program program, int rank) {
+  Orders orders{.program = std::move(program), .return_outputs = 0, .sends = {}};
+  const auto& actions = orders.program.actions[static_cast<size_t>(rank)];
+  const auto split =
+      std::ranges::find(actions, plan::ActionKind::return_outputs, &plan::Action::kind);
+  orders.return_outputs = static_cast<size_t>(split - actions.begin());
+  orders.sends.assign(static_cast<size_t>(orders.program.stages()),
+                      std::vector<int>(orders.program.split.micro_rows.size()));
+  for (const plan::Transfer& transfer : orders.program.transfers) {
+    if (transfer.from != rank || transfer.from_stage == plan::kUser) continue;
+    ++orders.sends[static_cast<size_t>(transfer.from_stage)]
+                  [static_cast<size_t>(transfer.micro_batch)];
+  }
+  return orders;
+}
+
+}  // namespace
+
+size_t place_of(const std::vector<ir::ValueId>& values, ir::ValueId value) {
+  const auto found = std::ranges::find(values, value);
+  RANNC_CHECK(found != values.end(), c10::str("value ", value.index));
+  return static_cast<size_t>(found - values.begin());
+}
+
+RankPart::RankPart(const ir::Graph& whole, const ops::Objects& objects, const plan::Plan& plan,
+                   const std::vector<int64_t>& local_rows,
+                   std::shared_ptr<comm::Communicator> communicator, c10::Device on_device)
+    : graph(whole), comm(std::move(communicator)), device(on_device), rank(comm->rank()) {
+  if (static_cast<int>(local_rows.size()) != comm->size()) {
+    throw PlanError(c10::str("local batch sizes of ", local_rows.size(), " ranks were given for ",
+                             comm->size(), " ranks"));
+  }
+  plan::verify(plan, graph, comm->size());
+  training = give_orders(plan::lower(plan, graph, local_rows, /*training=*/true), rank);
+  inference = give_orders(plan::lower(plan, graph, local_rows, /*training=*/false), rank);
+  rows = local_rows[static_cast<size_t>(rank)];
+  global_rows = training.program.split.global_rows();
+
+  const size_t transfers =
+      std::max(training.program.transfers.size(), inference.program.transfers.size());
+  tag_stride = 2 * static_cast<int64_t>(transfers) + 1;
+  tag_slots = std::clamp<int64_t>(kTags / tag_stride, 1, kMostSlots);
+  RANNC_CHECK(tag_stride <= kTags, c10::str(transfers, " messages in one iteration"));
+
+  for (ir::ValueId output : graph.outputs) {
+    if (std::ranges::find(output_values, output) == output_values.end()) {
+      output_values.push_back(output);
+      if (is_scalar(graph[output])) scalar_outputs.push_back(output);
+    }
+  }
+  for (ir::ValueId input : graph.inputs) {
+    if (graph[input].rows.kind != ir::RowKind::none || !graph[input].requires_grad) continue;
+    throw PlanError(c10::str("argument '", graph[input].name, "' requires a gradient, but does not ",
+                             "hold rows of the batch.\n  Make it a parameter of the model, or ",
+                             "detach it."));
+  }
+  add_stages(objects, plan);
+  name_state();
+  find_gradients();
+}
+
+void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
+  std::unordered_map<std::string, ir::NodeId> by_name;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
+  }
+  const std::vector<std::vector<ir::ValueId>> outputs = plan::stage_outputs(plan, graph);
+  for (size_t index = 0; index < plan.stages.size(); ++index) {
+    const plan::Stage& stage = plan.stages[index];
+    LocalStage local;
+    const auto place = std::ranges::find(stage.ranks, rank);
+    if (place != stage.ranks.end()) {
+      local.stage = std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index],
+                                            objects, device);
+      local.replica = static_cast<int>(place - stage.ranks.begin());
+      local.recompute = stage.recompute;
+      local.statistics = RunningStatistics(local.stage->graph(), local.stage->state_names(),
+                                           static_cast<int>(stage.ranks.size()));
+    }
+    stages.push_back(std::move(local));
+  }
+}
+
+void RankPart::name_state() {
+  std::unordered_set<std::string> used;
+  for (const LocalStage& local : stages) {
+    if (!local.stage) continue;
+    used.insert(local.stage->state_names().begin(), local.stage->state_names().end());
+  }
+
+  std::unordered_map<std::string, StateSource> sources;
+  for (const ir::Value& value : graph.values) {
+    if (!used.contains(value.name)) continue;
+    const bool buffer = value.kind == ir::ValueKind::buffer;
+    std::vector<std::string>& names = buffer ? buffer_names : parameter_names;
+    sources[value.name] = {buffer, names.size()};
+    names.push_back(value.name);
+    (buffer ? buffer_sizes : parameter_sizes).push_back(sizes_at(value, 0));
+  }
+
+  for (LocalStage& local : stages) {
+    if (!local.stage) continue;
+    for (const std::string& name : local.stage->state_names()) {
+      RANNC_CHECK(sources.contains(name), name);
+      local.state.push_back(sources[name]);
+    }
+  }
+}
+
+void RankPart::find_gradients() {
+  for (LocalStage& local : stages) {
+    if (local.stage) local.input_requires_grad.assign(local.stage->inputs().size(), false);
+  }
+  for (const plan::Transfer& transfer : training.program.transfers) {
+    if (transfer.to != rank || transfer.to_stage == plan::kUser || !transfer.grad) continue;
+    LocalStage& local = stages[static_cast<size_t>(transfer.to_stage)];
+    const int input = local.stage->find_input(transfer.value);
+    RANNC_CHECK(input >= 0, graph[transfer.value].name);
+    local.input_requires_grad[static_cast<size_t>(input)] = true;
+  }
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,151 @@
+#include "runtime/stage.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "rannc/ir/passes.h"
+#include "rannc/util/error.h"
+
+namespace rannc::runtime {
+
+struct GraphEnds {
+  std::vector<torch::autograd::Edge> edges;  ///< invalid where an output requires no gradient
+};
+
+namespace {
+
+int find(const std::vector<ir::ValueId>& values, ir::ValueId value) {
+  const auto found = std::ranges::find(values, value);
+  return found == values.end() ? -1 : static_cast<int>(found - values.begin());
+}
+
+/// Tensors of the same memory that autograd does not follow.
+std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& tensor : tensors) {
+    result.push_back(tensor.requires_grad() ? tensor.detach() : tensor);
+  }
+  return result;
+}
+
+}  // namespace
+
+Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
+             std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device)
+    : graph_(ir::extract(whole, nodes, outputs)),
+      outputs_(std::move(outputs)),
+      interpreter_(std::make_unique<Interpreter>(graph_, objects, device)),
+      device_(device) {
+  std::unordered_map<std::string, ir::ValueId> by_name;
+  for (uint32_t index = 0; index < whole.values.size(); ++index) {
+    by_name.emplace(whole.values[index].name, ir::ValueId{index});
+  }
+  std::unordered_set<std::string> written;
+  for (const ir::Node& node : graph_.nodes) {
+    for (ir::ValueId value : node.writes) written.insert(graph_[graph_[value].storage].name);
+  }
+  for (ir::ValueId input : graph_.inputs) {
+    const auto found = by_name.find(graph_[input].name);
+    RANNC_CHECK(found != by_name.end(), c10::str("stage input '", graph_[input].name, "'"));
+    inputs_.push_back(found->second);
+  }
+  const std::vector<std::string>& names = interpreter_->state_names();
+  for (size_t index = 0; index < names.size(); ++index) {
+    if (written.contains(names[index])) written_buffers_.push_back(index);
+  }
+}
+
+int Stage::find_input(ir::ValueId value) const { return find(inputs_, value); }
+int Stage::find_output(ir::ValueId value) const { return find(outputs_, value); }
+const std::vector<std::string>& Stage::state_names() const { return interpreter_->state_names(); }
+
+std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
+                                       const std::vector<at::Tensor>& state, int64_t rows) {
+  const at::NoGradGuard no_grad;
+  return interpreter_->run(std::move(inputs), detached(state), rows);
+}
+
+std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
+                                       const std::vector<bool>& requires_grad,
+                                       const std::vector<at::Tensor>& state, int64_t rows,
+                                       bool recompute, StagePass& pass) {
+  pass.rows = rows;
+  pass.recompute = recompute;
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    pass.inputs.push_back(inputs[index].detach().set_requires_grad(requires_grad[index]));
+  }
+  if (recompute) {
+    for (size_t index : written_buffers_) pass.buffers.emplace_back(index, state[index].clone());
+    pass.random = RandomState::now(device_);
+    return forward(std::move(inputs), state, rows);
+  }
+  inputs.clear();
+  std::vector<at::Tensor> outputs = record(pass.inputs, state, rows, pass.ends);
+  for (at::Tensor& input : pass.inputs) {
+    if (!input.requires_grad()) input.reset();
+  }
+  return outputs;
+}
+
+std::vector<at::Tensor> Stage::record(const std::vector<at::Tensor>& leaves,
+                                      const std::vector<at::Tensor>& state, int64_t rows,
+                                      std::shared_ptr<GraphEnds>& ends) {
+  std::vector<at::Tensor> outputs;
+  {
+    const at::AutoGradMode with_grad(true);
+    outputs = interpreter_->run(leaves, state, rows);
+  }
+  ends = std::make_shared<GraphEnds>();
+  for (at::Tensor& output : outputs) {
+    const bool differentiable = output.defined() && output.requires_grad();
+    ends->edges.push_back(differentiable ? torch::autograd::impl::gradient_edge(output)
+                                         : torch::autograd::Edge());
+    if (differentiable) output = output.detach();
+  }
+  return outputs;
+}
+
+std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> grads,
+                                        const std::vector<at::Tensor>& state) {
+  if (pass.recompute) {
+    // The statistics and counters were updated by the first run, so this one gets copies.
+    std::vector<at::Tensor> replayed = state;
+    for (auto& [index, buffer] : pass.buffers) replayed[index] = std::move(buffer);
+    const RandomState now = RandomState::now(device_);
+    pass.random.restore();
+    (void)record(pass.inputs, replayed, pass.rows, pass.ends);
+    now.restore();
+  }
+  torch::autograd::edge_list roots;
+  torch::autograd::variable_list seeds;
+  for (size_t index = 0; index < grads.size(); ++index) {
+    torch::autograd::Edge& edge = pass.ends->edges[index];
+    if (!edge.is_valid() || !grads[index].defined()) continue;
+    roots.push_back(std::move(edge));
+    seeds.push_back(std::move(grads[index]));
+  }
+  pass.ends.reset();
+  grads.clear();
+  if (!roots.empty()) {
+    torch::autograd::Engine::get_default_engine().execute(
+        roots, seeds, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
+  }
+  std::vector<at::Tensor> input_grads;
+  for (const at::Tensor& leaf : pass.inputs) {
+    input_grads.push_back(leaf.defined() ? leaf.grad() : at::Tensor());
+  }
+  return input_grads;
+}
+
+void Stage::skip(const std::vector<at::Tensor>& state) {
+  const at::NoGradGuard no_grad;
+  interpreter_->run_row_free_effects(detached(state));
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rannc/ir/graph.h"
+#include "rannc/ops/objects.h"
+#include "rannc/runtime/interpreter.h"
+#include "runtime/random_state.h"
+
+namespace rannc::runtime {
+
+/// Where autograd's graph of a pass ends, one place per output. It keeps the graph alive, but not
+/// the outputs, whose memory their gradients do not need.
+struct GraphEnds;
+
+/// What one forward pass of a stage keeps for its backward pass: autograd's graph, or, with
+/// recompute, what it takes to run it again.
+struct StagePass {
+  int64_t rows = 0;
+  std::vector<at::Tensor> inputs;  ///< leaves; without recompute only those that take a gradient
+  std::shared_ptr<GraphEnds> ends;
+  bool recompute = false;
+  std::vector<std::pair<size_t, at::Tensor>> buffers;  ///< of the state, as they were before
+  RandomState random;
+};
+
+/// One stage as this rank runs it, on any micro-batch. `state` below is Interpreter::state_names().
+class Stage {
+ public:
+  /// `outputs`: values of `whole` that leave the stage.
+  Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
+        std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device);
+
+  [[nodiscard]] const ir::Graph& graph() const { return graph_; }
+  /// Values of the whole graph that the stage takes and gives, in the order used below.
+  [[nodiscard]] const std::vector<ir::ValueId>& inputs() const { return inputs_; }
+  [[nodiscard]] const std::vector<ir::ValueId>& outputs() const { return outputs_; }
+  /// -1 when the stage has no such input or output.
+  [[nodiscard]] int find_input(ir::ValueId value) const;
+  [[nodiscard]] int find_output(ir::ValueId value) const;
+  [[nodiscard]] const std::vector<std::string>& state_names() const;
+
+  /// Without anything kept. Outputs are detached.
+  [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
+                                                const std::vector<at::Tensor>& state, int64_t rows);
+  /// Keeps in `pass` what backward() needs. `requires_grad[i]`: input i takes a gradient.
+  [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
+                                                const std::vector<bool>& requires_grad,
+                                                const std::vector<at::Tensor>& state, int64_t rows,
+                                                bool recompute, StagePass& pass);
+
+  /// Adds to `.grad` of the parameters in `state`, and returns the gradients of the inputs
+  /// (undefined where none flows). `grads` are those of the outputs, undefined where none.
+  [[nodiscard]] std::vector<at::Tensor> backward(StagePass pass, std::vector<at::Tensor> grads,
+                                                 const std::vector<at::Tensor>& state);
+
+  /// What a replica without rows in a micro-batch still does: row-independent buffer writes.
+  void skip(const std::vector<at::Tensor>& state);
+
+ private:
+  [[nodiscard]] std::vector<at::Tensor> record(const std::vector<at::Tensor>& leaves,
+                                               const std::vector<at::Tensor>& state, int64_t rows,
+                                               std::shared_ptr<GraphEnds>& ends);
+
+  ir::Graph graph_;
+  std::vector<ir::ValueId> inputs_;
+  std::vector<ir::ValueId> outputs_;
+  std::vector<size_t> written_buffers_;  ///< indices of the state
+  std::unique_ptr<Interpreter> interpreter_;
+  c10::Device device_;
+};
+
+}  // namespace rannc::runtime
