@@ -18,8 +18,8 @@ _LINE_S = 5.0
 def profile(graph, objects, world, local_rows):
     """Costs of all nodes of ``graph``, equal on every rank.
 
-    Collective. Each distinct operator is timed once, forward and backward, at a few numbers of rows;
-    the ranks share the work.
+    Collective. Each distinct operator is timed once, forward and backward, at a few numbers of
+    rows; the ranks share the work.
 
     Args:
         graph: ``_C.ir.Graph``.
@@ -47,9 +47,9 @@ def row_counts(local_rows):
 def saved_bytes(graph, objects, rows):
     """For each node and number of rows, the bytes that autograd keeps for the backward.
 
-    Each storage counts at the first node that saves it; parameters, buffers and constants are there
-    anyway. Takes neither memory nor arithmetic: the tensors are fake, so some operators (those whose
-    result depends on data) cannot run; then the bytes are estimated from the graph alone.
+    Each storage counts at the first node that saves it; parameters, buffers and constants are
+    there anyway. Takes neither memory nor arithmetic: the tensors are fake, so some operators
+    (those whose result depends on data) cannot run; then the bytes are estimated from the graph.
     """
     try:
         ends = [_saved_at(graph, objects, count) for count in (rows[0], rows[-1])]
@@ -93,7 +93,7 @@ def _saved_at(graph, objects, rows):
 
 
 class _Progress:
-    """Called with (done, total); a bar with the time left on a terminal, else a line now and then."""
+    """Called with (done, total): a bar with the time left on a terminal, else lines."""
 
     def __init__(self, shown):
         self._shown = shown
@@ -123,7 +123,12 @@ class _Progress:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-            columns = ("measuring operators", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (
+                "measuring operators",
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task("", total=total)
             self._bar.start()

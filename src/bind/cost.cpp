@@ -27,9 +27,7 @@ Cluster make_cluster(int hosts, int devices_per_host, double device_memory_bytes
 }
 
 /// A Link from a dictionary with its two keys, so that scripts need not name the class.
-Link link_from(const py::dict& keys) {
-  return py::cast<Link>(py::type::of<Link>()(**keys));
-}
+Link link_from(const py::dict& keys) { return py::cast<Link>(py::type::of<Link>()(**keys)); }
 
 }  // namespace
 
@@ -37,7 +35,9 @@ void init_cost(py::module_& m) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
 
   py::class_<Link>(m, "Link")
-      .def(py::init([](double bandwidth, double latency) { return Link{bandwidth, latency}; }),
+      .def(py::init([](double bandwidth, double latency) {
+             return Link{bandwidth, latency};
+           }),
            py::kw_only(), "bandwidth_bytes_per_s"_a, "latency_ns"_a)
       .def(py::init(&link_from), "keys"_a)
       .def_readonly("bandwidth_bytes_per_s", &Link::bandwidth_bytes_per_s)

@@ -1,10 +1,10 @@
 #include "rannc/cost/cluster.h"
 
 #include <fmt/format.h>
+#include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
-#include <toml++/toml.h>
 #include <vector>
 
 #include "rannc/util/error.h"
@@ -33,7 +33,8 @@ class Table {
   void allow_only(const std::vector<std::string>& keys) const {
     for (const auto& [key, node] : table_) {
       if (std::ranges::find(keys, key.str()) != keys.end()) continue;
-      fail(node, key.str(), fmt::format("unknown key; did you mean '{}'?", closest(key.str(), keys)));
+      fail(node, key.str(),
+           fmt::format("unknown key; did you mean '{}'?", closest(key.str(), keys)));
     }
   }
 
@@ -108,8 +109,8 @@ void verify_link(const Link& link, std::string_view key, bool used) {
 
 void verify_count(int value, std::string_view key) {
   if (value >= 1 && value <= kMaxRanks) return;
-  throw ConfigError(
-      fmt::format("cluster: {}: expected an integer from 1 to {}, found {}", key, kMaxRanks, value));
+  throw ConfigError(fmt::format("cluster: {}: expected an integer from 1 to {}, found {}", key,
+                                kMaxRanks, value));
 }
 
 std::string link_text(std::string_view name, const Link& link) {
@@ -125,13 +126,14 @@ void verify(const Cluster& cluster) {
   verify_count(cluster.devices_per_host, "devices_per_host");
   verify_count(cluster.links_per_host, "inter_host.links_per_host");
   if (static_cast<int64_t>(cluster.hosts) * cluster.devices_per_host > kMaxRanks) {
-    throw ConfigError(fmt::format("cluster: hosts * devices_per_host: {} * {} is more than {} ranks",
-                                  cluster.hosts, cluster.devices_per_host, kMaxRanks));
+    throw ConfigError(
+        fmt::format("cluster: hosts * devices_per_host: {} * {} is more than {} ranks",
+                    cluster.hosts, cluster.devices_per_host, kMaxRanks));
   }
   if (!std::isfinite(cluster.device_memory_bytes) || cluster.device_memory_bytes < 0) {
-    throw ConfigError(
-        fmt::format("cluster: device_memory_bytes: expected a finite number of at least 0, found {}",
-                    cluster.device_memory_bytes));
+    throw ConfigError(fmt::format(
+        "cluster: device_memory_bytes: expected a finite number of at least 0, found {}",
+        cluster.device_memory_bytes));
   }
   verify_link(cluster.intra_host, "intra_host", cluster.devices_per_host > 1);
   verify_link(cluster.inter_host, "inter_host", cluster.hosts > 1);
@@ -169,8 +171,8 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
       cluster.links_per_host = inter_table.count("links_per_host");
     }
   } else if (cluster.hosts > 1) {
-    throw ConfigError(fmt::format("{}: [inter_host] is missing, but hosts = {}", file_name,
-                                  cluster.hosts));
+    throw ConfigError(
+        fmt::format("{}: [inter_host] is missing, but hosts = {}", file_name, cluster.hosts));
   }
   try {
     verify(cluster);

@@ -50,12 +50,13 @@ std::string node_text(const std::vector<NodeCost>& costs) {
 }  // namespace
 
 void verify(const CostTable& table, const ir::Graph& graph) {
-  if (table.rows.empty()) throw ConfigError("cost table: rows: expected at least one number of rows");
+  if (table.rows.empty())
+    throw ConfigError("cost table: rows: expected at least one number of rows");
   for (size_t i = 0; i < table.rows.size(); ++i) {
     if (table.rows[i] < 1 || (i > 0 && table.rows[i] <= table.rows[i - 1])) {
-      throw ConfigError(fmt::format(
-          "cost table: rows[{}]: rows must be at least 1 and rise strictly, found {}", i,
-          table.rows[i]));
+      throw ConfigError(
+          fmt::format("cost table: rows[{}]: rows must be at least 1 and rise strictly, found {}",
+                      i, table.rows[i]));
     }
   }
   if (table.node.size() != graph.nodes.size()) {

@@ -139,7 +139,8 @@ class Roofline {
   [[nodiscard]] double peak_flops() const {
     const ValueId id = operands_.empty() ? ValueId{} : operands_[0];
     const ir::DType dtype = id.valid() ? graph_[id].dtype : ir::DType::float32;
-    if (dtype == ir::DType::float16 || dtype == ir::DType::bfloat16) return device_.half_flops_per_s;
+    if (dtype == ir::DType::float16 || dtype == ir::DType::bfloat16)
+      return device_.half_flops_per_s;
     // Double precision runs at half the rate on all devices of the catalogue.
     if (dtype == ir::DType::float64) return device_.float32_flops_per_s / 2;
     return device_.float32_flops_per_s;

@@ -29,8 +29,7 @@ bool is_state(ir::ValueKind kind) {
 
 class Folder {
  public:
-  Folder(const ir::Graph& graph, const CostTable& table,
-         const std::vector<double>& optimizer_bytes)
+  Folder(const ir::Graph& graph, const CostTable& table, const std::vector<double>& optimizer_bytes)
       : graph_(graph),
         table_(table),
         on_rows_(ir::depends_on_rows(graph)),
@@ -73,9 +72,10 @@ class Folder {
                          .trainable = parameter && value.requires_grad};
       if (value.kind != ir::ValueKind::constant) {
         if (!optimizer_bytes.empty()) {
-          RANNC_CHECK(states < optimizer_bytes.size(),
-                      fmt::format("optimizer bytes of {} parameters and buffers, but '{}' is one more",
-                                  optimizer_bytes.size(), value.name));
+          RANNC_CHECK(
+              states < optimizer_bytes.size(),
+              fmt::format("optimizer bytes of {} parameters and buffers, but '{}' is one more",
+                          optimizer_bytes.size(), value.name));
           if (parameter) param.optimizer_bytes = optimizer_bytes[states];
         }
         ++states;
@@ -184,7 +184,7 @@ class Folder {
   std::vector<uint32_t> place_;   // [value] index into params, inputs, or nodes of the profile
   std::vector<uint32_t> output_;  // [value] which output of its node
   std::vector<uint32_t> stamp_;   // [node] the last user that paid for this row-independent node
-  std::vector<uint32_t> profile_index_;  // [node]
+  std::vector<uint32_t> profile_index_;           // [node]
   std::vector<std::vector<ir::NodeId>> effects_;  // [node] row-independent effects that it owns
 };
 

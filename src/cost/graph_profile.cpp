@@ -124,9 +124,8 @@ double cost_at(const std::vector<double>& values, const std::vector<int64_t>& po
               fmt::format("{} costs for {} points", values.size(), points.size()));
   if (points.size() == 1) return values[0] * rows / static_cast<double>(points[0]);
   // The segment that holds `rows`, or the nearest one.
-  const auto above = std::ranges::lower_bound(points, rows, {}, [](int64_t point) {
-    return static_cast<double>(point);
-  });
+  const auto above = std::ranges::lower_bound(
+      points, rows, {}, [](int64_t point) { return static_cast<double>(point); });
   const size_t right = std::clamp<size_t>(above - points.begin(), 1, points.size() - 1);
   const auto from = static_cast<double>(points[right - 1]);
   const auto to = static_cast<double>(points[right]);

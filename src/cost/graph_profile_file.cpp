@@ -197,11 +197,13 @@ std::string node_text(const GraphProfile& profile, const ProfileNode& node) {
   }
   for (const ProfileOutput& output : node.outputs) {
     if (!outputs.empty()) outputs += ", ";
-    outputs += fmt::format("{{{}{}}}", size_keys(output.size), output.grad ? "" : ", \"grad\": false");
+    outputs +=
+        fmt::format("{{{}{}}}", size_keys(output.size), output.grad ? "" : ", \"grad\": false");
   }
   return fmt::format(
       "  {{\"name\": {}, \"op\": {}, \"inputs\": [{}], \"params\": [{}], \"outputs\": [{}],\n"
-      "   \"forward_ns\": {}, \"backward_ns\": {}, \"saved_bytes\": {}, \"workspace_bytes\": {}{}}}",
+      "   \"forward_ns\": {}, \"backward_ns\": {}, \"saved_bytes\": {}, \"workspace_bytes\": "
+      "{}{}}}",
       json::quote(node.name), json::quote(node.op), inputs, params, outputs,
       numbers(node.forward_ns), numbers(node.backward_ns), numbers(node.saved_bytes),
       numbers(node.workspace_bytes),

@@ -6,10 +6,10 @@ namespace rannc::cost {
 
 /// What determines an operator's work.
 enum class Work {
-  bytes,      ///< memory traffic of operands and results
-  view,       ///< no kernel: results share an operand's storage
-  gather,     ///< touches as many elements of its operands as it has results
-  matmul,     ///< 2 * results * K, with K the last dimension of the left operand
+  bytes,   ///< memory traffic of operands and results
+  view,    ///< no kernel: results share an operand's storage
+  gather,  ///< touches as many elements of its operands as it has results
+  matmul,  ///< 2 * results * K, with K the last dimension of the left operand
   linear,
   convolution,
   transposed_convolution,

@@ -101,8 +101,8 @@ class Checker {
     const auto chunks = static_cast<size_t>(std::max(plan.interleave, 0));
     if (chunks < 2) return broken(fmt::format("interleave is {}; at least 2", plan.interleave));
     if (stages % chunks != 0 || stages / chunks < 2) {
-      return broken(fmt::format(
-          "{} stages are not {} chunks of at least 2 groups", stages, plan.interleave));
+      return broken(
+          fmt::format("{} stages are not {} chunks of at least 2 groups", stages, plan.interleave));
     }
     layout_.groups = stages / chunks;
     if (plan.micro_batches % static_cast<int64_t>(layout_.groups) != 0) {
@@ -130,10 +130,9 @@ class Checker {
         }
         const auto [found, fresh] = owner.emplace(rank, stage);
         if (fresh) continue;
-        broken(found->second == stage
-                   ? fmt::format("stage {} lists rank {} twice", stage, rank)
-                   : fmt::format("rank {} is in stage {} and in stage {}", rank, found->second,
-                                 stage));
+        broken(found->second == stage ? fmt::format("stage {} lists rank {} twice", stage, rank)
+                                      : fmt::format("rank {} is in stage {} and in stage {}", rank,
+                                                    found->second, stage));
       }
     }
   }
@@ -146,11 +145,11 @@ class Checker {
       const auto replicas = static_cast<int64_t>(layout_.ranks(stage).size());
       // Divided in two steps: the product of counts from a file could overflow.
       if (count > batch / replicas) {
-        wrong(fmt::format("stage {}: {} micro-batches on {} ranks need a global batch of {}, not {}",
-                          stage, count, replicas, static_cast<double>(count) * replicas, batch));
+        wrong(
+            fmt::format("stage {}: {} micro-batches on {} ranks need a global batch of {}, not {}",
+                        stage, count, replicas, static_cast<double>(count) * replicas, batch));
       }
-      layout_.rows.push_back(
-          static_cast<double>(ceil_divide(layout_.micro_rows, replicas)));
+      layout_.rows.push_back(static_cast<double>(ceil_divide(layout_.micro_rows, replicas)));
     }
   }
 

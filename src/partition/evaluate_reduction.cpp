@@ -65,8 +65,7 @@ class Reductions {
     if (ranks.size() == 1) return 0;
     const bool one_host = hosts(ranks).size() == 1;
     const cost::Link& link = one_host ? layout_.cluster.intra_host : layout_.cluster.inter_host;
-    const double bandwidth =
-        link.bandwidth_bytes_per_s / (one_host ? 1 : contention(ranks));
+    const double bandwidth = link.bandwidth_bytes_per_s / (one_host ? 1 : contention(ranks));
     return 2 * (r - 1) / r * bytes / bandwidth * 1e9 + 2 * (r - 1) * link.latency_ns;
   }
 

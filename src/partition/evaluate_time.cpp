@@ -28,8 +28,8 @@ struct Transfer {
 double sum_at(const Layout& layout, size_t stage, std::vector<double> cost::ProfileNode::*costs) {
   double sum = 0;
   for (uint32_t node : layout.nodes[stage]) {
-    sum += cost::cost_at(layout.profile.nodes[node].*costs, layout.profile.rows,
-                         layout.rows[stage]);
+    sum +=
+        cost::cost_at(layout.profile.nodes[node].*costs, layout.profile.rows, layout.rows[stage]);
   }
   return sum;
 }
@@ -242,7 +242,8 @@ std::vector<double> simulate_groups(const Layout& layout,
 std::vector<std::vector<Action>> compute_orders(const Layout& layout) {
   const int64_t m = layout.plan.micro_batches;
   const auto p = static_cast<int64_t>(layout.groups);
-  const int64_t v = layout.plan.schedule == plan::Schedule::interleaved ? layout.plan.interleave : 1;
+  const int64_t v =
+      layout.plan.schedule == plan::Schedule::interleaved ? layout.plan.interleave : 1;
   const int64_t count = v * m;
   std::vector<std::vector<Action>> orders(layout.groups);
   for (int64_t d = 0; d < p; ++d) {

@@ -59,8 +59,8 @@ Force read_force(Place place) {
 /// Each check throws a ConfigError that begins with the key, as in the file.
 class Verifier {
  public:
-  Verifier(const Request& request, int ranks) : request_(request), force_(request.force),
-                                                ranks_(ranks) {}
+  Verifier(const Request& request, int ranks)
+      : request_(request), force_(request.force), ranks_(ranks) {}
 
   void numbers() const {
     require(request_.global_batch >= 1, "global_batch", "must be at least 1");
@@ -120,9 +120,9 @@ class Verifier {
   void forced_micro_batches() const {
     if (!force_.micro_batches) return;
     const int64_t count = *force_.micro_batches;
-    require(count >= 1 && count <= request_.global_batch, "force.micro_batches",
-            fmt::format("must be from 1 to global_batch = {}, found {}", request_.global_batch,
-                        count));
+    require(
+        count >= 1 && count <= request_.global_batch, "force.micro_batches",
+        fmt::format("must be from 1 to global_batch = {}, found {}", request_.global_batch, count));
     const std::vector<int64_t> allowed = allowed_micro_batches(request_);
     require(std::ranges::find(allowed, count) != allowed.end(), "force.micro_batches",
             fmt::format("{} is not among 'micro_batches' ({}); add it there", count,
@@ -157,7 +157,8 @@ class Verifier {
     const bool schedule = force_.schedule
                               ? *force_.schedule != Schedule::interleaved
                               : allows(Schedule::gpipe) || allows(Schedule::one_f_one_b);
-    const int64_t needed = force_.replicas ? sum(*force_.replicas, force_.replicas->size()) : stages;
+    const int64_t needed =
+        force_.replicas ? sum(*force_.replicas, force_.replicas->size()) : stages;
     return schedule && needed <= ranks_;
   }
 
@@ -197,15 +198,13 @@ class Verifier {
       require(count >= 1, "force.replicas", fmt::format("must be at least 1, found {}", count));
     }
     if (force_.stages) {
-      require(replicas.size() == static_cast<size_t>(*force_.stages), "force.replicas",
-              fmt::format("names {} stages, but force.stages = {}", replicas.size(),
-                          *force_.stages));
+      require(
+          replicas.size() == static_cast<size_t>(*force_.stages), "force.replicas",
+          fmt::format("names {} stages, but force.stages = {}", replicas.size(), *force_.stages));
     }
     const int most = std::ranges::max(replicas);
     const std::vector<int64_t> allowed = allowed_micro_batches(request_);
-    const int64_t fewest =
-        force_.micro_batches ? *force_.micro_batches
-                             : std::ranges::min(allowed);
+    const int64_t fewest = force_.micro_batches ? *force_.micro_batches : std::ranges::min(allowed);
     require(fewest * most <= request_.global_batch, "force.replicas",
             fmt::format("{} replicas of {} micro-batches need {} rows, but global_batch = {}", most,
                         fewest, fewest * most, request_.global_batch));
@@ -266,8 +265,10 @@ Request request_from_json(std::string_view text) {
   number("optimizer_bytes_per_param_byte", request.optimizer_bytes_per_param_byte);
   number("memory_margin", request.memory_margin);
   if (const auto found = root.find("micro_batches")) {
-    for (Place count : found->elements()) request.micro_batches.push_back(count.integer(1, kMaxRows));
-    if (request.micro_batches.empty()) found->fail("must name at least one number of micro-batches");
+    for (Place count : found->elements())
+      request.micro_batches.push_back(count.integer(1, kMaxRows));
+    if (request.micro_batches.empty())
+      found->fail("must name at least one number of micro-batches");
   }
   if (const auto found = root.find("schedules")) {
     request.schedules.clear();

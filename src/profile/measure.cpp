@@ -141,9 +141,9 @@ std::vector<std::vector<NodeCost>> share(const Work& work, Measurer& measurer,
 cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
                         const std::vector<std::vector<int64_t>>& saved, comm::Communicator& comm,
                         const MeasureOptions& options) {
-  RANNC_CHECK(saved.empty() || saved.size() == graph.nodes.size(),
-              c10::str("saved bytes of ", saved.size(), " nodes, but the graph has ",
-                       graph.nodes.size()));
+  RANNC_CHECK(
+      saved.empty() || saved.size() == graph.nodes.size(),
+      c10::str("saved bytes of ", saved.size(), " nodes, but the graph has ", graph.nodes.size()));
   // Casts are nodes of the graph.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Work work = distinct(graph);

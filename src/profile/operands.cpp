@@ -1,8 +1,8 @@
 #include "profile/operands.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <mutex>

@@ -32,18 +32,26 @@ namespace {
 
 std::string_view name(Type type) {
   switch (type) {
-    case Type::null: return "null";
-    case Type::boolean: return "a boolean";
-    case Type::integer: return "an integer";
-    case Type::number: return "a number";
-    case Type::string: return "a string";
-    case Type::array: return "an array";
-    case Type::object: return "an object";
+    case Type::null:
+      return "null";
+    case Type::boolean:
+      return "a boolean";
+    case Type::integer:
+      return "an integer";
+    case Type::number:
+      return "a number";
+    case Type::string:
+      return "a string";
+    case Type::array:
+      return "an array";
+    case Type::object:
+      return "an object";
   }
   return "nothing";
 }
 
-// nlohmann's messages begin with "[json.exception.parse_error.101] ", which is of no use to readers.
+// nlohmann's messages begin with "[json.exception.parse_error.101] ", which is of no use to
+// readers.
 std::string_view without_prefix(std::string_view message) {
   const size_t end = message.find("] ");
   return message.starts_with("[json.exception") && end != std::string_view::npos
@@ -84,7 +92,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t value, const string_t&) override {
     // 4.0 and 1e9 are integers, too: other programs write them so.
     const bool whole = std::abs(value) < 9e15 && value == std::floor(value);
-    return add(whole ? Type::integer : Type::number, whole ? static_cast<int64_t>(value) : 0, value);
+    return add(whole ? Type::integer : Type::number, whole ? static_cast<int64_t>(value) : 0,
+               value);
   }
   bool string(string_t& value) override {
     check_length(value);
@@ -100,27 +109,37 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& value) override {
     check_length(value);
-    if (!open_.back().keys.insert(value).second) {
-      fail(fmt::format("key '{}' occurs twice", value));
-    }
+    if (open_.back().has(value, texts_)) fail(fmt::format("key '{}' occurs twice", value));
     key_ = keep(std::move(value));
+    open_.back().keys.push_back(key_);
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error)
-      override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     const std::string_view message = without_prefix(error.what());
     const bool has_place = message.starts_with("parse error at line");
-    throw ConfigError(has_place ? fmt::format("{}: {}", what_, message)
-                                : fmt::format("{}: {}: {}", what_,
-                                              line_and_column(source_, position), message));
+    throw ConfigError(
+        has_place ? fmt::format("{}: {}", what_, message)
+                  : fmt::format("{}: {}: {}", what_, line_and_column(source_, position), message));
   }
 
  private:
   struct Open {
     uint32_t index;
     uint32_t last = Document::Item::kNone;
-    std::unordered_set<std::string> keys;
+    std::vector<uint32_t> keys;  // as texts
+
+    // Nearly all objects have few keys; the set is for the others.
+    static constexpr size_t kFew = 16;
+    std::unordered_set<std::string> many;
+    bool has(const std::string& key, const std::vector<std::string>& texts) {
+      if (keys.size() <= kFew) {
+        return std::ranges::any_of(keys, [&](uint32_t known) { return texts[known] == key; });
+      }
+      for (size_t i = many.size(); i < keys.size(); ++i) many.insert(texts[keys[i]]);
+      return many.contains(key);
+    }
   };
 
   [[noreturn]] void fail(const std::string& why) const {
@@ -175,7 +194,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
       fail(fmt::format("nested deeper than {} levels", limits_.depth));
     }
     add(type);
-    open_.push_back({static_cast<uint32_t>(items_.size() - 1), Document::Item::kNone, {}});
+    open_.push_back({static_cast<uint32_t>(items_.size() - 1), Document::Item::kNone, {}, {}});
     return true;
   }
 
@@ -251,7 +270,8 @@ double Place::number() const {
 int64_t Place::integer(int64_t lowest, int64_t highest) const {
   const Document::Item& item = document_->items_[index_];
   if (item.type == Type::number) fail(fmt::format("expected an integer, found {}", item.real));
-  if (item.type != Type::integer) fail(fmt::format("expected an integer, found {}", name(item.type)));
+  if (item.type != Type::integer)
+    fail(fmt::format("expected an integer, found {}", name(item.type)));
   if (item.whole < lowest) {
     fail(fmt::format("expected an integer of at least {}, found {}", lowest, item.whole));
   }
@@ -310,7 +330,8 @@ Place Place::at(std::string_view key) const {
 
 void Place::allow_only(std::initializer_list<std::string_view> keys) const {
   for (const Place& member : members()) {
-    if (std::ranges::find(keys, member.key()) != keys.end()) continue;
+    const std::string_view key = member.key();
+    if (std::ranges::find(keys, key) != keys.end()) continue;
     fail(fmt::format("unknown key '{}'; did you mean '{}'?", member.key(),
                      closest(member.key(), std::vector<std::string>(keys.begin(), keys.end()))));
   }
@@ -331,13 +352,19 @@ void Place::expect_format(std::string_view format, int64_t version) const {
 std::string Place::dump() const {
   const Document::Item& item = document_->items_[index_];
   switch (item.type) {
-    case Type::null: return "null";
-    case Type::boolean: return item.whole != 0 ? "true" : "false";
-    case Type::integer: return std::to_string(item.whole);
-    case Type::number: return number_text(item.real);
-    case Type::string: return quote(string());
+    case Type::null:
+      return "null";
+    case Type::boolean:
+      return item.whole != 0 ? "true" : "false";
+    case Type::integer:
+      return std::to_string(item.whole);
+    case Type::number:
+      return number_text(item.real);
+    case Type::string:
+      return quote(string());
     case Type::array:
-    case Type::object: break;
+    case Type::object:
+      break;
   }
   const bool object = item.type == Type::object;
   std::string text(1, object ? '{' : '[');

@@ -32,7 +32,8 @@ class Place {
   [[nodiscard]] bool is_string() const;
   [[nodiscard]] bool is_null() const;
 
-  // Each of these fails, saying what was expected and what is there, when the value is no such thing.
+  // Each of these fails, saying what was expected and what is there, when the value is no such
+  // thing.
   [[nodiscard]] const std::string& string() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] double number() const;  ///< finite and >= 0
@@ -78,8 +79,8 @@ class Document {
   std::vector<std::string> texts_;
 };
 
-/// A number as JSON text writes it: without a fraction when it is whole; else the shortest text that
-/// reads back as the same double.
+/// A number as JSON text writes it: without a fraction when it is whole; else the shortest text
+/// that reads back as the same double.
 [[nodiscard]] std::string number_text(double value);
 
 /// `text` in quotes, escaped.

@@ -102,7 +102,7 @@ def test_every_node_has_times_and_only_differentiable_ones_a_backward():
 
 
 def test_nodes_with_equal_signatures_have_equal_costs():
-    text = GRAPH.replace("aten::mul.Tensor(%z, %z)", "aten::gelu(%z, \"none\")")
+    text = GRAPH.replace("aten::mul.Tensor(%z, %z)", 'aten::gelu(%z, "none")')
     text = text.replace("[16, 8] grad", "[8, 8] grad").replace("[8, 16]", "[8, 8]")
     text = text.replace("[B, 16]", "[B, 8]").replace("[16]", "[8]")
     costs = dict(zip(NODES, measure(text=text).node, strict=True))

@@ -12,8 +12,8 @@ namespace rannc::cost {
 /// Cost of one node at one number of rows.
 struct NodeCost {
   int64_t forward_ns = 0;
-  int64_t backward_ns = 0;      ///< without recompute
-  int64_t saved_bytes = 0;      ///< kept from forward to backward, parameters excluded
+  int64_t backward_ns = 0;  ///< without recompute
+  int64_t saved_bytes = 0;  ///< kept from forward to backward, parameters excluded
   /// Peak of temporaries while it runs: in the forward without its results, in the backward with
   /// the gradients that come in and go out.
   int64_t workspace_bytes = 0;

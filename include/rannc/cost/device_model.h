@@ -11,12 +11,12 @@ namespace rannc::cost {
 
 /// Roofline of one device: what an operator costs when it cannot be measured.
 struct DeviceModel {
-  std::string name;              ///< "h100"
+  std::string name;  ///< "h100"
   double float32_flops_per_s = 0;
-  double half_flops_per_s = 0;   ///< float16 and bfloat16 matrix work
+  double half_flops_per_s = 0;  ///< float16 and bfloat16 matrix work
   double bandwidth_bytes_per_s = 0;
-  double launch_ns = 0;          ///< fixed cost of one operator call
-  double efficiency = 1;         ///< share of the peak that matrix work reaches
+  double launch_ns = 0;   ///< fixed cost of one operator call
+  double efficiency = 1;  ///< share of the peak that matrix work reaches
   double memory_bytes = 0;
 };
 

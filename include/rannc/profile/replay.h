@@ -13,7 +13,8 @@
 namespace rannc::profile {
 
 /// A tensor for each input, parameter, buffer and constant of `graph`, in value order: empty, at
-/// `rows` rows, requiring a gradient where the value does. Under a FakeTensorMode they take no memory.
+/// `rows` rows, requiring a gradient where the value does. Under a FakeTensorMode they take no
+/// memory.
 struct Placeholders {
   std::vector<at::Tensor> tensors;
   std::vector<bool> is_input;  ///< the others are there whatever the batch
@@ -21,8 +22,9 @@ struct Placeholders {
 [[nodiscard]] Placeholders placeholders(const ir::Graph& graph, int64_t rows, c10::Device device);
 
 /// Runs all nodes of `graph` in order on `given` (as placeholders()), each in the grad mode of
-/// the model and with autocast off, and calls `before_node` with a node's index before it runs. Every result lives to the end: meant for tensors without memory.
-/// The caller does not hold the GIL.
+/// the model and with autocast off, and calls `before_node` with a node's index before it runs.
+/// Every result lives to the end: meant for tensors without memory. The caller does not hold the
+/// GIL.
 void replay(const ir::Graph& graph, const ops::Objects& objects,
             const std::vector<at::Tensor>& given, int64_t rows, c10::Device device,
             const std::function<void(uint32_t node)>& before_node);

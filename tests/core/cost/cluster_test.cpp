@@ -53,14 +53,17 @@ TEST(ClusterFile, ReadsBackWhatItWrites) {
 }
 
 TEST(ClusterFile, NamesLineColumnAndKey) {
-  EXPECT_EQ(error_with("hosts = 2\n", "hosts = 0\n"),
-            "cluster.toml: line 3, column 9: hosts: expected an integer from 1 to 16777216, found 0");
-  EXPECT_EQ(error_with("latency_ns = 100", "latency_ns = -1"),
-            "cluster.toml: line 11, column 14: inter_host.latency_ns: expected a finite number of at "
-            "least 0, found -1");
-  EXPECT_EQ(error_with("latency_ns = 100", "latency_ns = inf"),
-            "cluster.toml: line 11, column 14: inter_host.latency_ns: expected a finite number of at "
-            "least 0, found inf");
+  EXPECT_EQ(
+      error_with("hosts = 2\n", "hosts = 0\n"),
+      "cluster.toml: line 3, column 9: hosts: expected an integer from 1 to 16777216, found 0");
+  EXPECT_EQ(
+      error_with("latency_ns = 100", "latency_ns = -1"),
+      "cluster.toml: line 11, column 14: inter_host.latency_ns: expected a finite number of at "
+      "least 0, found -1");
+  EXPECT_EQ(
+      error_with("latency_ns = 100", "latency_ns = inf"),
+      "cluster.toml: line 11, column 14: inter_host.latency_ns: expected a finite number of at "
+      "least 0, found inf");
   EXPECT_EQ(error_with("devices_per_host", "device_per_host"),
             "cluster.toml: line 4, column 19: device_per_host: unknown key; did you mean "
             "'devices_per_host'?");

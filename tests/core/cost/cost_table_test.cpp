@@ -27,8 +27,9 @@ TEST(CostTableFile, NamesWhatIsWrong) {
     (void)cost_table_from_json(text);
     FAIL() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "cost table: $.nodes[0].backward_ns[1]: expected an integer of at least 0, found -6");
+    EXPECT_STREQ(
+        error.what(),
+        "cost table: $.nodes[0].backward_ns[1]: expected an integer of at least 0, found -6");
   }
 }
 

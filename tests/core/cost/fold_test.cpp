@@ -6,8 +6,8 @@
 namespace rannc::cost {
 namespace {
 
-/// A tied embedding used by two nodes, a row-free chain (mask = tril(ones), used twice), an in-place
-/// add that makes a group, a step counter, and an integer result.
+/// A tied embedding used by two nodes, a row-free chain (mask = tril(ones), used twice), an
+/// in-place add that makes a group, a step counter, and an integer result.
 const ir::Graph kGraph = ir::parse(R"(graph "g"(%x) -> (%out)
   input x: int64[B, 3] apart(0)
   parameter emb.weight: float32[10, 8] grad also head.weight

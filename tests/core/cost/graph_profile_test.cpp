@@ -77,8 +77,9 @@ TEST(GraphProfileFile, NamesUsesOfNothing) {
             "graph profile: $.nodes[1].inputs[1]: 'emb' has 2 outputs; 'emb:2' is not among them");
   EXPECT_EQ(error_with("\"emb:1\"", "\"head\""),
             "graph profile: $.nodes[1].inputs[1]: 'head' is no graph input and no earlier node");
-  EXPECT_EQ(error_with("\"emb:1\"", "\"emb:one\""),
-            "graph profile: $.nodes[1].inputs[1]: expected 'node' or 'node:number', found 'emb:one'");
+  EXPECT_EQ(
+      error_with("\"emb:1\"", "\"emb:one\""),
+      "graph profile: $.nodes[1].inputs[1]: expected 'node' or 'node:number', found 'emb:one'");
   EXPECT_EQ(error_with("[\"emb.weight\", \"mlp.weight\"]", "[\"w\"]"),
             "graph profile: $.nodes[1].params[0]: parameter 'w' is not in 'params'");
 }
@@ -102,9 +103,10 @@ TEST(GraphProfileVerify, NamesThePathOfANumberThatIsNotFinite) {
     verify(profile);
     FAIL() << "no error";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "graph profile: $.nodes[1].backward_ns[1]: expected a finite number of at least 0, "
-                 "found nan");
+    EXPECT_STREQ(
+        error.what(),
+        "graph profile: $.nodes[1].backward_ns[1]: expected a finite number of at least 0, "
+        "found nan");
   }
 }
 

@@ -48,8 +48,11 @@ plan::Stage stage(std::vector<std::string> nodes, std::vector<plan::Rank> ranks,
 Case tiny() {
   Case c;
   c.profile = cost::graph_profile_from_json(kTiny);
-  c.cluster = {.hosts = 2, .devices_per_host = 2, .device_memory_bytes = 100000,
-               .intra_host = {1e9, 10}, .inter_host = {1e8, 100}};
+  c.cluster = {.hosts = 2,
+               .devices_per_host = 2,
+               .device_memory_bytes = 100000,
+               .intra_host = {1e9, 10},
+               .inter_host = {1e8, 100}};
   c.request.global_batch = 8;
   c.plan.schedule = plan::Schedule::one_f_one_b;
   c.plan.micro_batches = 2;
@@ -76,8 +79,11 @@ Case chain(int nodes, double bytes_per_row = 0, double param_bytes = 0) {
     node.workspace_bytes = {0};
     c.profile.nodes.push_back(node);
   }
-  c.cluster = {.hosts = 1, .devices_per_host = 8, .device_memory_bytes = 1e9,
-               .intra_host = {1e9, 0}, .inter_host = {1e9, 0}};
+  c.cluster = {.hosts = 1,
+               .devices_per_host = 8,
+               .device_memory_bytes = 1e9,
+               .intra_host = {1e9, 0},
+               .inter_host = {1e9, 0}};
   c.request.schedules = {plan::Schedule::gpipe, plan::Schedule::one_f_one_b,
                          plan::Schedule::interleaved};
   c.request.max_interleave = 2;
@@ -378,10 +384,10 @@ TEST(Evaluate, NamesRanksOutOfRangeRepeatedOrShared) {
   c.plan.stages[0].ranks = {0, 0};
   c.plan.stages[1].ranks = {0, 8};
   c.plan.stages[2].ranks = {};
-  EXPECT_THAT(c.evaluate().problems,
-              ElementsAre("stage 0 lists rank 0 twice", "rank 0 is in stage 0 and in stage 1",
-                          "stage 1 has rank 8, but the cluster has ranks 0 to 7",
-                          "stage 2 has no ranks"));
+  EXPECT_THAT(
+      c.evaluate().problems,
+      ElementsAre("stage 0 lists rank 0 twice", "rank 0 is in stage 0 and in stage 1",
+                  "stage 1 has rank 8, but the cluster has ranks 0 to 7", "stage 2 has no ranks"));
 }
 
 TEST(Evaluate, NamesASplitFinerThanTheBatch) {

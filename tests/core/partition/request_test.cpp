@@ -29,8 +29,8 @@ std::string verifying(const Request& request, int ranks = 4) {
 }
 
 TEST(RequestFile, HasTheDefaultsOfThePage) {
-  const Request request = request_from_json(
-      R"({"format": "rannc-plan-request", "version": 1, "global_batch": 9})");
+  const Request request =
+      request_from_json(R"({"format": "rannc-plan-request", "version": 1, "global_batch": 9})");
   Request expected;
   expected.global_batch = 9;
   EXPECT_EQ(request, expected);
@@ -48,8 +48,11 @@ TEST(RequestFile, ReadsBackEveryKey) {
   request.max_interleave = 3;
   request.recompute = Recompute::always;
   request.reduction_buckets = 5;
-  request.force = {.stages = 6, .micro_batches = 6, .schedule = plan::Schedule::interleaved,
-                   .interleave = 3, .replicas = std::vector{1, 1, 1, 1, 1, 1}};
+  request.force = {.stages = 6,
+                   .micro_batches = 6,
+                   .schedule = plan::Schedule::interleaved,
+                   .interleave = 3,
+                   .replicas = std::vector{1, 1, 1, 1, 1, 1}};
   EXPECT_EQ(request_from_json(to_json(request)), request);
   EXPECT_EQ(request_from_json(to_json(Request{})), Request{});
 }
@@ -59,8 +62,9 @@ TEST(RequestFile, NamesUnknownKeysVersionsAndValues) {
             "plan request: $: unknown key 'recomputed'; did you mean 'recompute'?");
   EXPECT_EQ(reading(R"(, "force": {"stage": 2})"),
             "plan request: $.force: unknown key 'stage'; did you mean 'stages'?");
-  EXPECT_EQ(reading(R"(, "schedules": ["pipe"])"),
-            "plan request: $.schedules[0]: expected 'gpipe', '1f1b' or 'interleaved', found 'pipe'");
+  EXPECT_EQ(
+      reading(R"(, "schedules": ["pipe"])"),
+      "plan request: $.schedules[0]: expected 'gpipe', '1f1b' or 'interleaved', found 'pipe'");
   EXPECT_EQ(reading(R"(, "recompute": "maybe")"),
             "plan request: $.recompute: expected 'auto', 'never' or 'always', found 'maybe'");
   EXPECT_EQ(reading(R"(, "micro_batches": [0])"),
@@ -86,9 +90,10 @@ TEST(RequestVerify, RejectsForcedValuesThatTheRestForbids) {
   Request request;
   request.global_batch = 8;
   request.force.micro_batches = 3;
-  EXPECT_EQ(verifying(request),
-            "plan request: force.micro_batches: 3 is not among 'micro_batches' (1, 2, 4, 8); add it "
-            "there");
+  EXPECT_EQ(
+      verifying(request),
+      "plan request: force.micro_batches: 3 is not among 'micro_batches' (1, 2, 4, 8); add it "
+      "there");
   request.force = {.schedule = plan::Schedule::interleaved};
   EXPECT_EQ(verifying(request),
             "plan request: force.schedule: 'interleaved' is not among 'schedules'");

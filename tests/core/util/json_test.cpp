@@ -51,6 +51,13 @@ TEST(JsonDocument, RejectsAKeyThatOccursTwice) {
             "test file: $.nodes[1]: key 'op' occurs twice");
 }
 
+TEST(JsonDocument, RejectsAKeyThatOccursTwiceAmongMany) {
+  std::string text = "{";
+  for (int i = 0; i < 100; ++i) text += "\"k" + std::to_string(i) + "\": 1, ";
+  EXPECT_EQ(error_of(text + "\"k100\": 1}"), "no error");
+  EXPECT_EQ(error_of(text + "\"k3\": 1}"), "test file: $: key 'k3' occurs twice");
+}
+
 TEST(JsonDocument, RejectsInvalidUtf8AndTextAfterTheEnd) {
   EXPECT_NE(error_of("\"\xff\""), "no error");
   EXPECT_NE(error_of("{} {}"), "no error");
@@ -66,7 +73,9 @@ TEST(JsonDocument, StopsAtItsLimits) {
 
 TEST(JsonPlace, NamesAnUnknownKeyAndTheClosest) {
   EXPECT_EQ(reading_error(R"({"a": {"forwrd_ns": 1}})",
-                          [](Place root) { root.at("a").allow_only({"op", "forward_ns"}); }),
+                          [](Place root) {
+                            root.at("a").allow_only({"op", "forward_ns"});
+                          }),
             "test file: $.a: unknown key 'forwrd_ns'; did you mean 'forward_ns'?");
 }
 
