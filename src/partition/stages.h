@@ -37,8 +37,8 @@ struct Candidate {
 struct StageSearch {
   plan::Schedule schedule = plan::Schedule::gpipe;
   bool one_replica = false;
-  std::optional<int> stages;                 ///< exactly so many
-  std::optional<std::vector<int>> replicas;  ///< exactly these; fixes `stages`
+  std::optional<int> stages = {};                 ///< exactly so many
+  std::optional<std::vector<int>> replicas = {};  ///< exactly these; fixes `stages`
   double cutoff_ns = std::numeric_limits<double>::infinity();  ///< nothing above is of interest
   bool each_stage_count = false;  ///< the optimum of every number of stages, not only the overall one
   int beam = 0;                   ///< states kept per cell; 0: all, exact
