@@ -1,10 +1,9 @@
-#include "rannc/partition/planner.h"
-
 #include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
 #include "rannc/partition/evaluate.h"
+#include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
 
 namespace rannc::bind {
@@ -55,7 +54,8 @@ Recompute recompute_from_name(const std::string& name) {
   // The file's reader knows the words and says which are allowed.
   return partition::request_from_json(
              "{\"format\": \"rannc-plan-request\", \"version\": 1, \"global_batch\": 1, "
-             "\"recompute\": \"" + name + "\"}")
+             "\"recompute\": \"" +
+             name + "\"}")
       .recompute;
 }
 
@@ -92,8 +92,10 @@ void init_partition(py::module_& m) {
       .def_static("from_json", &partition::request_from_json, "json"_a)
       .def("to_json", [](const Request& request) { return partition::to_json(request); })
       .def(py::self == py::self);
-  m.def("verify_request", [](const Request& request, int ranks) { partition::verify(request, ranks); },
-        "request"_a, "ranks"_a);
+  m.def(
+      "verify_request",
+      [](const Request& request, int ranks) { partition::verify(request, ranks); }, "request"_a,
+      "ranks"_a);
 
   py::class_<StageEvaluation>(m, "StageEvaluation")
       .def_readonly("rows", &StageEvaluation::rows)

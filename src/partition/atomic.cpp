@@ -52,8 +52,9 @@ Adjacency successors(const cost::GraphProfile& profile, const std::vector<uint32
 /// chain of 200,000 nodes would overflow the thread's.
 std::vector<uint32_t> strong_components(const Adjacency& next, uint32_t* count) {
   constexpr uint32_t kUnseen = UINT32_MAX;
-  std::vector<uint32_t> order(next.size(), kUnseen), low(next.size()), component(next.size(), kUnseen);
-  std::vector<uint32_t> open;                        // visited, component not yet known
+  std::vector<uint32_t> order(next.size(), kUnseen), low(next.size()),
+      component(next.size(), kUnseen);
+  std::vector<uint32_t> open;                      // visited, component not yet known
   std::vector<std::pair<uint32_t, size_t>> calls;  // vertex, next edge to follow
   uint32_t clock = 0;
   *count = 0;

@@ -144,7 +144,8 @@ void refine(const Line& line, double limit, std::vector<size_t>& starts) {
   for (int pass = 0; pass < kRefinementPasses; ++pass) {
     bool moved = false;
     for (size_t k = 1; k < starts.size(); ++k) {
-      const size_t from = starts[k - 1], to = k + 1 < starts.size() ? starts[k + 1] : line.time.size();
+      const size_t from = starts[k - 1],
+                   to = k + 1 < starts.size() ? starts[k + 1] : line.time.size();
       const double both = total({line.time.begin() + static_cast<ptrdiff_t>(from),
                                  line.time.begin() + static_cast<ptrdiff_t>(to)});
       double left = 0;

@@ -17,8 +17,8 @@ using cost::ProfileUse;
 /// Fills the costs of `target` with those of `nodes`, at each of `rows`.
 void sum_costs(const GraphProfile& profile, const std::vector<uint32_t>& nodes,
                const std::vector<int64_t>& rows, ProfileNode& target) {
-  for (std::vector<double>* costs : {&target.forward_ns, &target.backward_ns, &target.saved_bytes,
-                                     &target.workspace_bytes}) {
+  for (std::vector<double>* costs :
+       {&target.forward_ns, &target.backward_ns, &target.saved_bytes, &target.workspace_bytes}) {
     costs->assign(rows.size(), 0.0);
   }
   for (const uint32_t index : nodes) {

@@ -41,8 +41,7 @@ FrontBounds::FrontBounds(const StageCosts& costs)
           row[ranks].forward_ns =
               std::min(row[ranks].forward_ns, front.forward_ns + time.forward_ns);
           row[ranks].sum_ns = std::min(row[ranks].sum_ns, front.sum_ns + sum);
-          row[ranks].period_ns =
-              std::min(row[ranks].period_ns, std::max(front.period_ns, period));
+          row[ranks].period_ns = std::min(row[ranks].period_ns, std::max(front.period_ns, period));
         }
       }
     }

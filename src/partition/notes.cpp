@@ -40,8 +40,8 @@ std::string why(const Judged& loser, const Judged& winner) {
       {mine.one_micro_batch_ns - best.one_micro_batch_ns, "the way of one micro-batch"},
       {mine.repeats_ns - best.repeats_ns, "the slowest stage, once per further micro-batch,"},
       {mine.reduce_ns - best.reduce_ns, "the longest gradient reduction"}};
-  const auto& [more, what] = *std::ranges::max_element(
-      excess, {}, [](const auto& entry) { return entry.first; });
+  const auto& [more, what] =
+      *std::ranges::max_element(excess, {}, [](const auto& entry) { return entry.first; });
   const double loss = loser.evaluation.iteration_ns - winner.evaluation.iteration_ns;
   if (more <= 0) return fmt::format("slower by {}: waiting for transfers", human_ns(loss));
   return fmt::format("slower by {}: {} takes {} longer", human_ns(loss), what, human_ns(more));

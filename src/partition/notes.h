@@ -23,7 +23,8 @@ struct SearchStory {
 };
 
 /// The plan's notes, a JSON object: what was searched, and the best arrangement of each other
-/// number of stages and schedule, with its time and why it lost. `judged` is sorted, the winner first.
+/// number of stages and schedule, with its time and why it lost. `judged` is sorted, the winner
+/// first.
 [[nodiscard]] std::string make_notes(const SearchStory& story, const std::vector<Judged>& judged,
                                      bool all_runners_up);
 

@@ -15,8 +15,8 @@ namespace rannc::partition {
                                             const std::vector<uint32_t>& order, double rows);
 
 /// A topological order in which each node comes right after the last of its inputs, as far as
-/// possible: the postorder of a depth-first walk from the results back to the inputs. Keeps branches
-/// whole, where the given order may run them in turns.
+/// possible: the postorder of a depth-first walk from the results back to the inputs. Keeps
+/// branches whole, where the given order may run them in turns.
 [[nodiscard]] std::vector<uint32_t> depth_first_order(const cost::GraphProfile& pieces);
 
 }  // namespace rannc::partition

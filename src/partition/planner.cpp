@@ -22,22 +22,26 @@
 namespace rannc::partition {
 namespace {
 
+// Defaults of max_blocks. The search takes O(blocks^2 * ranks^2), hence the upper limit; a forced
+// number of stages raises it.
 constexpr int kFewestBlocks = 128;
+constexpr int kMostBlocks = 256;
 constexpr int kBlocksPerDevice = 8;
 
 using Parts = std::vector<std::vector<uint32_t>>;
 
-BlockOptions block_options(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                           const Request& request, const SearchSpace& space, int max_blocks) {
+BlockOptions block_options(const cost::Cluster& cluster, const Request& request,
+                           const SearchSpace& space, int max_blocks) {
   BlockOptions options;
   // Stages are many where micro-batches are: weigh by the shares of the middle of the range.
   const int64_t m = space.micro_batches[space.micro_batches.size() / 2];
   options.rows = static_cast<double>(std::max<int64_t>(1, request.global_batch / m));
-  options.max_blocks = max_blocks > 0
-                           ? max_blocks
-                           : std::max(kFewestBlocks, kBlocksPerDevice * cluster.ranks());
-  options.max_blocks =
-      std::min<int>(options.max_blocks, std::max<int>(1, static_cast<int>(profile.nodes.size())));
+  if (max_blocks > 0) {
+    options.max_blocks = max_blocks;
+  } else {
+    const int wanted = kBlocksPerDevice * cluster.ranks();
+    options.max_blocks = std::max(std::clamp(wanted, kFewestBlocks, kMostBlocks), space.stages);
+  }
   return options;
 }
 
@@ -171,8 +175,8 @@ plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& clu
   verify(request, cluster.ranks());
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
-  const Blocks blocks = make_blocks(
-      profile, pieces, block_options(profile, cluster, request, space, options.max_blocks));
+  const Blocks blocks =
+      make_blocks(profile, pieces, block_options(cluster, request, space, options.max_blocks));
   check_stage_count(space, blocks.parts.size());
   const cost::GraphProfile block_profile =
       contract(profile, blocks.parts,
@@ -183,8 +187,7 @@ plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& clu
   const Judge judge(block_profile, cluster, request);
   const std::vector<Judged> judged = judge_all(judge, found.arrangements, space);
   if (judged.empty() || !judged.front().evaluation.problems.empty()) {
-    return infeasible(
-        explain_shortfall(profile, blocks.parts, ranges, cluster, request, space));
+    return infeasible(explain_shortfall(profile, blocks.parts, ranges, cluster, request, space));
   }
 
   const Arrangement& winner = judged.front().arrangement;

@@ -51,7 +51,8 @@ class RangeCosts {
   };
 
   size_t at(int first, int last) const {
-    return static_cast<size_t>(first) * static_cast<size_t>(blocks_) + static_cast<size_t>(last - 1);
+    return static_cast<size_t>(first) * static_cast<size_t>(blocks_) +
+           static_cast<size_t>(last - 1);
   }
   void fill_parameters(const cost::GraphProfile& blocks, const Request& request);
   void fill_borders(const cost::GraphProfile& blocks);

@@ -116,42 +116,14 @@ class PeakSolver {
   double best_ = kInfinity;
 };
 
-std::string advice(const Request& request, const SearchSpace& space, const cost::Cluster& cluster,
-                   bool state_dominates) {
-  std::vector<std::string> ways;
-  if (state_dominates) {
-    ways.push_back(fmt::format("more ranks than {} (to hold fewer parameters each)",
-                               cluster.ranks()));
-    ways.push_back("an optimizer with less state");
-  } else {
-    ways.push_back("a smaller batch size");
-    if (space.micro_batches.back() * 2 <= request.global_batch) {
-      ways.push_back(fmt::format("more micro-batches than {}", space.micro_batches.back()));
-    }
-    if (request.recompute == Recompute::never) ways.push_back("recompute (it is \"never\" now)");
-    if (space.schedules == std::vector{plan::Schedule::gpipe}) {
-      ways.push_back("schedule \"1f1b\"");
-    }
-  }
-  if (space.stages > 0) ways.push_back("not forcing the stages");
-  ways.push_back("devices with more memory");
-  std::string text = "  Try ";
-  for (size_t k = 0; k < ways.size(); ++k) {
-    if (k > 0) text += k + 1 == ways.size() ? ", or " : ", ";
-    text += ways[k];
-  }
-  return text + ".";
-}
-
-}  // namespace
-
+/// The arrangement whose fullest stage comes closest to fitting, over all allowed numbers of
+/// micro-batches. Ties: the fewest stages, then the fewest micro-batches.
 Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
                                 const Request& request, const SearchSpace& space) {
   // 1F1B never holds more micro-batches than fill-drain.
   const bool has_1f1b =
       std::ranges::find(space.schedules, plan::Schedule::one_f_one_b) != space.schedules.end();
-  const plan::Schedule schedule =
-      has_1f1b ? plan::Schedule::one_f_one_b : plan::Schedule::gpipe;
+  const plan::Schedule schedule = has_1f1b ? plan::Schedule::one_f_one_b : plan::Schedule::gpipe;
   Arrangement best;
   double best_peak = kInfinity;
   for (const int64_t m : space.micro_batches) {
@@ -166,55 +138,126 @@ Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& c
   return best;
 }
 
-std::string explain_shortfall(const cost::GraphProfile& profile,
-                              const std::vector<std::vector<uint32_t>>& blocks,
-                              const RangeCosts& ranges, const cost::Cluster& cluster,
-                              const Request& request, const SearchSpace& space) {
-  const Arrangement best = closest_arrangement(ranges, cluster, request, space);
-  const StageCosts costs(ranges, cluster, request, best.micro_batches);
-  const auto count = static_cast<int>(best.stages.size());
-
-  int worst = 0;
+/// What needs too much.
+struct Fullest {
+  StageChoice stage;
   StageMemory memory;
-  for (int k = 0; k < count; ++k) {
-    const StageChoice& stage = best.stages[static_cast<size_t>(k)];
-    const StageMemory here =
-        costs.memory(stage.first, stage.last, stage.replicas, stage.recompute,
-                     in_flight(best.schedule, best.micro_batches, count, k));
-    if (k > 0 && here.peak_bytes() <= memory.peak_bytes()) continue;
-    worst = k;
-    memory = here;
+  int64_t rows = 0;
+  std::string place;  ///< where it was met, before the name of the nodes
+};
+
+/// The block that needs most of the memory even alone, under the choices that suit it best; its
+/// memory may be less than a device offers.
+Fullest largest_block(const RangeCosts& ranges, const cost::Cluster& cluster,
+                      const Request& request, const SearchSpace& space) {
+  Fullest largest;
+  std::vector<StageCosts> counts;
+  for (const int64_t m : space.micro_batches) counts.emplace_back(ranges, cluster, request, m);
+  for (int block = 0; block < ranges.blocks(); ++block) {
+    Fullest smallest;
+    double peak = kInfinity;
+    for (const StageCosts& costs : counts) {
+      // The share is smallest, and so are the bytes, on the most replicas.
+      const int replicas = space.one_replica ? 1 : costs.max_replicas();
+      for (const bool recompute : {false, true}) {
+        if (request.recompute == (recompute ? Recompute::never : Recompute::always)) continue;
+        const StageMemory memory = costs.memory(block, block + 1, replicas, recompute, 1);
+        if (memory.peak_bytes() >= peak) continue;
+        peak = memory.peak_bytes();
+        smallest = {{block, block + 1, replicas, 0, recompute}, memory, costs.rows(replicas), ""};
+      }
+    }
+    if (peak > largest.memory.peak_bytes()) largest = smallest;
   }
-  const StageChoice& stage = best.stages[static_cast<size_t>(worst)];
+  largest.place = "even alone in a stage, ";
+  return largest;
+}
+
+Fullest fullest_stage(const Arrangement& arrangement, const StageCosts& costs) {
+  Fullest fullest;
+  const auto count = static_cast<int>(arrangement.stages.size());
+  for (int k = 0; k < count; ++k) {
+    const StageChoice& stage = arrangement.stages[static_cast<size_t>(k)];
+    const StageMemory memory =
+        costs.memory(stage.first, stage.last, stage.replicas, stage.recompute,
+                     in_flight(arrangement.schedule, arrangement.micro_batches, count, k));
+    if (k > 0 && memory.peak_bytes() <= fullest.memory.peak_bytes()) continue;
+    fullest = {
+        stage, memory, costs.rows(stage.replicas),
+        fmt::format("in the closest one ({} stage{}, {}, {} micro-batch{}), stage {} with ", count,
+                    count == 1 ? "" : "s", plan::name(arrangement.schedule),
+                    arrangement.micro_batches, arrangement.micro_batches == 1 ? "" : "es", k)};
+  }
+  return fullest;
+}
+
+std::string nodes_of(const cost::GraphProfile& profile,
+                     const std::vector<std::vector<uint32_t>>& blocks, const StageChoice& stage) {
   std::vector<uint32_t> nodes;
   for (int block = stage.first; block < stage.last; ++block) {
     const std::vector<uint32_t>& part = blocks[static_cast<size_t>(block)];
     nodes.insert(nodes.end(), part.begin(), part.end());
   }
   const auto [front, back] = std::ranges::minmax(nodes);
-  const std::string what =
-      nodes.size() == 1 ? fmt::format("node '{}'", profile.nodes[front].name)
-                        : fmt::format("{} nodes from '{}' to '{}'", nodes.size(),
-                                      profile.nodes[front].name, profile.nodes[back].name);
-  const double state = memory.param_bytes + memory.gradient_bytes + memory.optimizer_bytes;
+  if (front == back) return fmt::format("node '{}'", profile.nodes[front].name);
+  return fmt::format("{} nodes ('{}' to '{}')", nodes.size(), profile.nodes[front].name,
+                     profile.nodes[back].name);
+}
+
+std::string advice(const Request& request, const SearchSpace& space, const cost::Cluster& cluster,
+                   bool parameters_dominate, bool alone) {
+  std::vector<std::string> ways;
+  if (parameters_dominate) {
+    if (!alone) ways.push_back(fmt::format("more ranks than {}", cluster.ranks()));
+    ways.push_back("an optimizer with less state");
+  } else {
+    ways.push_back("a smaller batch size");
+    if (space.micro_batches.back() * 2 <= request.global_batch) {
+      ways.push_back(fmt::format("more micro-batches than {}", space.micro_batches.back()));
+    }
+    if (request.recompute == Recompute::never) {
+      ways.push_back("recompute = \"auto\" instead of \"never\"");
+    }
+    if (space.schedules == std::vector{plan::Schedule::gpipe}) {
+      ways.push_back("the schedule \"1f1b\"");
+    }
+  }
+  if (space.stages > 0 && !alone) ways.push_back("leaving the number of stages free");
+  ways.push_back("devices with more memory");
+  std::string text = "  Try ";
+  for (size_t k = 0; k < ways.size(); ++k) {
+    if (k > 0) text += k + 1 < ways.size() ? ", " : k > 1 ? ", or " : " or ";
+    text += ways[k];
+  }
+  return text + ".";
+}
+
+}  // namespace
+
+std::string explain_shortfall(const cost::GraphProfile& profile,
+                              const std::vector<std::vector<uint32_t>>& blocks,
+                              const RangeCosts& ranges, const cost::Cluster& cluster,
+                              const Request& request, const SearchSpace& space) {
+  const double available = cluster.device_memory_bytes * (1 - request.memory_margin);
+  Fullest fullest = largest_block(ranges, cluster, request, space);
+  const bool alone = fullest.memory.peak_bytes() > available;
+  if (!alone) {
+    const Arrangement closest = closest_arrangement(ranges, cluster, request, space);
+    fullest = fullest_stage(closest, StageCosts(ranges, cluster, request, closest.micro_batches));
+  }
+  const StageMemory& memory = fullest.memory;
+  const double parameters = memory.param_bytes + memory.gradient_bytes + memory.optimizer_bytes;
   return fmt::format(
-      "no plan fits: in the closest one ({} {}, {} micro-batch{}, {}), stage {} ({}; {}, {} row{} "
-      "per micro-batch{}) needs {} on each of its {} rank{}, but a device offers {} (after the "
-      "safety margin).\n"
+      "no plan fits: {}{} needs {} at {} row{}{}, but a device offers {} (after the safety "
+      "margin).\n"
       "  Needed: parameters {}, gradients {}, optimizer {}, activations {}, buffers {}, workspace "
       "{}.\n{}",
-      count, count == 1 ? "stage" : "stages", best.micro_batches,
-      best.micro_batches == 1 ? "" : "es", plan::name(best.schedule), worst, what,
-      stage.last - stage.first == 1
-          ? "one block"
-          : fmt::format("{} blocks", stage.last - stage.first),
-      costs.rows(stage.replicas), costs.rows(stage.replicas) == 1 ? "" : "s",
-      stage.recompute ? ", recomputed" : "", human_bytes(memory.peak_bytes()), stage.replicas,
-      stage.replicas == 1 ? "" : "s", human_bytes(costs.available_bytes()),
-      human_bytes(memory.param_bytes), human_bytes(memory.gradient_bytes),
+      fullest.place, nodes_of(profile, blocks, fullest.stage), human_bytes(memory.peak_bytes()),
+      fullest.rows, fullest.rows == 1 ? "" : "s", fullest.stage.recompute ? ", recomputed" : "",
+      human_bytes(available), human_bytes(memory.param_bytes), human_bytes(memory.gradient_bytes),
       human_bytes(memory.optimizer_bytes), human_bytes(memory.activation_bytes),
       human_bytes(memory.buffer_bytes), human_bytes(memory.workspace_bytes),
-      advice(request, space, cluster, state > memory.peak_bytes() / 2));
+      advice(request, space, cluster, parameters > memory.peak_bytes() / 2, alone));
 }
 
 }  // namespace rannc::partition

@@ -14,9 +14,10 @@ namespace {
 
 std::vector<int64_t> micro_batch_counts(const Request& request) {
   if (request.global_batch < 1) {
-    throw ConfigError(fmt::format("global_batch is {}, but must be at least 1.\n  Try a batch with a "
-                                  "row.",
-                                  request.global_batch));
+    throw ConfigError(
+        fmt::format("global_batch is {}, but must be at least 1.\n  Try a batch with a "
+                    "row.",
+                    request.global_batch));
   }
   std::vector<int64_t> result = allowed_micro_batches(request);
   if (request.force.micro_batches) result = {*request.force.micro_batches};
@@ -39,16 +40,17 @@ std::vector<plan::Schedule> allowed_schedules(const Request& request) {
     if (std::ranges::find(result, schedule) == result.end()) result.push_back(schedule);
   }
   if (request.force.schedule) result = {*request.force.schedule};
-  const bool interleaved =
-      std::ranges::find(result, plan::Schedule::interleaved) != result.end() ||
-      request.force.interleave.value_or(1) > 1;
+  const bool interleaved = std::ranges::find(result, plan::Schedule::interleaved) != result.end() ||
+                           request.force.interleave.value_or(1) > 1;
   if (interleaved) {
     throw ConfigError(
         "this planner does not search interleaved stages.\n"
-        "  Leave \"interleaved\" out of `schedules` and `force`; \"gpipe\" and \"1f1b\" are searched.");
+        "  Leave \"interleaved\" out of `schedules` and `force`; \"gpipe\" and \"1f1b\" are "
+        "searched.");
   }
   if (result.empty()) {
-    throw ConfigError("the request allows no schedule.\n  Try \"schedules\": [\"gpipe\", \"1f1b\"].");
+    throw ConfigError(
+        "the request allows no schedule.\n  Try \"schedules\": [\"gpipe\", \"1f1b\"].");
   }
   return result;
 }
@@ -61,7 +63,7 @@ void check_shares(const Request& request, const SearchSpace& space) {
   if (fewest * most <= request.global_batch) return;
   throw ConfigError(fmt::format(
       "{} micro-batches on {} replicas need {} rows, but the global batch has {}: a replica would "
-      "get no row.\n  Try at most {} micro-batches, at most {} replicas, or a larger batch.",
+      "get no row.\n  Try micro_batches <= {}, replicas <= {}, or a larger batch.",
       fewest, most, fewest * most, request.global_batch,
       std::max<int64_t>(1, request.global_batch / most),
       std::max<int64_t>(1, request.global_batch / fewest)));
@@ -81,9 +83,10 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
   const std::string list = fmt::format("[{}]", fmt::join(space.replicas, ", "));
   if (request.force.replicas) {
     if (space.replicas.empty() || *std::ranges::min_element(space.replicas) < 1) {
-      throw ConfigError(fmt::format("forced replicas {}: each stage needs at least one rank.\n"
-                                    "  Try a list of numbers >= 1, one per stage.",
-                                    list));
+      throw ConfigError(
+          fmt::format("forced replicas {}: each stage needs at least one rank.\n"
+                      "  Try a list of numbers >= 1, one per stage.",
+                      list));
     }
     const auto listed = static_cast<int>(space.replicas.size());
     if (space.stages != 0 && space.stages != listed) {
@@ -108,10 +111,11 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
     }
   }
   if (space.stages > cluster.ranks()) {
-    throw ConfigError(fmt::format(
-        "{} stages are forced, but there are only {} ranks, and each stage needs its own.\n  Try at "
-        "most {} stages.",
-        space.stages, cluster.ranks(), cluster.ranks()));
+    throw ConfigError(
+        fmt::format("{} stages are forced, but there are only {} ranks, and each stage needs its "
+                    "own.\n  Try at "
+                    "most {} stages.",
+                    space.stages, cluster.ranks(), cluster.ranks()));
   }
   check_shares(request, space);
   // Counts that the forced replicas cannot share out drop out of the list.

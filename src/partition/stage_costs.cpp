@@ -111,10 +111,8 @@ StageTime StageCosts::time(int first, int last, int replicas, const LinkClasses&
   // Buckets become ready during the last backward and run one after the other; the end is linear in
   // the first bucket that never waits, so it is decided by the first or by the last bucket.
   const double buckets = request_.reduction_buckets;
-  const double bucket =
-      ring(params.own_gradient_bytes / buckets, replicas, classes.ring_inter);
-  time.reduce_ns =
-      std::max(bucket, buckets * bucket - work.backward_ns * (1 - 1 / buckets));
+  const double bucket = ring(params.own_gradient_bytes / buckets, replicas, classes.ring_inter);
+  time.reduce_ns = std::max(bucket, buckets * bucket - work.backward_ns * (1 - 1 / buckets));
   if (params.tied_gradient_bytes > 0) {
     time.reduce_ns += ring(params.tied_gradient_bytes, replicas + 1, cluster_.hosts > 1);
   }
@@ -135,9 +133,8 @@ StageMemory StageCosts::memory(int first, int last, int replicas, bool recompute
   memory.param_bytes = params.bytes;
   memory.gradient_bytes = params.gradient_bytes;
   memory.optimizer_bytes = params.optimizer_bytes;
-  memory.activation_bytes = recompute
-                                ? count * (in + border.graph_in.at(share)) + work.saved_bytes
-                                : count * work.saved_bytes;
+  memory.activation_bytes = recompute ? count * (in + border.graph_in.at(share)) + work.saved_bytes
+                                      : count * work.saved_bytes;
   memory.buffer_bytes = 2 * (in + out);
   memory.workspace_bytes = work.workspace_bytes;
   return memory;

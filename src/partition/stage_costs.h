@@ -28,7 +28,7 @@ struct StageTime {
   double recompute_ns = 0;  ///< what recompute adds: the forward's compute
   double compute_ns = 0;    ///< forward and backward compute, without recompute
   double transfer_ns = 0;   ///< the longest of its transfers
-  double reduce_ns = 0;     ///< per iteration: what is left of the reduction after the last backward
+  double reduce_ns = 0;  ///< per iteration: what is left of the reduction after the last backward
 
   /// Shortest time between the starts of two micro-batches.
   [[nodiscard]] double period_ns(bool recompute) const {

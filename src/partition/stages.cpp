@@ -99,8 +99,8 @@ class Solver {
   }
 
   bool uses(int replicas) const {
-    return !search_.replicas || std::ranges::find(*search_.replicas, replicas) !=
-                                    search_.replicas->end();
+    return !search_.replicas ||
+           std::ranges::find(*search_.replicas, replicas) != search_.replicas->end();
   }
 
   /// Whether a stage in front of `behind` at border `first` may have so many replicas and leaves
@@ -137,9 +137,10 @@ class Solver {
         if (!time) time = costs_.time(first, last, replicas, classes);
         for (size_t k = 0; k < states.size(); ++k) {
           if (!allowed(states[k], first, replicas)) continue;
-          const int64_t held = search_.schedule == plan::Schedule::gpipe
-                                   ? costs_.micro_batches()
-                                   : std::min<int64_t>(costs_.micro_batches(), states[k].stages + 1);
+          const int64_t held =
+              search_.schedule == plan::Schedule::gpipe
+                  ? costs_.micro_batches()
+                  : std::min<int64_t>(costs_.micro_batches(), states[k].stages + 1);
           const bool recompute = held > room.plain;
           if (recompute && held > room.recompute) continue;
           State state = join(states[k], *time, recompute);

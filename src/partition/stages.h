@@ -37,11 +37,12 @@ struct Candidate {
 struct StageSearch {
   plan::Schedule schedule = plan::Schedule::gpipe;
   bool one_replica = false;
-  std::optional<int> stages = {};                 ///< exactly so many
-  std::optional<std::vector<int>> replicas = {};  ///< exactly these; fixes `stages`
+  std::optional<int> stages = {};                              ///< exactly so many
+  std::optional<std::vector<int>> replicas = {};               ///< exactly these; fixes `stages`
   double cutoff_ns = std::numeric_limits<double>::infinity();  ///< nothing above is of interest
-  bool each_stage_count = false;  ///< the optimum of every number of stages, not only the overall one
-  int beam = 0;                   ///< states kept per cell; 0: all, exact
+  bool each_stage_count =
+      false;     ///< the optimum of every number of stages, not only the overall one
+  int beam = 0;  ///< states kept per cell; 0: all, exact
 };
 
 struct StageAnswer {
@@ -50,8 +51,8 @@ struct StageAnswer {
 };
 
 /// Lower bounds on what the stages in front of a border cost: for each border and number of ranks
-/// in front of it, by the recurrence of the search without memory in flight, and with whichever link
-/// class is faster. One per number of micro-batches, for all searches. O(N^2 R^2).
+/// in front of it, by the recurrence of the search without memory in flight, and with whichever
+/// link class is faster. One per number of micro-batches, for all searches. O(N^2 R^2).
 class FrontBounds {
  public:
   struct Bound {
@@ -71,16 +72,17 @@ class FrontBounds {
 };
 
 /// Phase 3. Splits the line of blocks into stages with replicas, so that closed_form() is smallest
-/// among the arrangements whose every stage fits in memory. Recompute is chosen per stage: only where
-/// memory demands it, because it never makes a stage faster.
+/// among the arrangements whose every stage fits in memory. Recompute is chosen per stage: only
+/// where memory demands it, because it never makes a stage faster.
 ///
-/// Exact, by dynamic programming from the last block to the first over (blocks, ranks used). A state
-/// keeps the sum of f + g, the latest end (forwards, then backwards and the reduction behind them),
-/// the longest period and the number of stages; only states that no other state beats in all four
-/// survive, and those whose lower bound (from the same recurrence without memory, front to back)
-/// passes the cutoff are dropped. The number of stages counts because under 1f1b it decides what the
-/// stages in front must hold. O(N^2 R^2 P) time for N blocks, R ranks and P surviving states per
-/// cell. Equal inputs give equal answers; among equal optima the one with the fewest stages.
+/// Exact, by dynamic programming from the last block to the first over (blocks, ranks used). A
+/// state keeps the sum of f + g, the latest end (forwards, then backwards and the reduction behind
+/// them), the longest period and the number of stages; only states that no other state beats in all
+/// four survive, and those whose lower bound (from the same recurrence without memory, front to
+/// back) passes the cutoff are dropped. The number of stages counts because under 1f1b it decides
+/// what the stages in front must hold. O(N^2 R^2 P) time for N blocks, R ranks and P surviving
+/// states per cell. Equal inputs give equal answers; among equal optima the one with the fewest
+/// stages.
 [[nodiscard]] StageAnswer solve_stages(const StageCosts& costs, const FrontBounds& bounds,
                                        const StageSearch& search);
 

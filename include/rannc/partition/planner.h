@@ -9,7 +9,7 @@ namespace rannc::partition {
 
 /// What the files do not say.
 struct PlannerOptions {
-  int max_blocks = 0;           ///< 0: at least 128, and 8 per device of a pipeline
+  int max_blocks = 0;           ///< 0: 8 per device, but at least 128 and at most 256
   bool one_replica = false;     ///< rows interact: every stage has one replica
   bool log_candidates = false;  ///< names the runners-up in the plan's notes
 };

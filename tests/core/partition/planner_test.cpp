@@ -22,6 +22,16 @@ Request batch(int64_t rows) {
   return request;
 }
 
+std::string error_of(const cost::GraphProfile& profile, const cost::Cluster& machine,
+                     const Request& request, const PlannerOptions& options = {}) {
+  try {
+    (void)make_plan(profile, machine, request, options);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST(Planner, SharesTheBatchWhenNothingHasToBeReduced) {
   // No parameters, so no reduction: one stage on both ranks takes 2 rows * 300 ns = 600 ns; two
   // stages could not be faster, and one rank takes 1200.
@@ -36,8 +46,8 @@ TEST(Planner, SharesTheBatchWhenNothingHasToBeReduced) {
 TEST(Planner, CutsTheModelWhenParametersDoNotFitOneDevice) {
   // Each node has 100 bytes of parameters: with gradient and optimizer 400 bytes. A device of 500
   // holds one node, so there are two stages of one node each.
-  const plan::Plan plan = make_plan(chain({{.param_bytes = 100}, {.param_bytes = 100}}),
-                                    cluster(1, 2, 500), batch(2));
+  const plan::Plan plan =
+      make_plan(chain({{.param_bytes = 100}, {.param_bytes = 100}}), cluster(1, 2, 500), batch(2));
   ASSERT_TRUE(plan.feasible) << plan.reason;
   ASSERT_EQ(plan.stages.size(), 2u);
   EXPECT_EQ(plan.stages[0].nodes, std::vector<std::string>{"n0"});
@@ -62,6 +72,143 @@ TEST(Planner, PredictsWhatEvaluateSays) {
       EXPECT_EQ(plan.stages[k].predicted->forward_ns, std::llround(verdict.stages[k].forward_ns));
     }
   }
+}
+
+TEST(Planner, ReasonNamesTheBlockThatDoesNotFitAlone) {
+  // n1 alone: 1000 bytes of parameters, as many of gradients, twice as many of optimizer, and
+  // buffers of 2 * 8 for its one row.
+  const plan::Plan plan =
+      make_plan(chain({{}, {.param_bytes = 1000}}), cluster(1, 2, 2000), batch(2));
+  EXPECT_FALSE(plan.feasible);
+  EXPECT_EQ(plan.reason,
+            "no plan fits: even alone in a stage, node 'n1' needs 3.9 KiB at 1 row, but a device "
+            "offers 2.0 KiB (after the safety margin).\n"
+            "  Needed: parameters 1000 B, gradients 1000 B, optimizer 2.0 KiB, activations 0 B, "
+            "buffers 16 B, workspace 0 B.\n"
+            "  Try an optimizer with less state or devices with more memory.");
+}
+
+TEST(Planner, ReasonNamesTheFullestStageOfTheClosestArrangement) {
+  // Three nodes of 400 bytes each (parameters 100) on two ranks of 600 bytes: some stage has two.
+  const testing::Link link{.bytes_per_row = 1, .param_bytes = 100, .saved_per_row = 1};
+  const plan::Plan plan = make_plan(chain({link, link, link}), cluster(1, 2, 600), batch(2));
+  EXPECT_FALSE(plan.feasible);
+  // 200 + 200 + 400, one row saved, and 2 * 1 for the value that enters.
+  EXPECT_EQ(
+      plan.reason,
+      "no plan fits: in the closest one (2 stages, 1f1b, 2 micro-batches), stage 1 with 2 "
+      "nodes ('n1' to 'n2') needs 804 B at 1 row, but a device offers 600 B (after the safety "
+      "margin).\n"
+      "  Needed: parameters 200 B, gradients 200 B, optimizer 400 B, activations 2 B, buffers "
+      "2 B, workspace 0 B.\n"
+      "  Try more ranks than 2, an optimizer with less state, or devices with more memory.");
+}
+
+TEST(Planner, ReasonAdvisesWhatTheRequestForbids) {
+  // 1000 saved bytes a row on each of two forced stages: activations are what does not fit.
+  Request request = batch(4);
+  request.recompute = Recompute::never;
+  request.schedules = {plan::Schedule::gpipe};
+  request.force.stages = 2;
+  request.force.micro_batches = 2;
+  const plan::Plan plan = make_plan(chain({{.saved_per_row = 1000}, {.saved_per_row = 1000}}),
+                                    cluster(1, 2, 1900), request);
+  EXPECT_FALSE(plan.feasible);
+  // Two micro-batches of two rows, 1000 bytes each: 4000; buffers 2 * 2 * 8.
+  EXPECT_EQ(
+      plan.reason,
+      "no plan fits: in the closest one (2 stages, gpipe, 2 micro-batches), stage 0 with node "
+      "'n0' needs 3.9 KiB at 2 rows, but a device offers 1.9 KiB (after the safety margin).\n"
+      "  Needed: parameters 0 B, gradients 0 B, optimizer 0 B, activations 3.9 KiB, buffers 32 "
+      "B, workspace 0 B.\n"
+      "  Try a smaller batch size, more micro-batches than 2, recompute = \"auto\" instead of "
+      "\"never\", the schedule \"1f1b\", leaving the number of stages free, or devices with more "
+      "memory.");
+}
+
+TEST(Planner, ObeysWhatIsForced) {
+  const cost::GraphProfile profile = chain({{}, {}, {}, {}, {}});
+  Request request = batch(8);
+  request.force.replicas = {1, 3};
+  plan::Plan plan = make_plan(profile, cluster(1, 4), request);
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_EQ(plan.stages[0].ranks, (std::vector<plan::Rank>{0}));
+  EXPECT_EQ(plan.stages[1].ranks, (std::vector<plan::Rank>{1, 2, 3}));
+
+  request = batch(8);
+  request.force.stages = 3;
+  request.force.micro_batches = 4;
+  request.force.schedule = plan::Schedule::gpipe;
+  plan = make_plan(profile, cluster(1, 4), request);
+  EXPECT_EQ(plan.stages.size(), 3u);
+  EXPECT_EQ(plan.micro_batches, 4);
+  EXPECT_EQ(plan.schedule, plan::Schedule::gpipe);
+
+  request = batch(8);
+  request.recompute = Recompute::always;
+  for (const plan::Stage& stage : make_plan(profile, cluster(1, 4), request).stages) {
+    EXPECT_TRUE(stage.recompute);
+  }
+  for (const plan::Stage& stage :
+       make_plan(profile, cluster(1, 4), batch(8), {.one_replica = true}).stages) {
+    EXPECT_EQ(stage.ranks.size(), 1u);
+  }
+}
+
+TEST(Planner, LeavesRanksIdleAtTheEnd) {
+  Request request = batch(4);
+  request.force.replicas = {1, 1};
+  const plan::Plan plan = make_plan(chain({{}, {}}), cluster(1, 4), request);
+  EXPECT_EQ(plan.stages[0].ranks, (std::vector<plan::Rank>{0}));
+  EXPECT_EQ(plan.stages[1].ranks, (std::vector<plan::Rank>{1}));
+}
+
+TEST(Planner, RefusesAForcedPlanThatCannotBe) {
+  const cost::GraphProfile profile = chain({{}, {}, {}});
+  const auto forced = [](const Force& force) {
+    Request request = batch(6);
+    request.force = force;
+    return request;
+  };
+  EXPECT_EQ(error_of(profile, cluster(1, 4), forced({.replicas = {{2, 3}}})),
+            "forced replicas [2, 3] need 5 ranks, but there are 4.\n"
+            "  Try fewer replicas, or start 5 ranks.");
+  EXPECT_EQ(error_of(profile, cluster(1, 4), forced({.stages = 3, .replicas = {{1, 1}}})),
+            "3 stages are forced, but replicas [1, 1] are of 2.\n"
+            "  Try a list of 3 numbers, or leave out the number of stages.");
+  EXPECT_EQ(error_of(profile, cluster(1, 4), forced({.stages = 4})),
+            "4 stages are forced, but the model has only 3 blocks that can be cut apart.\n"
+            "  Try at most 3 stages.");
+  EXPECT_EQ(error_of(profile, cluster(1, 2), forced({.stages = 3})),
+            "3 stages are forced, but there are only 2 ranks, and each stage needs its own.\n"
+            "  Try at most 2 stages.");
+  EXPECT_EQ(error_of(profile, cluster(1, 4), forced({.micro_batches = 8})),
+            "8 micro-batches cannot be made of a global batch of 6 rows: each needs a row.\n"
+            "  Try at most 6 micro-batches, or a larger batch.");
+  EXPECT_EQ(
+      error_of(profile, cluster(1, 4), forced({.micro_batches = 4, .replicas = {{1, 2}}})),
+      "4 micro-batches on 2 replicas need 8 rows, but the global batch has 6: a replica would "
+      "get no row.\n"
+      "  Try micro_batches <= 3, replicas <= 1, or a larger batch.");
+  EXPECT_EQ(error_of(profile, cluster(1, 4), forced({.replicas = {{1, 2}}}), {.one_replica = true}),
+            "forced replicas [1, 2], but rows of this model interact, so a micro-batch cannot be "
+            "shared by replicas.\n  Try 1 replica per stage.");
+  Request interleaved = batch(6);
+  interleaved.schedules.push_back(plan::Schedule::interleaved);
+  interleaved.max_interleave = 2;
+  EXPECT_EQ(error_of(profile, cluster(1, 4), interleaved),
+            "this planner does not search interleaved stages.\n"
+            "  Leave \"interleaved\" out of `schedules` and `force`; \"gpipe\" and \"1f1b\" are "
+            "searched.");
+}
+
+TEST(Planner, TellsTheRunnersUpAndWhyTheyLost) {
+  // Shared by 2 ranks: 600 ns. One rank alone: 1200 ns, all of it compute.
+  const plan::Plan plan = make_plan(chain({{}}), cluster(1, 2), batch(4), {.log_candidates = true});
+  EXPECT_NE(plan.notes.find("\"replicas\":[1],\"iteration_ns\":1200,\"why\":\"slower by 600 ns: "
+                            "the way of one micro-batch takes 600 ns longer\""),
+            std::string::npos)
+      << plan.notes;
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ inline cost::GraphProfile random_profile(std::mt19937& random, int nodes) {
       node.inputs.push_back({false, from, uint32_t(draw(0, outputs - 1))});
     }
     for (int outputs = draw(0, 4) == 0 ? 2 : 1; outputs > 0; --outputs) {
-      node.outputs.push_back({.size = {double(draw(0, 60)), double(draw(0, 3) == 0 ? 8 : 0)},
-                              .grad = draw(0, 4) > 0});
+      node.outputs.push_back(
+          {.size = {double(draw(0, 60)), double(draw(0, 3) == 0 ? 8 : 0)}, .grad = draw(0, 4) > 0});
     }
     const int uses = params == 0 ? 0 : draw(0, 2);
     for (int use = 0; use < uses; ++use) {

@@ -92,8 +92,7 @@ class BruteForce {
     for (int k = 0; k < count; ++k) {
       const StageChoice& stage = stages_[static_cast<size_t>(k)];
       replicas.push_back(stage.replicas);
-      const int64_t held =
-          in_flight(search_.schedule, problem_.costs.micro_batches(), count, k);
+      const int64_t held = in_flight(search_.schedule, problem_.costs.micro_batches(), count, k);
       if (problem_.costs.peak_bytes(stage.first, stage.last, stage.replicas, stage.recompute,
                                     held) > problem_.costs.available_bytes()) {
         return;
@@ -219,8 +218,8 @@ TEST(StageSolver, GivesTheSlowBlockMoreReplicas) {
 TEST(StageSolver, RecomputesOnlyWhereMemoryDemandsIt) {
   // Saved: 10 bytes a row in n0, 0 in n1. One row per micro-batch, 4 in flight under fill-drain: 40
   // bytes on stage 0, or 4 * 8 of graph input + 10 = 42 with recompute; a device of 60 holds it
-  // plain (buffers 2 * 8). With 3 saved bytes more per row, 52 + 16 is too much, 32 + 13 + 16 is not
-  // either; so a device of 61 is.
+  // plain (buffers 2 * 8). With 3 saved bytes more per row, 52 + 16 is too much, 32 + 13 + 16 is
+  // not either; so a device of 61 is.
   Request request;
   request.global_batch = 4;
   request.force.stages = 2;
@@ -237,13 +236,13 @@ TEST(StageSolver, RecomputesOnlyWhereMemoryDemandsIt) {
 }
 
 TEST(StageSolver, KnowsThat1F1BHoldsFewerMicroBatches) {
-  // Two stages on two ranks, 4 micro-batches of 1 row, saved 100 bytes a row in each. 1F1B holds 2 and
-  // 1 of them, fill-drain 4: 250 bytes suffice for the one, not for the other.
+  // Two stages on two ranks, 4 micro-batches of 1 row, saved 100 bytes a row in each. 1F1B holds 2
+  // and 1 of them, fill-drain 4: 250 bytes suffice for the one, not for the other.
   Request request;
   request.global_batch = 4;
   request.recompute = Recompute::never;
-  const Problem problem(chain({{.saved_per_row = 100}, {.saved_per_row = 100}}),
-                        cluster(1, 2, 250), request, 4);
+  const Problem problem(chain({{.saved_per_row = 100}, {.saved_per_row = 100}}), cluster(1, 2, 250),
+                        request, 4);
   StageSearch search{.schedule = plan::Schedule::one_f_one_b};
   search.stages = 2;
   EXPECT_EQ(problem.solve(search).candidates.size(), 1u);
@@ -256,8 +255,8 @@ TEST(StageCosts, MemoryIsThatOfEvaluate) {
   int checked = 0;
   for (int trial = 0; trial < 1000; ++trial) {
     const Problem problem = random_problem(random);
-    StageSearch search{.schedule = trial % 2 == 0 ? plan::Schedule::gpipe
-                                                  : plan::Schedule::one_f_one_b};
+    StageSearch search{.schedule =
+                           trial % 2 == 0 ? plan::Schedule::gpipe : plan::Schedule::one_f_one_b};
     search.each_stage_count = true;
     for (const Candidate& candidate : problem.solve(search).candidates) {
       plan::Plan plan;
@@ -276,9 +275,9 @@ TEST(StageCosts, MemoryIsThatOfEvaluate) {
       ASSERT_EQ(truth.stages.size(), plan.stages.size());
       for (int k = 0; k < count; ++k) {
         const StageChoice& choice = candidate.stages[static_cast<size_t>(k)];
-        const StageMemory memory = problem.costs.memory(
-            choice.first, choice.last, choice.replicas, choice.recompute,
-            in_flight(search.schedule, plan.micro_batches, count, k));
+        const StageMemory memory =
+            problem.costs.memory(choice.first, choice.last, choice.replicas, choice.recompute,
+                                 in_flight(search.schedule, plan.micro_batches, count, k));
         const StageEvaluation& stage = truth.stages[static_cast<size_t>(k)];
         EXPECT_DOUBLE_EQ(memory.param_bytes, stage.param_bytes);
         EXPECT_DOUBLE_EQ(memory.gradient_bytes, stage.gradient_bytes);
