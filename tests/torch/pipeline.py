@@ -1,0 +1,145 @@
+"""Runs a graph under a plan, ranks as threads of this process, and directly, to compare them."""
+
+import dataclasses
+import json
+import threading
+
+import torch
+
+from pyrannc import _C
+
+
+@dataclasses.dataclass
+class Result:
+    """What one run gave: on one rank, or, run directly, for the whole batch."""
+
+    outputs: list
+    gradients: dict  # of parameters, by name
+    buffers: dict
+    input_gradients: list
+
+
+def layout(rows):
+    """``(dim, outer, inner)`` of the text form of rows, or None for scalars."""
+    if rows is None or not rows.startswith("apart("):
+        return None
+    dim, *named = rows.removeprefix("apart(").removesuffix(")").split(",")
+    named = dict(item.strip().split("=") for item in named)
+    return int(dim), int(named.get("outer", 1)), int(named.get("inner", 1))
+
+
+def rows_of(tensor, rows, begin, end):
+    """Rows [begin, end) of a value in the layout ``rows``; scalars as they are."""
+    if layout(rows) is None:
+        return tensor
+    dim, outer, inner = layout(rows)
+    count = tensor.shape[dim] // (outer * inner)
+    parts = tensor.unflatten(dim, (outer, count, inner))
+    return parts.narrow(dim + 1, begin, end - begin).flatten(dim, dim + 2)
+
+
+def make_tensors(values, rows, seed=1):
+    """Random tensors of the sizes of ``values`` at ``rows`` rows; integers below 5."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = []
+    for value in values:
+        sizes = [eval(str(size), {"B": rows}) for size in value.sizes]
+        if value.dtype == "int64":
+            tensors.append(torch.randint(5, sizes, generator=generator))
+        else:
+            tensors.append(torch.randn(sizes, generator=generator, dtype=torch.float64))
+    return tensors
+
+
+def run_directly(text, state, inputs, rows, output_grads):
+    """The graph at once on the whole batch, with autograd."""
+    interpreter = _C.runtime.Interpreter(_C.ir.parse(text), [])
+    state = {name: tensor.clone() for name, tensor in state.items()}
+    leaves = {n: t for n, t in state.items() if f"parameter {n}:" in text}
+    for tensor in leaves.values():
+        tensor.requires_grad_()
+    inputs = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
+    given = [state[name] for name in interpreter.state_names()]
+    outputs = interpreter.run(inputs, given, rows)
+    wanted = [(o, g) for o, g in zip(outputs, output_grads, strict=True) if o.requires_grad]
+    if wanted:
+        torch.autograd.backward(*map(list, zip(*wanted, strict=True)))
+    return Result(
+        [output.detach() for output in outputs],
+        {name: tensor.grad for name, tensor in leaves.items()},
+        {name: tensor for name, tensor in state.items() if name not in leaves},
+        [tensor.grad for tensor in inputs],
+    )
+
+
+def run_ranks(ranks, function, timeout_s=20.0):
+    """``[function(communicator), ...]``, one thread per rank; the first error ends all of them."""
+    results, errors = [None] * ranks, []
+
+    def work(rank, communicator):
+        try:
+            results[rank] = function(communicator)
+        except BaseException as error:
+            errors.append(error)
+            communicator.abort(f"rank {rank}: {error}")
+
+    communicators = _C.comm.make_local(ranks, timeout_s)
+    threads = [threading.Thread(target=work, args=pair) for pair in enumerate(communicators)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def make_executor(text, plan, local_rows, communicator):
+    return _C.runtime.Executor(
+        _C.ir.parse(text), [], _C.plan.Plan.from_json(json.dumps(plan)), local_rows, communicator
+    )
+
+
+def local_state(executor, state):
+    """This rank's own copies of the parameters, as leaves, and of the buffers."""
+    parameters = [state[name].clone().requires_grad_() for name in executor.parameter_names]
+    return parameters, [state[name].clone() for name in executor.buffer_names]
+
+
+def run_plan(graph, outputs, plan, state, inputs, local_rows, output_grads):
+    """The graph under a plan; ``inputs`` and ``output_grads`` hold the rows of all ranks.
+
+    As the contract of Call.backward says, a rank's loss counts by its rows: its own gradients of
+    outputs with rows are divided by that weight first.
+    """
+    text, total = graph.text(outputs), sum(local_rows)
+
+    def one_rank(communicator):
+        def own_gradient(gradient, value):
+            if value.dtype != "float64":
+                return None
+            if layout(value.rows) is None:
+                return gradient
+            return rows_of(gradient, value.rows, begin, end) / max(weight, 1e-300)
+
+        begin = sum(local_rows[: communicator.rank])
+        end = begin + local_rows[communicator.rank]
+        weight = (end - begin) / total
+        executor = make_executor(text, plan, local_rows, communicator)
+        parameters, buffers = local_state(executor, state)
+        own = [
+            rows_of(tensor, value.rows, begin, end)
+            for tensor, value in zip(inputs, graph.inputs, strict=True)
+        ]
+        call = executor.forward(own, parameters, buffers, True)
+        given = call.outputs
+        gradients = call.backward(list(map(own_gradient, output_grads, outputs)))
+        names = executor.parameter_names
+        return Result(
+            given,
+            dict(zip(names, gradients[: len(names)], strict=True)),
+            dict(zip(executor.buffer_names, buffers, strict=True)),
+            gradients[len(names) :],
+        )
+
+    return run_ranks(len(local_rows), one_rank)

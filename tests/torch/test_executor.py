@@ -1,0 +1,585 @@
+"""The executor against direct execution: ranks as threads, graphs written by hand or at random."""
+
+import pytest
+import torch
+from graph_text import GraphText
+from pipeline import (
+    local_state,
+    make_executor,
+    make_tensors,
+    rows_of,
+    run_directly,
+    run_plan,
+    run_ranks,
+)
+from random_graphs import RandomGraph, random_plan
+
+from pyrannc import _C
+from pyrannc.step import PipelineStep
+
+# Ranks of each stage.
+PLANS = {
+    "4": [[0, 1, 2, 3]],
+    "2+2": [[0, 1], [2, 3]],
+    "1+3": [[0], [1, 2, 3]],
+    "3+1": [[0, 1, 2], [3]],
+    "2+1+1": [[0, 1], [2], [3]],
+    "1+1+1+1": [[0], [1], [2], [3]],
+}
+
+
+def make_plan(node_names, stage_ranks, micro_batches, recompute=False, schedule="gpipe"):
+    """Equal numbers of nodes for each stage."""
+    cuts = [len(node_names) * s // len(stage_ranks) for s in range(len(stage_ranks) + 1)]
+    return {
+        "format": "rannc-plan",
+        "version": 1,
+        "schedule": schedule,
+        "micro_batches": micro_batches,
+        "stages": [
+            {"nodes": node_names[begin:end], "ranks": ranks, "recompute": recompute}
+            for begin, end, ranks in zip(cuts, cuts[1:], stage_ranks, strict=False)
+        ],
+    }
+
+
+def assert_close(actual, expected, what):
+    assert (actual is None) == (expected is None), what
+    if expected is None:
+        return
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype, what
+    torch.testing.assert_close(
+        actual, expected, rtol=1e-10, atol=1e-10, msg=lambda m: f"{what}: {m}"
+    )
+
+
+def check(graph, outputs, plan, local_rows, seed=0):
+    """Outputs, gradients of parameters and of inputs, and buffers, on every rank."""
+    total = sum(local_rows)
+    state = graph.state(seed)
+    inputs = make_tensors(graph.inputs, total, seed + 1)
+    output_grads = make_tensors(outputs, total, seed + 2)
+    direct = run_directly(graph.text(outputs), state, inputs, total, output_grads)
+    ranks = run_plan(graph, outputs, plan, state, inputs, local_rows, output_grads)
+    begin = 0
+    for rank, result in enumerate(ranks):
+        end = begin + local_rows[rank]
+        for index, value in enumerate(outputs):
+            expected = rows_of(direct.outputs[index], value.rows, begin, end)
+            assert_close(result.outputs[index], expected, f"rank {rank}, output {value}")
+        for name, gradient in result.gradients.items():
+            if direct.gradients[name] is None:  # a missing gradient travels as zeros
+                assert gradient is None or not gradient.any(), name
+                continue
+            assert_close(gradient, direct.gradients[name], f"rank {rank}, gradient of {name}")
+        for index, (gradient, value) in enumerate(
+            zip(result.input_gradients, graph.inputs, strict=True)
+        ):
+            expected = direct.input_gradients[index]
+            if gradient is None or expected is None:  # no rows, or a missing gradient
+                assert gradient is None or not gradient.any(), value
+                continue
+            expected = rows_of(expected, value.rows, begin, end)
+            assert_close(gradient, expected, f"rank {rank}, gradient of {value}")
+        begin = end
+    held = {name for result in ranks for name in result.gradients}
+    assert held >= {name for name, gradient in direct.gradients.items() if gradient is not None}
+
+
+def skip_and_tied():
+    """A skip connection over all stages, a tied weight, two inputs, two outputs and a loss."""
+    graph = GraphText()
+    x = graph.input("x", ("B", 3), grad=True)
+    late = graph.input("late", ("B", 4))
+    tied = graph.parameter("tied", (4, 4))
+    first = graph.linear(x, "first", 4)
+    h = graph.call("aten::linear", [first, tied, None], ("B", 4))
+    h = graph.call("aten::tanh", [h], ("B", 4))
+    h = graph.linear(h, "middle", 4)
+    h = graph.call("aten::add.Tensor", [h, late, 1], ("B", 4))
+    h = graph.call("aten::linear", [h, tied, None], ("B", 4))
+    h = graph.call("aten::add.Tensor", [h, first, 1], ("B", 4))
+    loss = graph.mean(graph.call("aten::mul.Tensor", [h, h], ("B", 4)))
+    return graph, [loss, h, first]
+
+
+def sequence_first():
+    """(S, B, E) and (S*B, E) cross the borders, and two kinds of scalars leave."""
+    graph = GraphText()
+    x = graph.input("x", (5, "B", 2), "apart(1)", grad=True)
+    h = graph.linear(x, "a", 3)
+    flat = graph.call("aten::reshape", [h, ["5*B", 3]], ("5*B", 3), "apart(0, outer=5)")
+    flat = graph.linear(flat, "b", 3)
+    flat = graph.call("aten::tanh", [flat], flat.sizes, flat.rows)
+    h = graph.call("aten::reshape", [flat, [5, "B", 3]], (5, "B", 3), "apart(1)")
+    total = graph.call("aten::sum", [graph.linear(h, "c", 1), None], (), "sum")
+    return graph, [graph.mean(h), total, h, flat]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4])
+@pytest.mark.parametrize("ranks", PLANS)
+@pytest.mark.parametrize("model", [skip_and_tied, sequence_first])
+def test_a_plan_equals_direct_execution(model, ranks, micro_batches):
+    graph, outputs = model()
+    plan = make_plan(graph.node_names, PLANS[ranks], micro_batches)
+    check(graph, outputs, plan, local_rows=[2, 2, 2, 2])
+
+
+@pytest.mark.parametrize("local_rows", [[3, 2, 1, 1], [0, 5, 0, 1], [1, 0, 0, 0]])
+@pytest.mark.parametrize("ranks", PLANS)
+def test_uneven_batches_are_exact_even_where_a_rank_has_no_rows(ranks, local_rows):
+    graph, outputs = skip_and_tied()
+    micro_batches = min(3, sum(local_rows))
+    plan = make_plan(graph.node_names, PLANS[ranks], micro_batches, recompute=True)
+    check(graph, outputs, plan, local_rows)
+
+
+def test_two_hundred_random_plans_of_random_graphs_equal_direct_execution():
+    for seed in range(200):
+        model = RandomGraph(seed)
+        ranks = 1 + seed % 5
+        local_rows = [(seed // 5 + 3 * rank) % 4 for rank in range(ranks)]
+        if sum(local_rows) == 0:
+            local_rows[0] = 2
+        plan = random_plan(model.graph.node_names, ranks, sum(local_rows), seed)
+        try:
+            check(model.graph, model.outputs, plan, local_rows, seed)
+        except Exception as error:
+            error.add_note(f"seed {seed}, local rows {local_rows}, plan {plan}\n{model.text()}")
+            raise
+
+
+def batch_norm_graph(calls):
+    """A linear layer, then one BatchNorm module called ``calls`` times, and a mean."""
+    graph = GraphText()
+    h = graph.linear(graph.input("x", ("B", 2, 3)), "in", 3)
+    scale = graph.parameter("bn.weight", (2,))
+    mean, variance = graph.buffer("bn.mean", (2,)), graph.buffer("bn.variance", (2,))
+    count = graph.buffer("bn.count", (), dtype="int64")
+    for _ in range(calls):
+        graph.call(
+            "aten::add_.Tensor",
+            [count, 1, 1],
+            (),
+            "none",
+            writes=[count],
+            shares=count,
+            module="bn",
+            dtype="int64",
+        )
+        h = graph.call(
+            "aten::batch_norm",
+            [h, scale, None, mean, variance, True, 0.25, 1e-5, False],
+            h.sizes,
+            writes=[mean, variance],
+            module="bn",
+        )
+        h = graph.call("aten::tanh", [h], h.sizes)
+    return graph, [graph.mean(h), h]
+
+
+def batch_norm_twin(state, x, calls, micro_batches):
+    """The rule by hand: each share normalised by itself, statistics weighted by its rows.
+
+    ``micro_batches``: for each one the row numbers of each share. Returns loss, gradients, buffers.
+    """
+    weights = {
+        name: state[name].clone().requires_grad_() for name in ("in.weight", "in.bias", "bn.weight")
+    }
+    mean, variance = state["bn.mean"].clone(), state["bn.variance"].clone()
+    loss = 0
+    for shares in micro_batches:
+        rows = sum(map(len, shares))
+        hs = [
+            torch.nn.functional.linear(x[s], weights["in.weight"], weights["in.bias"])
+            for s in shares
+        ]
+        for _ in range(calls):
+            means = [h.mean((0, 2)) for h in hs]
+            variances = [h.var((0, 2)) for h in hs]
+            for running, parts in ((mean, means), (variance, variances)):
+                new = sum(
+                    len(s) / rows * part.detach() for s, part in zip(shares, parts, strict=True)
+                )
+                running.mul_(0.75).add_(new, alpha=0.25)
+            hs = [
+                torch.nn.functional.batch_norm(h, None, None, weights["bn.weight"], None, True)
+                for h in hs
+            ]
+            hs = [torch.tanh(h) for h in hs]
+        loss = loss + sum(h.mean() * len(s) for h, s in zip(hs, shares, strict=True)) / len(x)
+    loss.backward()
+    return loss.detach(), {n: w.grad for n, w in weights.items()}, mean, variance
+
+
+# Local rows 3 and 2 in two micro-batches: [0,2) of rank 0 with [0,1) of rank 1, then the others.
+SPLIT = [[[0, 1], [3]], [[2], [4]]]
+ONE_BY_ONE = [[[0, 1, 3]], [[2, 4]]]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize(
+    ("stage_ranks", "shares"), [([[0, 1]], SPLIT), ([[0], [1]], ONE_BY_ONE)], ids=["2", "1+1"]
+)
+def test_batch_norm_weights_the_statistics_of_replicas_by_their_rows(
+    stage_ranks, shares, calls, recompute
+):
+    graph, outputs = batch_norm_graph(calls)
+    plan = make_plan(graph.node_names, stage_ranks, micro_batches=2, recompute=recompute)
+    if len(stage_ranks) == 2:  # what shares the buffers shares a stage
+        plan["stages"][0]["nodes"] = graph.node_names[:1]
+        plan["stages"][1]["nodes"] = graph.node_names[1:]
+    state = graph.state()
+    state["bn.variance"].abs_()
+    state["bn.count"] = torch.tensor(7)
+    x = make_tensors(graph.inputs, 5)[0]
+    gradients = [torch.ones((), dtype=torch.float64), torch.zeros(5, 2, 3, dtype=torch.float64)]
+    loss, expected, mean, variance = batch_norm_twin(state, x, calls, shares)
+    for rank, result in enumerate(run_plan(graph, outputs, plan, state, [x], [3, 2], gradients)):
+        assert_close(result.outputs[0], loss, f"rank {rank}, loss")
+        for name, gradient in result.gradients.items():
+            assert_close(gradient, expected[name], f"rank {rank}, {name}")
+        if not result.buffers:
+            continue
+        assert_close(result.buffers["bn.mean"], mean, f"rank {rank}, mean")
+        assert_close(result.buffers["bn.variance"], variance, f"rank {rank}, variance")
+        assert result.buffers["bn.count"] == 7 + 2 * calls  # once per call and micro-batch
+    assert any(
+        result.buffers for result in run_plan(graph, outputs, plan, state, [x], [3, 2], gradients)
+    )
+
+
+def test_statistics_are_updated_without_gradients_too_and_once():
+    graph, outputs = batch_norm_graph(calls=1)
+    plan = make_plan(graph.node_names, [[0, 1]], micro_batches=2)
+    state = graph.state()
+    state["bn.count"] = torch.tensor(0)
+    x = make_tensors(graph.inputs, 5)[0]
+    _, _, mean, _ = batch_norm_twin(state, x, 1, SPLIT)
+
+    def one_rank(communicator):
+        executor = make_executor(graph.text(outputs), plan, [3, 2], communicator)
+        parameters, buffers = local_state(executor, state)
+        own = x[:3] if communicator.rank == 0 else x[3:]
+        call = executor.forward([own], parameters, buffers, False)
+        with pytest.raises(_C.util.RaNNCError, match="ran without gradients"):
+            call.backward([None, None])
+        return dict(zip(executor.buffer_names, buffers, strict=True))
+
+    for buffers in run_ranks(2, one_rank):
+        assert_close(buffers["bn.mean"], mean, "mean")
+        assert buffers["bn.count"] == 2
+
+
+def test_a_buffer_that_replicas_would_write_differently_is_an_error():
+    graph = GraphText()
+    x = graph.input("x", ("B", 2))
+    seen = graph.buffer("tracker.seen", (2,))
+    total = graph.call("aten::sum.dim_IntList", [x, [0], False, None], (2,), "sum")
+    graph.call(
+        "aten::add_.Tensor",
+        [seen, total, 1],
+        (2,),
+        "sum",
+        writes=[seen],
+        shares=seen,
+        module="tracker",
+    )
+    text = graph.text([graph.mean(x)])
+    plan = make_plan(graph.node_names, [[0, 1]], micro_batches=1)
+
+    def one_rank(communicator):
+        with pytest.raises(_C.util.PlanError, match=r"buffer 'tracker.seen'.* 2 replicas"):
+            make_executor(text, plan, [2, 2], communicator)
+
+    run_ranks(2, one_rank)
+
+
+def dropout_graph():
+    graph = GraphText()
+    h = graph.linear(graph.input("x", ("B", 8), grad=True), "a", 8)
+    for name in ("b", "c", "d"):
+        h = graph.call("aten::dropout", [h, 0.4, True], h.sizes)
+        h = graph.call("aten::relu", [graph.linear(h, name, 8)], h.sizes)
+    return graph, [graph.mean(h), h]
+
+
+@pytest.mark.parametrize(
+    ("stage_ranks", "micro_batches"), [([[0]], 1), ([[0]], 3), ([[0], [1]], 1)]
+)
+def test_recompute_gives_the_same_bits_with_dropout(stage_ranks, micro_batches):
+    # Ranks are threads that draw from one generator, so two stages run one micro-batch in turns.
+    graph, outputs = dropout_graph()
+    ranks = len(stage_ranks)
+    local_rows = [6] + [0] * (ranks - 1)
+    state, x = graph.state(), make_tensors(graph.inputs, 6)
+    gradients = make_tensors(outputs, 6, seed=5)
+    results, after = [], []
+    for recompute in (False, True):
+        torch.manual_seed(3)
+        plan = make_plan(graph.node_names, stage_ranks, micro_batches, recompute)
+        results.append(run_plan(graph, outputs, plan, state, x, local_rows, gradients))
+        after.append(torch.get_rng_state())
+    assert torch.equal(*after)  # the random state goes on as if nothing had been run again
+    for kept, recomputed in zip(*results, strict=True):
+        assert all(map(torch.equal, kept.outputs, recomputed.outputs))
+        assert kept.gradients.keys() == recomputed.gradients.keys()
+        for name, gradient in kept.gradients.items():
+            assert gradient.any() and torch.equal(gradient, recomputed.gradients[name]), name
+    assert torch.equal(results[0][0].input_gradients[0], results[1][0].input_gradients[0])
+
+
+def test_two_forwards_before_the_backwards_are_independent():
+    graph, outputs = skip_and_tied()
+    text, state = graph.text(outputs), graph.state()
+    plan = make_plan(graph.node_names, [[0], [1, 2]], micro_batches=2)
+    local_rows, gradients = [2, 2, 2], make_tensors(outputs, 6, seed=9)
+    batches = [make_tensors(graph.inputs, 6, seed=seed) for seed in (1, 2)]
+
+    def one_rank(communicator):
+        executor = make_executor(text, plan, local_rows, communicator)
+        parameters, buffers = local_state(executor, state)
+        begin = 2 * communicator.rank
+        own = [[t[begin : begin + 2] for t in batch] for batch in batches]
+        grads = [gradients[0], *(3 * g[begin : begin + 2] for g in gradients[1:])]
+        calls = [executor.forward(inputs, parameters, buffers, True) for inputs in own]
+        # In the other order: as autograd does for (first + second).backward().
+        found = {index: calls[index].backward(grads) for index in (1, 0)}
+        with pytest.raises(_C.util.RaNNCError, match="twice on one forward"):
+            calls[0].backward(grads)
+        names = executor.parameter_names
+        return [dict(zip(names, found[index], strict=False)) for index in (0, 1)]
+
+    ranks = run_ranks(3, one_rank)
+    for index, batch in enumerate(batches):
+        direct = run_directly(text, state, batch, 6, gradients)
+        for result in ranks:
+            for name, gradient in result[index].items():
+                assert_close(gradient, direct.gradients[name], f"call {index}, {name}")
+
+
+@pytest.mark.parametrize(
+    ("stage_ranks", "message"),
+    [([[0, 1]], "in the same order"), ([[0], [1]], "wait for each other")],
+)
+def test_backwards_in_different_orders_are_an_error(stage_ranks, message):
+    graph, outputs = sequence_first()  # no tied weight: two stages have no reduction to compare in
+    plan = make_plan(graph.node_names, stage_ranks, micro_batches=1)
+    state = graph.state()
+
+    def one_rank(communicator):
+        executor = make_executor(graph.text(outputs), plan, [2, 2], communicator)
+        parameters, buffers = local_state(executor, state)
+        calls = [
+            executor.forward(make_tensors(graph.inputs, 2), parameters, buffers, True)
+            for _ in range(2)
+        ]
+        calls[communicator.rank].backward([torch.ones((), dtype=torch.float64), None, None, None])
+
+    with pytest.raises(_C.util.CommError, match=message):
+        run_ranks(2, one_rank, timeout_s=1.0)
+
+
+def test_gradients_of_the_caller_are_not_written():
+    # All rows are rank 0's, so the gradient of its output is taken as it is; then the gradient from
+    # the next stage is added.
+    graph, outputs = skip_and_tied()
+    plan = make_plan(graph.node_names, [[0], [1]], micro_batches=1)
+    state, inputs = graph.state(), make_tensors(graph.inputs, 4)
+    one, first = torch.ones((), dtype=torch.float64), torch.ones(4, 4, dtype=torch.float64)
+
+    def one_rank(communicator):
+        executor = make_executor(graph.text(outputs), plan, [4, 0], communicator)
+        parameters, buffers = local_state(executor, state)
+        own = inputs if communicator.rank == 0 else [tensor[:0] for tensor in inputs]
+        call = executor.forward(own, parameters, buffers, True)
+        call.backward([one, None, first if communicator.rank == 0 else None])
+
+    run_ranks(2, one_rank)
+    assert torch.equal(first, torch.ones(4, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("stage_ranks", [[[0, 1]], [[0], [1]]])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_one_forward_one_backward_runs_inside_the_forward(stage_ranks, micro_batches):
+    graph, outputs = skip_and_tied()
+    plan = make_plan(graph.node_names, stage_ranks, micro_batches, schedule="1f1b")
+    check_gradient = torch.tensor(2.5, dtype=torch.float64)
+    state, inputs = graph.state(), make_tensors(graph.inputs, 5)
+    text = graph.text(outputs[:1])
+    direct = run_directly(text, state, inputs, 5, [check_gradient])
+    for result in run_plan(graph, outputs[:1], plan, state, inputs, [3, 2], [check_gradient]):
+        assert_close(result.outputs[0], direct.outputs[0], "loss")
+        for name, gradient in result.gradients.items():
+            assert_close(gradient, direct.gradients[name], name)
+
+
+def test_a_frozen_parameter_and_an_unused_output_take_no_part():
+    graph, outputs = skip_and_tied()
+    plan = make_plan(graph.node_names, [[0, 1]], micro_batches=2)
+    state, inputs = graph.state(), make_tensors(graph.inputs, 4)
+
+    def one_rank(communicator):
+        executor = make_executor(graph.text(outputs), plan, [2, 2], communicator)
+        parameters, buffers = local_state(executor, state)
+        frozen = executor.parameter_names.index("tied")
+        parameters[frozen].requires_grad_(False)
+        begin = 2 * communicator.rank
+        own = [tensor[begin : begin + 2] for tensor in inputs]
+        call = executor.forward(own, parameters, buffers, True)
+        gradients = call.backward([torch.ones((), dtype=torch.float64), None, None])
+        assert gradients[frozen] is None
+        assert parameters[0].grad is None  # the caller's own gradients are left alone
+        return dict(zip(executor.parameter_names, gradients, strict=False))
+
+    zeros = [torch.zeros(4, *sizes, dtype=torch.float64) for sizes in ((4,), (4,))]
+    one = torch.ones((), dtype=torch.float64)
+    direct = run_directly(graph.text(outputs), state, inputs, 4, [one, *zeros])
+    for result in run_ranks(2, one_rank):
+        for name in ("first.weight", "middle.bias"):
+            assert_close(result[name], direct.gradients[name], name)
+
+
+def test_a_wrong_argument_is_named_with_both_shapes():
+    graph, outputs = skip_and_tied()
+    plan = make_plan(graph.node_names, [[0]], micro_batches=1)
+    state = graph.state()
+    communicator = _C.comm.make_local(1)[0]
+    executor = make_executor(graph.text(outputs), plan, [2], communicator)
+    parameters, buffers = local_state(executor, state)
+    x, late = make_tensors(graph.inputs, 2)
+    wanted = r"'late' is float64\[2, 3\].* float64\[2, 4\] on rank 0"
+    with pytest.raises(_C.util.RaNNCError, match=wanted):
+        executor.forward([x, x], parameters, buffers, True)
+    with pytest.raises(_C.util.RaNNCError, match=r"'x' is float32\[2, 3\]"):
+        executor.forward([x.float(), late], parameters, buffers, True)
+    with pytest.raises(_C.util.RaNNCError, match="2 tensor arguments, but was called with 1"):
+        executor.forward([x], parameters, buffers, True)
+
+
+def held_bytes(recompute):
+    """Bytes that one rank holds after the forward and after the backward of eight tanh, 4 times."""
+    graph = GraphText()
+    h = graph.input("x", ("B", 1024))
+    h = graph.linear(h, "in", 1024)
+    for _ in range(8):
+        h = graph.call("aten::tanh", [h], h.sizes)
+    text = graph.text([graph.mean(h)])
+    plan = make_plan(graph.node_names, [[0]], micro_batches=4, recompute=recompute)
+    executor = make_executor(text, plan, [64], _C.comm.make_local(1)[0])
+    parameters, buffers = local_state(executor, graph.state())
+    x = make_tensors(graph.inputs, 64)
+    with _C.runtime.MemoryRecorder() as memory:
+        call = executor.forward(x, parameters, buffers, True)
+        after_forward = memory.current_bytes
+        gradients = call.backward([torch.ones((), dtype=torch.float64)])
+        return (
+            after_forward,
+            memory.current_bytes,
+            sum(g.nbytes for g in gradients if g is not None),
+        )
+
+
+def test_recompute_keeps_inputs_only_and_backward_frees_everything():
+    # One tanh of all 64 rows is 64 * 1024 * 8 bytes; each of the eight saves its result.
+    value = 64 * 1024 * 8
+    kept, after_backward, gradients = held_bytes(recompute=False)
+    assert 8 * value <= kept < 10 * value
+    assert gradients <= after_backward < gradients + value // 8
+    # The inputs are the caller's; 5 KB of random state for each micro-batch stay.
+    kept, after_backward, gradients = held_bytes(recompute=True)
+    assert kept < value // 8
+    assert gradients <= after_backward < gradients + value // 8
+
+
+def token_graph():
+    """Token numbers and a mask of them, which cross stages as integers and bools."""
+    graph = GraphText()
+    ids = graph.input("ids", ("B", 3), dtype="int64")
+    padding = graph.call("aten::eq.Scalar", [ids, 0], ("B", 3), dtype="boolean")
+    table = graph.parameter("table", (5, 4))
+    h = graph.call("aten::embedding", [table, ids, -1, False, False], ("B", 3, 4))
+    h = graph.linear(h, "a", 4)
+    mask = graph.call(
+        "aten::unsqueeze", [padding, -1], ("B", 3, 1), dtype="boolean", shares=padding
+    )
+    h = graph.call("aten::masked_fill.Scalar", [h, mask, 0.5], ("B", 3, 4))
+    h = graph.linear(h, "b", 4)
+    matches = graph.call("aten::sum", [padding, None], (), "sum", dtype="int64")
+    again = graph.call("aten::embedding", [table, ids, -1, False, False], ("B", 3, 4))
+    h = graph.call("aten::mul.Tensor", [h, again], ("B", 3, 4))
+    return graph, [graph.mean(h), matches, padding]
+
+
+@pytest.mark.parametrize("ranks", PLANS)
+def test_integers_and_bools_cross_stages(ranks):
+    graph, outputs = token_graph()
+    plan = make_plan(graph.node_names, PLANS[ranks], micro_batches=2)
+    check(graph, outputs, plan, local_rows=[2, 1, 1, 3])
+
+
+def unusual_outputs():
+    """Outputs that no stage computes: an argument, a parameter, and what follows from it."""
+    graph = GraphText()
+    x = graph.input("x", ("B", 3), grad=True)
+    scale = graph.input("scale", (3,), "none")
+    h = graph.linear(x, "a", 3)
+    h = graph.call(
+        "aten::mul.Tensor",
+        [
+            h,
+            scale,
+        ],
+        h.sizes,
+    )
+    weight = graph.parameter("weight", (3, 3))
+    penalty = graph.call("aten::mul.Tensor", [weight, weight], (3, 3), "none")
+    h = graph.call("aten::linear", [h, weight, None], h.sizes)
+    return graph, [x, h, weight, penalty, h]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("ranks", PLANS)
+def test_arguments_parameters_and_repeated_values_may_be_outputs(ranks, micro_batches):
+    graph, outputs = unusual_outputs()
+    stages = PLANS[ranks][:3]
+    used = [rank for ranks in stages for rank in ranks]
+    plan = make_plan(graph.node_names, stages, micro_batches)
+    check(graph, outputs, plan, local_rows=[2, 1, 0, 3][: max(used) + 1])
+
+
+def test_it_works_as_a_node_of_autograd_with_hooks_of_the_user():
+    graph, outputs = skip_and_tied()
+    plan = make_plan(graph.node_names, [[0], [1]], micro_batches=2)
+    state, inputs = graph.state(), make_tensors(graph.inputs, 4)
+    fired = []
+
+    def one_rank(communicator):
+        executor = make_executor(graph.text(outputs), plan, [2, 2], communicator)
+        parameters, buffers = local_state(executor, state)
+        for parameter in parameters:
+            parameter.register_hook(lambda gradient: fired.append(communicator.rank))
+        gate = torch.zeros((), requires_grad=True, dtype=torch.float64)
+        begin = 2 * communicator.rank
+        x, late = [tensor[begin : begin + 2] for tensor in inputs]
+        x = x.clone().requires_grad_()
+        for _ in range(2):
+            call = executor.forward([x * 1, late], parameters, buffers, True)
+            loss, h, _ = PipelineStep.apply(call, [True] * 3, gate, *parameters, x * 1, late)
+            (loss + (h * h).mean()).backward()
+        return dict(zip(executor.parameter_names, parameters, strict=True)), x
+
+    results = run_ranks(2, one_rank)
+    interpreter = _C.runtime.Interpreter(_C.ir.parse(graph.text(outputs)), [])
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in state.items()}
+    x = inputs[0].clone().requires_grad_()
+    given = [leaves[name] for name in interpreter.state_names()]
+    loss, h, _ = interpreter.run([x, inputs[1]], given, 4)
+    (2 * (loss + (h * h).mean())).backward()
+    for rank, (parameters, own) in enumerate(results):
+        for name, parameter in parameters.items():
+            assert_close(parameter.grad, leaves[name].grad, f"rank {rank}, {name}")
+        assert_close(own.grad, x.grad[2 * rank : 2 * rank + 2], f"rank {rank}, x")
+    # Once per parameter and backward, however many micro-batches there are.
+    assert len(fired) == 2 * sum(len(parameters) for parameters, _ in results)
