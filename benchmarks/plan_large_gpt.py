@@ -84,8 +84,8 @@ def main():
             hosts=options.devices // 8,
             devices_per_host=8,
             device_memory_bytes=device.memory_bytes,
-            intra_host={"bandwidth_bytes_per_s": 250e9, "latency_ns": 5_000},
-            inter_host={"bandwidth_bytes_per_s": 25e9, "latency_ns": 10_000},
+            intra_host=_C.cost.Link(bandwidth_bytes_per_s=250e9, latency_ns=5e3),
+            inter_host=_C.cost.Link(bandwidth_bytes_per_s=25e9, latency_ns=10e3),
         )
         wanted = {
             "format": "rannc-plan-request",

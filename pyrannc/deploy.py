@@ -15,8 +15,8 @@ from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, 
 from pyrannc.step import PipelineStep
 
 # Assumed until links are measured: one host's shared memory, and ordinary Ethernet between hosts.
-INTRA_HOST = {"bandwidth_bytes_per_s": 2e9, "latency_ns": 200_000}
-INTER_HOST = {"bandwidth_bytes_per_s": 1e9, "latency_ns": 300_000}
+INTRA_HOST = {"bandwidth_bytes_per_s": 2e9, "latency_ns": 200e3}
+INTER_HOST = {"bandwidth_bytes_per_s": 1e9, "latency_ns": 300e3}
 GIB = 2**30
 
 
@@ -165,8 +165,8 @@ def cluster(hosts: list[str], memory: int):
         hosts=shape[0],
         devices_per_host=shape[1],
         device_memory_bytes=memory,
-        intra_host=INTRA_HOST,
-        inter_host=INTER_HOST,
+        intra_host=_C.cost.Link(**INTRA_HOST),
+        inter_host=_C.cost.Link(**INTER_HOST),
     )
 
 
@@ -228,6 +228,7 @@ def make_plan(graph, table, state_bytes, devices, wanted, config, mixing) -> str
     )
     if not plan.feasible:
         raise InfeasibleError(plan.reason)
+    plan = _C.plan.with_summary(plan, graph, json.loads(wanted)["global_batch"])
     content = json.loads(plan.to_json())
     content.setdefault("notes", {}).update(
         fingerprint=graph.fingerprint(),
