@@ -15,10 +15,10 @@ namespace rannc::runtime {
 /// Running statistics (BatchNorm) of a stage with several replicas. Each replica normalises by its
 /// share; per micro-batch, the statistics take the row-weighted mean over the replicas.
 ///
-/// An update is r -> decay * r + s with s from the activations alone, decay = (1 - momentum), or the
-/// product of several when the module is called several times. So every micro-batch may start from
-/// the value r0 that all replicas share, and the updates are put in a row afterwards: with X_k the
-/// weighted mean of the results of micro-batch k, r_{k+1} = X_k + decay (r_k - r0).
+/// An update is r -> decay * r + s with s from the activations alone, decay = (1 - momentum), or
+/// the product of several when the module is called several times. So every micro-batch may start
+/// from the value r0 that all replicas share, and the updates are put in a row afterwards: with X_k
+/// the weighted mean of the results of micro-batch k, r_{k+1} = X_k + decay (r_k - r0).
 class RunningStatistics {
  public:
   RunningStatistics() = default;

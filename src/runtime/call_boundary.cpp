@@ -41,8 +41,8 @@ void PipelineCall::check_arguments(const std::vector<at::Tensor>& parameters) co
     if (!input.defined() || input.sizes() != c10::IntArrayRef(sizes) ||
         input.scalar_type() != ops::to_torch(value.dtype)) {
       throw Error(c10::str("argument '", value.name, "' is ", describe(input),
-                           ", but the model was traced and planned for ",
-                           ir::name(value.dtype), c10::IntArrayRef(sizes), " on rank ", part_->rank,
+                           ", but the model was traced and planned for ", ir::name(value.dtype),
+                           c10::IntArrayRef(sizes), " on rank ", part_->rank,
                            ".\n  Call it with dtypes and shapes of the first call."));
     }
   }
@@ -145,8 +145,10 @@ std::vector<at::Tensor> PipelineCall::take_gradients() {
     alias.mutable_grad().reset();
   }
   for (Assembly& gradient : input_grads_) gradients.push_back(std::move(gradient.tensor));
+  // Autograd keeps the call as long as the user keeps the loss.
   parameters_.clear();
   buffers_.clear();
+  user_grads_.clear();
   input_grads_.clear();
   return gradients;
 }

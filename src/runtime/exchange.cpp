@@ -47,7 +47,8 @@ void Exchange::leave(int64_t slot, at::Tensor tensor) {
 
 at::Tensor Exchange::fetch(int64_t slot) {
   const auto found = own_.find(slot);
-  RANNC_CHECK(found != own_.end(), c10::str("message ", slot, " of this rank to itself is missing"));
+  RANNC_CHECK(found != own_.end(),
+              c10::str("message ", slot, " of this rank to itself is missing"));
   at::Tensor tensor = std::move(found->second);
   own_.erase(found);
   return tensor;

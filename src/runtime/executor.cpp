@@ -11,10 +11,11 @@ struct Executor::Impl {
 };
 
 Executor::Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-                   const std::vector<int64_t>& local_rows,
-                   std::shared_ptr<comm::Communicator> comm, c10::Device device)
+                   const std::vector<int64_t>& local_rows, std::shared_ptr<comm::Communicator> comm,
+                   c10::Device device)
     : impl_(std::make_shared<Impl>()) {
-  impl_->part = std::make_shared<RankPart>(graph, objects, plan, local_rows, std::move(comm), device);
+  impl_->part =
+      std::make_shared<RankPart>(graph, objects, plan, local_rows, std::move(comm), device);
 }
 
 Executor::~Executor() = default;

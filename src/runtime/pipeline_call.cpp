@@ -109,6 +109,7 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
   }
   RANNC_CHECK(output_grads.size() == outputs_.size(), c10::str(output_grads.size()));
   finished_ = true;
+  outputs_.clear();
   const at::NoGradGuard no_grad;
   const size_t actions = program().actions[static_cast<size_t>(part_->rank)].size();
   if (orders_.return_outputs == actions) return scaled_gradients(output_grads);
@@ -136,16 +137,24 @@ void PipelineCall::run(size_t begin, size_t end) {
 
 void PipelineCall::run(const plan::Action& action, Exchange& exchange) {
   switch (action.kind) {
-    case ActionKind::forward: return run_forward(action.stage, action.micro_batch);
-    case ActionKind::backward: return run_backward(action.stage, action.micro_batch);
-    case ActionKind::send: return send(action, exchange);
-    case ActionKind::receive: return receive(action, exchange);
-    case ActionKind::sync_buffers: return sync_buffers(action.stage);
-    case ActionKind::reduce_outputs: return reduce_outputs();
+    case ActionKind::forward:
+      return run_forward(action.stage, action.micro_batch);
+    case ActionKind::backward:
+      return run_backward(action.stage, action.micro_batch);
+    case ActionKind::send:
+      return send(action, exchange);
+    case ActionKind::receive:
+      return receive(action, exchange);
+    case ActionKind::sync_buffers:
+      return sync_buffers(action.stage);
+    case ActionKind::reduce_outputs:
+      return reduce_outputs();
     case ActionKind::reduce_gradients:
       return reduce_gradients(program().reductions[static_cast<size_t>(action.index)]);
-    case ActionKind::release: return release(batch(action.stage, action.micro_batch));
-    case ActionKind::return_outputs: break;
+    case ActionKind::release:
+      return release(batch(action.stage, action.micro_batch));
+    case ActionKind::return_outputs:
+      break;
   }
   RANNC_CHECK(false, "return_outputs in the middle of a phase");
 }
@@ -310,8 +319,7 @@ void PipelineCall::post(const plan::Action& action, Exchange& exchange) {
   if (peer == part_->rank) return;
   const ir::Value& value = part_->graph[transfer.value];
   const End to = target(transfer, action.direction);
-  const auto options =
-      at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_->device);
+  const auto options = at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_->device);
   at::Tensor wire;
   if (transfer.whole) {
     const int64_t rows = program().split.micro_rows[static_cast<size_t>(transfer.micro_batch)];

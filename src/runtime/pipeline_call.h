@@ -16,12 +16,12 @@ namespace rannc::runtime {
 /// This rank's share of one micro-batch in one stage, from its first received row to its release.
 struct MicroBatch {
   int64_t rows = 0;
-  std::vector<Assembly> inputs;           ///< [stage input]; until the forward pass
-  std::vector<at::Tensor> outputs;        ///< [stage output]; until the last one is sent
-  int unsent = 0;                         ///< messages that will carry outputs away
-  StagePass pass;                         ///< from forward to backward
-  std::vector<Assembly> output_grads;     ///< [stage output]; until the backward pass
-  std::vector<at::Tensor> input_grads;    ///< [stage input]; until released
+  std::vector<Assembly> inputs;         ///< [stage input]; until the forward pass
+  std::vector<at::Tensor> outputs;      ///< [stage output]; until the last one is sent
+  int unsent = 0;                       ///< messages that will carry outputs away
+  StagePass pass;                       ///< from forward to backward
+  std::vector<Assembly> output_grads;   ///< [stage output]; until the backward pass
+  std::vector<at::Tensor> input_grads;  ///< [stage input]; until released
 };
 
 /// One iteration of a Program on one rank: walks the rank's actions.
@@ -86,8 +86,8 @@ class PipelineCall final : public Call {
   std::vector<at::Tensor> parameters_;  ///< detached aliases, whose `.grad` is the pending gradient
   std::vector<at::Tensor> buffers_;
 
-  std::vector<std::vector<MicroBatch>> batches_;                ///< [stage][k]
-  std::vector<std::vector<std::vector<at::Tensor>>> updated_;   ///< [stage][k]: running statistics
+  std::vector<std::vector<MicroBatch>> batches_;               ///< [stage][k]
+  std::vector<std::vector<std::vector<at::Tensor>>> updated_;  ///< [stage][k]: running statistics
 
   std::vector<at::Tensor> scalars_;     ///< [scalar output]: float64 sums so far
   std::vector<Assembly> own_outputs_;   ///< [output value]: this rank's rows

@@ -87,9 +87,9 @@ RankPart::RankPart(const ir::Graph& whole, const ops::Objects& objects, const pl
   }
   for (ir::ValueId input : graph.inputs) {
     if (graph[input].rows.kind != ir::RowKind::none || !graph[input].requires_grad) continue;
-    throw PlanError(c10::str("argument '", graph[input].name, "' requires a gradient, but does not ",
-                             "hold rows of the batch.\n  Make it a parameter of the model, or ",
-                             "detach it."));
+    throw PlanError(
+        c10::str("argument '", graph[input].name, "' requires a gradient, but does not ",
+                 "hold rows of the batch.\n  Make it a parameter of the model, or ", "detach it."));
   }
   add_stages(objects, plan);
   name_state();

@@ -59,11 +59,11 @@ struct RankPart {
   std::shared_ptr<comm::Communicator> comm;
   c10::Device device;
   int rank = 0;
-  int64_t rows = 0;         ///< of this rank's local batch
+  int64_t rows = 0;  ///< of this rank's local batch
   int64_t global_rows = 0;
   Orders training;
   Orders inference;
-  std::vector<LocalStage> stages;  ///< [stage]; `stage` is null where this rank runs none
+  std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none
   std::vector<ir::ValueId> output_values;   ///< graph.outputs, each value once
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum
   std::vector<std::string> parameter_names;

@@ -19,10 +19,14 @@ constexpr int64_t kBucketBytes = 16 << 20;
 
 comm::Element element_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
-    case at::kDouble: return comm::Element::float64;
-    case at::kFloat: return comm::Element::float32;
-    case at::kHalf: return comm::Element::float16;
-    case at::kBFloat16: return comm::Element::bfloat16;
+    case at::kDouble:
+      return comm::Element::float64;
+    case at::kFloat:
+      return comm::Element::float32;
+    case at::kHalf:
+      return comm::Element::float16;
+    case at::kBFloat16:
+      return comm::Element::bfloat16;
     default:
       throw Error(c10::str("gradients of dtype ", tensor.scalar_type(),
                            " cannot be summed over ranks.\n  Use float64, float32, float16 or "
@@ -51,8 +55,7 @@ void sum_bucket(const std::vector<at::Tensor>& parameters, comm::Communicator& c
   sum_in_place(flat, comm, ranks);
   int64_t begin = 0;
   for (const at::Tensor& parameter : parameters) {
-    parameter.mutable_grad() =
-        flat.narrow(0, begin, parameter.numel()).view(parameter.sizes());
+    parameter.mutable_grad() = flat.narrow(0, begin, parameter.numel()).view(parameter.sizes());
     begin += parameter.numel();
   }
 }

@@ -10,7 +10,6 @@
 
 namespace rannc::runtime {
 
-
 /// Sums `.grad` of `parameters` over `ranks`. One without a gradient counts as zero, and keeps none
 /// when it has none on any rank. Every rank passes the same parameters in the same order, and the
 /// number of the call that they belong to: throws CommError when the numbers differ.

@@ -22,7 +22,8 @@ class Call {
  public:
   virtual ~Call() = default;
 
-  /// graph.outputs: own rows of batch outputs, the global value of scalars. Detached.
+  /// graph.outputs: own rows of batch outputs, the global value of scalars. Detached. Empty after
+  /// backward(), so that a kept call keeps no memory.
   [[nodiscard]] virtual const std::vector<at::Tensor>& outputs() const = 0;
 
   /// Runs the backward part of the Program. `output_grads` as outputs(), undefined where none;
