@@ -1,8 +1,6 @@
 """From a model and the arguments of one call to a graph that runs at any batch size."""
 
-import collections
 import contextlib
-import inspect
 import random
 import sys
 import threading
@@ -12,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pyrannc import pytree
 from pyrannc._C import frontend as native
-from pyrannc.errors import ConfigError, TraceError
-from pyrannc._C import util as native_util
+from pyrannc.batch_dims import find_batch_dims, input_names
+from pyrannc.errors import TraceError
 from pyrannc.tracing import Session, explain, substituted
 
 # Numbers of rows to trace at; three prove that what depends on them does so linearly.
@@ -45,7 +43,9 @@ class Capture:
         self.parameter_names = [names[0] for names, tensor, kind in states if kind == "parameter"]
         self.buffer_names = [names[0] for names, tensor, kind in states if kind == "buffer"]
         self._shape = call.shape
-        self._likes = [_Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims)]
+        self._likes = [
+            _Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims, strict=True)
+        ]
         self._outputs = outputs
 
     def flatten(self, args, kwargs) -> list[torch.Tensor]:
@@ -56,7 +56,9 @@ class Capture:
         """
         call = _Call(args, kwargs)
         if found := pytree.difference(self._shape, call.shape, "the call"):
-            found = found.replace("the call['args']", "args").replace("the call['kwargs']", "kwargs")
+            found = found.replace("the call['args']", "args").replace(
+                "the call['kwargs']", "kwargs"
+            )
             raise CallMismatch(f"{found} when the model was captured")
         rows = None
         for path, tensor, like in zip(call.paths, call.tensors, self._likes, strict=True):
@@ -76,7 +78,9 @@ class Capture:
         """The number of rows of a call that :meth:`flatten` accepts."""
         tensors = _Call(args, kwargs).tensors
         return next(
-            t.shape[like.dim] for t, like in zip(tensors, self._likes) if like.dim is not None
+            t.shape[like.dim]
+            for t, like in zip(tensors, self._likes, strict=True)
+            if like.dim is not None
         )
 
     def unflatten(self, tensors):
@@ -147,8 +151,8 @@ def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
         ConfigError: ``batch_dims`` names no input.
     """
     call = _Call(args, kwargs or {})
-    names = _input_names(model, call)
-    dims = _find_batch_dims(call, names, batch_dims)
+    names = input_names(model, call)
+    dims = find_batch_dims(call, names, batch_dims)
     states = _states(model)
     result = {}
     state = native.ThreadState()
@@ -200,9 +204,10 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
                 session.tracer.name_constant(value, f"{path}.{name}" if path else name)
     with mode:
         inputs = [
-            _Like(tensor, dim).fake(tensor, rows) for tensor, dim in zip(call.tensors, dims)
+            _Like(tensor, dim).fake(tensor, rows)
+            for tensor, dim in zip(call.tensors, dims, strict=True)
         ]
-    for tensor, name, dim in zip(inputs, names, dims):
+    for tensor, name, dim in zip(inputs, names, dims, strict=True):
         session.tracer.add_input(name, tensor, dim)
     for state_names, tensor, kind in states:
         add = session.tracer.add_parameter if kind == "parameter" else session.tracer.add_buffer
@@ -257,111 +262,12 @@ def _trace_rows(call, dims):
     """Batch sizes to trace at, away from the other sizes that the model sees."""
     taken = {
         size
-        for tensor, dim in zip(call.tensors, dims)
+        for tensor, dim in zip(call.tensors, dims, strict=True)
         for d, size in enumerate(tensor.shape)
         if d != dim
     }
     free = [rows for rows in _ROWS if rows not in taken]
     return (free + [rows for rows in _ROWS if rows in taken])[:_TRACES]
-
-
-def _input_names(model, call):
-    """A name for each tensor argument: that of forward()'s parameter, and the path below it."""
-    parameters = list(inspect.signature(model.forward).parameters.values())
-    positional = [
-        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    names = []
-    for path in call.paths:
-        root, rest = _split(path)
-        if isinstance(root, int):
-            root = positional[root] if root < len(positional) else f"args_{root}"
-        words = "".join(c if c.isalnum() or c == "_" else "." for c in rest).split(".")
-        names.append(".".join([root, *filter(None, words)]))
-    return names
-
-
-def _split(path):
-    """``("labels", "")`` of ``kwargs['labels']``; the position for positional arguments."""
-    key, _, rest = path.partition("[")[2].partition("]")
-    return (int(key) if path.startswith("args") else key.strip("'\""), rest)
-
-
-def _find_batch_dims(call, names, batch_dims):
-    """The dimension of each input that holds the rows, or None."""
-    if not call.tensors:
-        raise TraceError("the call has no tensor argument, so there is nothing to split")
-    said = _said_batch_dims(call, names, batch_dims)
-    stated = {
-        call.tensors[i].shape[dim]: call.paths[i] for i, dim in said.items() if dim is not None
-    }
-    if len(stated) > 1:
-        lines = ", ".join(f"{path} has {size} rows" for size, path in stated.items())
-        raise ConfigError(f"batch_dims does not fit this call: {lines}")
-    if stated:
-        rows = next(iter(stated))
-    else:
-        rows = _majority(call, said)
-    return [
-        said[i] if i in said else (0 if tensor.dim() > 0 and tensor.shape[0] == rows else None)
-        for i, tensor in enumerate(call.tensors)
-    ]
-
-
-def _said_batch_dims(call, names, batch_dims):
-    """``{input: dim}`` for those that ``batch_dims`` names."""
-    if batch_dims is None:
-        return {}
-    if isinstance(batch_dims, int):
-        batch_dims = {i: batch_dims for i in range(len(call.tensors))}
-        keys = [{i} for i in range(len(call.tensors))]
-    else:
-        if isinstance(batch_dims, (list, tuple)):
-            batch_dims = dict(enumerate(batch_dims))
-        keys = []
-        for path, name in zip(call.paths, names):
-            keys.append({_split(path)[0], path, name, name.partition(".")[0]})
-    unknown = [key for key in batch_dims if not any(key in these for these in keys)]
-    if unknown:
-        known = sorted({str(key) for these in keys for key in these})
-        raise ConfigError(
-            f"batch_dims names {unknown[0]!r}, which is no tensor argument of this call; did you "
-            f"mean {native_util.closest(str(unknown[0]), known)!r}?"
-        )
-    said = {}
-    for i, (tensor, these) in enumerate(zip(call.tensors, keys)):
-        for key in these & set(batch_dims):
-            dim = batch_dims[key]
-            if dim is not None and not -tensor.dim() <= dim < tensor.dim():
-                raise ConfigError(
-                    f"batch_dims says dimension {dim} for {call.paths[i]}, which has shape "
-                    f"{list(tensor.shape)}"
-                )
-            said[i] = dim if dim is None else dim % tensor.dim()
-    return said
-
-
-def _majority(call, said):
-    counts = collections.Counter(
-        tensor.shape[0]
-        for i, tensor in enumerate(call.tensors)
-        if i not in said and tensor.dim() > 0
-    )
-    if not counts:
-        raise TraceError(
-            "no tensor argument has a dimension for the rows of the batch; say which with batch_dims"
-        )
-    (rows, count), *others = counts.most_common()
-    if others and others[0][1] == count:
-        lines = ", ".join(
-            f"{path} has shape {list(tensor.shape)}"
-            for path, tensor in zip(call.paths, call.tensors)
-        )
-        raise TraceError(
-            f"which inputs hold the rows of the batch? As many have {rows} as {others[0][0]} in "
-            f"dimension 0: {lines}.\n  Say so with batch_dims={{...}}; None for inputs without rows."
-        )
-    return rows
 
 
 @contextlib.contextmanager

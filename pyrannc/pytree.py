@@ -122,7 +122,9 @@ def flatten(tree, path: str = ""):
         if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
             return Constant(value)
         children = [walk(child, child_path(path, value, key)) for key, child in parts]
-        return Container(type(value), tuple(key for key, _ in parts), tuple(children), _extra(value))
+        return Container(
+            type(value), tuple(key for key, _ in parts), tuple(children), _extra(value)
+        )
 
     shape = walk(tree, path)
     return tensors, paths, shape

@@ -7,6 +7,7 @@ functions of torch, act only in the thread that traces, and are taken back after
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import threading
 
@@ -73,14 +74,9 @@ class Session:
         """Whether the caller runs in the traced thread, under the tracer."""
         return threading.get_ident() == self.thread and is_tracing()
 
-    @contextlib.contextmanager
     def hidden(self):
-        """torch does not record inside."""
-        self.tracer.hide()
-        try:
-            yield
-        finally:
-            self.tracer.show()
+        """A context inside which torch does not record."""
+        return _Hidden(self.tracer)
 
     @contextlib.contextmanager
     def recording(self):
@@ -90,8 +86,24 @@ class Session:
             stack.enter_context(_RecordByHand(self))
             for patch in (_plain_sizes, _module_paths, _constants, _calls, _settings):
                 stack.enter_context(patch(self))
+            stack.callback(self.tracer.stop)
             self.tracer.start()
             yield
+
+
+class _Hidden:
+    """A class and no generator: it is entered for every size that the model asks for."""
+
+    __slots__ = ("tracer",)
+
+    def __init__(self, tracer):
+        self.tracer = tracer
+
+    def __enter__(self):
+        self.tracer.hide()
+
+    def __exit__(self, *error):
+        self.tracer.show()
 
 
 class _RecordByHand(TorchDispatchMode):
@@ -276,16 +288,20 @@ def _calls(session):
 
 @contextlib.contextmanager
 def _settings(session):
-    """Python code does not see the tracer (modules would hand out sizes as tensors), casts are
-    recorded at each use, and the encoder's fused inference path, which has no gradient, is off."""
+    """Python code does not see the tracer (modules would hand out sizes as tensors), no cast of an
+    earlier trace is reused, and the encoder's fused inference path, which has no gradient, is off.
+    """
 
     def unless_here(answer, original):
         return lambda: answer if threading.get_ident() == session.thread else original()
 
-    cache = torch.is_autocast_cache_enabled()
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.set_autocast_cache_enabled(False)
+    # FakeTensor logs a stack at error level for mistakes that the caller then reports.
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    torch.clear_autocast_cache()
     torch.backends.mha.set_fastpath_enabled(False)
+    logger.setLevel(logging.CRITICAL)
     try:
         with replaced(
             torch._C,
@@ -294,7 +310,8 @@ def _settings(session):
         ):
             yield
     finally:
-        torch.set_autocast_cache_enabled(cache)
+        logger.setLevel(level)
+        torch.clear_autocast_cache()
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 

@@ -53,7 +53,8 @@ c10::IValue to_ivalue(py::handle object) {
     if (PyLong_Check(first)) return c10::IValue(py::cast<std::vector<int64_t>>(object));
     if (PyFloat_Check(first)) return c10::IValue(py::cast<std::vector<double>>(object));
   }
-  throw TraceError("an argument of type " + py::cast<std::string>(py::str(py::type::handle_of(object))) +
+  throw TraceError("an argument of type " +
+                   py::cast<std::string>(py::str(py::type::handle_of(object))) +
                    " cannot be recorded");
 }
 
@@ -127,6 +128,7 @@ void init_frontend(py::module_& m) {
            })
       .def("name_constant", &Tracer::name_constant, "tensor"_a, "name"_a)
       .def("start", &Tracer::start)
+      .def("stop", &Tracer::stop)
       .def("enter_module", &Tracer::enter_module, "path"_a)
       .def("leave_module", &Tracer::leave_module)
       .def("module", &Tracer::module)

@@ -123,8 +123,9 @@ class Converter {
       return;
     }
     const auto literal = value ? literal_of(*value) : std::nullopt;
-    if (!literal) fail(node, c10::str("a constant of type ", *node.output()->type(),
-                                      " cannot be part of the graph"));
+    if (!literal)
+      fail(node,
+           c10::str("a constant of type ", *node.output()->type(), " cannot be part of the graph"));
     meaning_[node.output()] = *literal;
   }
 
@@ -132,9 +133,10 @@ class Converter {
     const auto stray = recording_.constant_names.find(tensor.unsafeGetTensorImpl());
     const bool named = stray != recording_.constant_names.end();
     if (tensor.key_set().has(c10::DispatchKey::Python)) {
-      fail(user, "takes a tensor that was made in a way the trace cannot follow (for example by "
-                 "`.data`, from numpy, or kept from an earlier call); make it a buffer or build it "
-                 "with torch operators inside forward");
+      fail(user,
+           "takes a tensor that was made in a way the trace cannot follow (for example by "
+           "`.data`, from numpy, or kept from an earlier call); make it a buffer or build it "
+           "with torch operators inside forward");
     }
     const std::string& module = facts_of(*constant->node()).module;
     ir::Value value;
@@ -212,7 +214,8 @@ class Converter {
     };
     const auto list_type = node.output()->type()->cast<c10::ListType>();
     const auto element = list_type ? list_type->getElementType() : c10::TensorType::get();
-    if (element->isSubtypeOf(*c10::NumberType::get()) || element->kind() == c10::TypeKind::BoolType) {
+    if (element->isSubtypeOf(*c10::NumberType::get()) ||
+        element->kind() == c10::TypeKind::BoolType) {
       const bool bools = element->kind() == c10::TypeKind::BoolType;
       const bool floats = element->kind() == c10::TypeKind::FloatType;
       const auto typed = bools    ? all(std::vector<bool>{})
@@ -245,8 +248,9 @@ class Converter {
   void pass_number(const jit::Node& node) {
     const ir::Argument meant = argument(node.input(0), node);
     if (std::holds_alternative<ir::ValueId>(meant)) {
-      fail(node, "turns the values of a tensor into a Python number; a captured model cannot "
-                 "depend on them");
+      fail(node,
+           "turns the values of a tensor into a Python number; a captured model cannot "
+           "depend on them");
     }
     meaning_[node.output()] = meant;
   }

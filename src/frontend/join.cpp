@@ -59,13 +59,16 @@ class Joiner {
     const ir::Graph& second = other.capture.graph;
     const size_t count = std::max(first.nodes.size(), second.nodes.size());
     for (size_t i = 0; i < count; ++i) {
-      if (i < first.nodes.size() && i < second.nodes.size() && same(first.nodes[i], second.nodes[i])) {
+      if (i < first.nodes.size() && i < second.nodes.size() &&
+          same(first.nodes[i], second.nodes[i])) {
         continue;
       }
-      throw TraceError(c10::str("the model calls other operators when the number of rows differs: "
-                                "operator ", i, " is ", describe(first, i), " at ", traces_[0].rows,
-                                " rows, but ", describe(second, i), " at ", other.rows,
-                                ".\n  Python control flow must not depend on the batch size."));
+      throw TraceError(
+          c10::str("the model calls other operators when the number of rows differs: "
+                   "operator ",
+                   i, " is ", describe(first, i), " at ", traces_[0].rows, " rows, but ",
+                   describe(second, i), " at ", other.rows,
+                   ".\n  Python control flow must not depend on the batch size."));
     }
     RANNC_CHECK(first.values.size() == second.values.size() && first.outputs == second.outputs &&
                     first.inputs == second.inputs &&
@@ -125,8 +128,8 @@ class Joiner {
       };
       const Site site{&node, c10::str("an integer argument of ", node.op)};
       if (auto* number = std::get_if<ir::AffineInt>(&node.inputs[i])) {
-        *number = fit([&](const Trace& t) { return std::get<ir::AffineInt>(argument(t)).fixed; },
-                      site);
+        *number =
+            fit([&](const Trace& t) { return std::get<ir::AffineInt>(argument(t)).fixed; }, site);
       } else if (auto* list = std::get_if<std::vector<ir::AffineInt>>(&node.inputs[i])) {
         for (size_t k = 0; k < list->size(); ++k) {
           (*list)[k] = fit(
@@ -151,8 +154,8 @@ class Joiner {
     if (std::ranges::all_of(traces_, equal)) return;
     std::vector<std::string> seen;
     for (const Trace& t : traces_) seen.push_back(c10::str(std::get<double>(argument(t))));
-    fail(&node, c10::str("a Python float given to ", node.op, " depends on the batch size: ",
-                         c10::Join(", ", seen), " at ", rows_text(),
+    fail(&node, c10::str("a Python float given to ", node.op,
+                         " depends on the batch size or on chance: ", c10::Join(", ", seen), " at ", rows_text(),
                          " rows.\n  Compute with the integer size on tensors instead: "
                          "`x / x.size(0)` rather than `x * (1.0 / x.size(0))`."));
   }
@@ -195,7 +198,8 @@ class Joiner {
       if (value.kind == ir::ValueKind::constant && other.dims != value.dims) break;
       if (value.dims.size() != other.dims.size() || value.dtype != other.dtype ||
           value.requires_grad != other.requires_grad || value.storage != other.storage) {
-        fail(node, c10::str("'", value.name, "' has other dimensions, another dtype, or shares "
+        fail(node, c10::str("'", value.name,
+                            "' has other dimensions, another dtype, or shares "
                             "memory with another tensor when the number of rows differs"));
       }
     }
@@ -205,8 +209,9 @@ class Joiner {
     }
     for (size_t d = 0; d < value.dims.size(); ++d) {
       const Site site{node, c10::str("the size of dimension ", d, " of '", value.name, "'")};
-      value.dims[d] = fit(
-          [&](const Trace& trace) { return trace.capture.graph.values[index].dims[d].fixed; }, site);
+      value.dims[d] =
+          fit([&](const Trace& trace) { return trace.capture.graph.values[index].dims[d].fixed; },
+              site);
     }
   }
 
@@ -219,7 +224,8 @@ class Joiner {
       }
       const auto users = graph.users()[id.index];
       fail(users.empty() ? nullptr : &graph[users.front()],
-           c10::str("the constant tensor '", graph[id].name, "' depends on the batch size or changes "
+           c10::str("the constant tensor '", graph[id].name,
+                    "' depends on the batch size or changes "
                     "from call to call; build it with torch operators from sizes instead "
                     "(torch.arange, torch.full, x.new_zeros)"));
     }
@@ -232,7 +238,7 @@ class Joiner {
 
 Capture join(const std::vector<Trace>& traces) {
   Capture joined = Joiner(traces).run();
-  joined.graph = ir::drop_dead_nodes(joined.graph);
+  joined.graph = ir::infer_rows(ir::drop_dead_nodes(joined.graph));
   ir::verify(joined.graph);
   return joined;
 }

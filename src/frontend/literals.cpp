@@ -9,20 +9,33 @@ namespace rannc::frontend {
 
 ir::DType dtype_of(c10::ScalarType type) {
   switch (type) {
-    case c10::ScalarType::Double: return ir::DType::float64;
-    case c10::ScalarType::Float: return ir::DType::float32;
-    case c10::ScalarType::Half: return ir::DType::float16;
-    case c10::ScalarType::BFloat16: return ir::DType::bfloat16;
-    case c10::ScalarType::Long: return ir::DType::int64;
-    case c10::ScalarType::Int: return ir::DType::int32;
-    case c10::ScalarType::Short: return ir::DType::int16;
-    case c10::ScalarType::Char: return ir::DType::int8;
-    case c10::ScalarType::Byte: return ir::DType::uint8;
-    case c10::ScalarType::Bool: return ir::DType::boolean;
-    case c10::ScalarType::ComplexFloat: return ir::DType::complex64;
-    case c10::ScalarType::ComplexDouble: return ir::DType::complex128;
+    case c10::ScalarType::Double:
+      return ir::DType::float64;
+    case c10::ScalarType::Float:
+      return ir::DType::float32;
+    case c10::ScalarType::Half:
+      return ir::DType::float16;
+    case c10::ScalarType::BFloat16:
+      return ir::DType::bfloat16;
+    case c10::ScalarType::Long:
+      return ir::DType::int64;
+    case c10::ScalarType::Int:
+      return ir::DType::int32;
+    case c10::ScalarType::Short:
+      return ir::DType::int16;
+    case c10::ScalarType::Char:
+      return ir::DType::int8;
+    case c10::ScalarType::Byte:
+      return ir::DType::uint8;
+    case c10::ScalarType::Bool:
+      return ir::DType::boolean;
+    case c10::ScalarType::ComplexFloat:
+      return ir::DType::complex64;
+    case c10::ScalarType::ComplexDouble:
+      return ir::DType::complex128;
     default:
-      throw TraceError(c10::str("a tensor of dtype ", type, " cannot be part of a graph; use one of "
+      throw TraceError(c10::str("a tensor of dtype ", type,
+                                " cannot be part of a graph; use one of "
                                 "the ordinary number types"));
   }
 }
@@ -51,10 +64,14 @@ std::optional<ir::Argument> literal_of(const c10::IValue& value) {
 std::optional<ir::Argument> wrapped_number(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return std::nullopt;
   switch (tensor.scalar_type()) {
-    case c10::ScalarType::Double: return *tensor.const_data_ptr<double>();
-    case c10::ScalarType::Long: return ir::AffineInt{*tensor.const_data_ptr<int64_t>(), 0};
-    case c10::ScalarType::Bool: return *tensor.const_data_ptr<bool>();
-    default: return std::nullopt;
+    case c10::ScalarType::Double:
+      return *tensor.const_data_ptr<double>();
+    case c10::ScalarType::Long:
+      return ir::AffineInt{*tensor.const_data_ptr<int64_t>(), 0};
+    case c10::ScalarType::Bool:
+      return *tensor.const_data_ptr<bool>();
+    default:
+      return std::nullopt;
   }
 }
 

@@ -39,8 +39,7 @@ void append_tensors(const c10::IValue& value, std::vector<at::Tensor>& found) {
 struct Tracer::Impl {
   std::string torch_path;
   std::string own_path;
-  std::shared_ptr<jit::tracer::TracingState> state =
-      std::make_shared<jit::tracer::TracingState>();
+  std::shared_ptr<jit::tracer::TracingState> state = std::make_shared<jit::tracer::TracingState>();
   Recording recording;
   std::vector<std::string> modules{""};
   /// The operators that run now, outermost first, and the node recorded for each, if any.
@@ -149,8 +148,8 @@ void Tracer::add_input(const std::string& name, const at::Tensor& tensor,
   impl_->recording.starts.push_back({value, ir::ValueKind::input, {name}, batch_dim, tensor});
 }
 
-void Tracer::add_state(ir::ValueKind kind, std::vector<std::string> names,
-                       const at::Tensor& tensor, const at::Tensor& original) {
+void Tracer::add_state(ir::ValueKind kind, std::vector<std::string> names, const at::Tensor& tensor,
+                       const at::Tensor& original) {
   jit::Value* value = impl_->state->graph->addInput();
   value->inferTypeFrom(tensor);
   impl_->state->setValue(tensor, value);
@@ -166,13 +165,15 @@ void Tracer::start() {
   RANNC_CHECK(Impl::current == nullptr, "a trace is already running in this thread");
   Impl::current = impl_.get();
   jit::tracer::setRecordSourceLocation(&Impl::on_node);
-  impl_->callback = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(&Impl::on_enter, &Impl::on_leave)
-          .needsOutputs(true)
-          .scopes({at::RecordScope::FUNCTION}));
+  impl_->callback =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(&Impl::on_enter, &Impl::on_leave)
+                                     .needsOutputs(true)
+                                     .scopes({at::RecordScope::FUNCTION}));
   impl_->started = true;
   set_tracing_state(impl_->state);
 }
+
+void Tracer::stop() { impl_->stop(); }
 
 void Tracer::enter_module(const std::string& path) { impl_->modules.push_back(path); }
 void Tracer::leave_module() { impl_->modules.pop_back(); }

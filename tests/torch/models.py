@@ -178,23 +178,23 @@ class InPlace(nn.Module):
 
     def forward(self, x):
         y = self.first(x)
-        y.relu_()
+        y.sub_(0.1)
         left = y[:, :4]
         left.mul_(2.0).add_(1)
         y[:, 6] = 0.5
         y[:, 7] = x[:, 0]
         z = y.clone()
         z[0:, 1:3] += 3
-        return self.second(y.view(-1, 2, 4).transpose(1, 2).reshape(-1, 8)) + z
+        y = self.second(y.view(-1, 2, 4).transpose(1, 2).reshape(-1, 8))
+        return torch.relu_(y) + z
 
 
 @torch.jit.script
 def scripted_loop(x: torch.Tensor, weight: torch.Tensor, steps: int) -> torch.Tensor:
-    for i in range(steps):
-        if i % 2 == 0:
-            x = torch.tanh(x @ weight)
-        else:
-            x = x + torch.sigmoid(x)
+    i = 0
+    while i < steps:
+        x = torch.tanh(x @ weight) if i % 2 == 0 else x + torch.sigmoid(x)
+        i += 1
     return x
 
 

@@ -27,7 +27,8 @@ struct Trace {
 /// dimension or an integer that differs becomes fixed + per_row * rows. Throws TraceError naming
 /// module path and source line when the structure differs, when an integer is not affine in the
 /// rows over all traces, or when a float or a constant tensor depends on the batch size.
-/// Requires at least two traces of different `rows`. The graph verifies and holds no dead nodes.
+/// Requires at least two traces of different `rows`. The graph verifies, holds no dead nodes, and
+/// its rows are inferred.
 [[nodiscard]] Capture join(const std::vector<Trace>& traces);
 
 }  // namespace rannc::frontend

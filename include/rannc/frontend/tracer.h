@@ -37,6 +37,8 @@ class Tracer {
   void name_constant(const at::Tensor& tensor, const std::string& name);
 
   void start();
+  /// Ends recording, in the thread that started it; finish() does it too.
+  void stop();
 
   void enter_module(const std::string& path);
   void leave_module();

@@ -1,0 +1,103 @@
+"""Which dimension of each tensor argument holds the rows (samples) of the batch."""
+
+import collections
+import inspect
+
+from pyrannc._C import util as native
+from pyrannc.errors import ConfigError, TraceError
+
+
+def input_names(model, call):
+    """A name for each tensor argument: that of forward()'s parameter, and the path below it."""
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    positional = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    names = []
+    for path in call.paths:
+        root, rest = _split(path)
+        if isinstance(root, int):
+            root = positional[root] if root < len(positional) else f"args_{root}"
+        words = "".join(c if c.isalnum() or c == "_" else "." for c in rest).split(".")
+        names.append(".".join([root, *filter(None, words)]))
+    return names
+
+
+def _split(path):
+    """``("labels", "")`` of ``kwargs['labels']``; the position for positional arguments."""
+    key, _, rest = path.partition("[")[2].partition("]")
+    return (int(key) if path.startswith("args") else key.strip("'\""), rest)
+
+
+def find_batch_dims(call, names, batch_dims):
+    """The dimension of each input that holds the rows, or None."""
+    if not call.tensors:
+        raise TraceError("the call has no tensor argument, so there is nothing to split")
+    said = _said_batch_dims(call, names, batch_dims)
+    stated = {
+        call.tensors[i].shape[dim]: call.paths[i] for i, dim in said.items() if dim is not None
+    }
+    if len(stated) > 1:
+        lines = ", ".join(f"{path} has {size} rows" for size, path in stated.items())
+        raise ConfigError(f"batch_dims does not fit this call: {lines}")
+    rows = next(iter(stated)) if stated else _majority(call, said)
+    return [
+        said[i] if i in said else (0 if tensor.dim() > 0 and tensor.shape[0] == rows else None)
+        for i, tensor in enumerate(call.tensors)
+    ]
+
+
+def _said_batch_dims(call, names, batch_dims):
+    """``{input: dim}`` for those that ``batch_dims`` names."""
+    if batch_dims is None:
+        return {}
+    if isinstance(batch_dims, int):
+        batch_dims = {i: batch_dims for i in range(len(call.tensors))}
+        keys = [{i} for i in range(len(call.tensors))]
+    else:
+        if isinstance(batch_dims, (list, tuple)):
+            batch_dims = dict(enumerate(batch_dims))
+        keys = []
+        for path, name in zip(call.paths, names, strict=True):
+            keys.append({_split(path)[0], path, name, name.partition(".")[0]})
+    unknown = [key for key in batch_dims if not any(key in these for these in keys)]
+    if unknown:
+        known = sorted({str(key) for these in keys for key in these})
+        raise ConfigError(
+            f"batch_dims names {unknown[0]!r}, which is no tensor argument of this call; did you "
+            f"mean {native.closest(str(unknown[0]), known)!r}?"
+        )
+    said = {}
+    for i, (tensor, these) in enumerate(zip(call.tensors, keys, strict=True)):
+        for key in these & set(batch_dims):
+            dim = batch_dims[key]
+            if dim is not None and not -tensor.dim() <= dim < tensor.dim():
+                raise ConfigError(
+                    f"batch_dims says dimension {dim} for {call.paths[i]}, which has shape "
+                    f"{list(tensor.shape)}"
+                )
+            said[i] = dim if dim is None else dim % tensor.dim()
+    return said
+
+
+def _majority(call, said):
+    counts = collections.Counter(
+        tensor.shape[0]
+        for i, tensor in enumerate(call.tensors)
+        if i not in said and tensor.dim() > 0
+    )
+    if not counts:
+        raise TraceError(
+            "no tensor argument has a dimension for the rows of the batch; name one in batch_dims"
+        )
+    (rows, count), *others = counts.most_common()
+    if others and others[0][1] == count:
+        lines = ", ".join(
+            f"{path} has shape {list(tensor.shape)}"
+            for path, tensor in zip(call.paths, call.tensors, strict=True)
+        )
+        raise TraceError(
+            f"which inputs hold the rows of the batch? As many have {rows} as {others[0][0]} in "
+            f"dimension 0: {lines}.\n  Name those with rows in batch_dims={{...}}; None: no rows."
+        )
+    return rows

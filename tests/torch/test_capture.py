@@ -1,0 +1,425 @@
+"""Captured graphs equal eager mode at other batch sizes and on other data, or say why not."""
+
+import dataclasses
+import random
+import re
+
+import pytest
+import torch
+from models import TRANSFORMERS, ZOO, floats
+from replay import assert_replay_equals_eager, replay
+from torch import nn
+from torch.nn import functional
+
+from pyrannc import ConfigError, TraceError
+from pyrannc.capture import CallMismatch, capture
+
+HERE = re.escape(__file__)
+
+
+class Free(nn.Module):
+    """A linear layer, a buffer and a plain tensor attribute around a function of the test."""
+
+    def __init__(self, function):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)
+            self.linear = nn.Linear(8, 8)
+        self.register_buffer("count", torch.zeros(8))
+        self.plain = torch.ones(8)
+        self.list = [1]
+        self.function = function
+
+    def forward(self, *args, **kwargs):
+        return self.function(self, *args, **kwargs)
+
+
+def inputs(rows, seed=0):
+    return floats(8)(rows, torch.Generator().manual_seed(seed))
+
+
+def capture_function(function, rows=4):
+    args, kwargs = inputs(rows)
+    return capture(Free(function), args, kwargs)
+
+
+def node_named(captured, name):
+    return next(node for node in captured.graph.nodes if node.name == name)
+
+
+def value_named(captured, name):
+    return next(value for value in captured.graph.values if value.name == name)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_captured_model_equals_eager_at_other_batch_sizes(name):
+    entry = ZOO[name]
+    captured = capture(entry.build(), *entry.inputs(4), entry.batch_dims)
+    for rows in (1, 5):
+        args, kwargs = entry.inputs(rows, seed=rows)
+        assert_replay_equals_eager(captured, entry.build, args, kwargs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_captured_transformers_model_equals_eager_at_another_batch_size(name):
+    pytest.importorskip("transformers")
+    entry = TRANSFORMERS[name]
+    captured = capture(entry.build(), *entry.inputs(4))
+    args, kwargs = entry.inputs(5, seed=1)
+    assert_replay_equals_eager(captured, entry.build, args, kwargs, rtol=1e-6, atol=1e-6)
+
+
+def test_default_caches_of_transformers_come_back_as_their_class():
+    transformers = pytest.importorskip("transformers")
+    entry = TRANSFORMERS["gpt2"]
+
+    def build():
+        model = entry.build()
+        model.config.use_cache = True
+        return model
+
+    captured = capture(build(), *entry.inputs(4))
+    args, kwargs = entry.inputs(3, seed=1)
+    expected = build()(*args, **kwargs)
+    got = replay(captured, build(), args, kwargs)
+    assert isinstance(got.past_key_values, transformers.DynamicCache)
+    torch.testing.assert_close(
+        got.past_key_values.layers[1].keys, expected.past_key_values.layers[1].keys
+    )
+
+
+FUNCTIONS = {
+    "integers from sizes": lambda m, x: m.linear(x) / x.shape[0] / len(x) * x.numel() * x.size(-1),
+    "a range over the rows": lambda m, x: m.linear(x) + torch.arange(x.size(0)).unsqueeze(1),
+    "a tensor of a size": lambda m, x: m.linear(x) / torch.tensor(x.size(0)),
+    "a loss averaged by hand": lambda m, x: m.linear(x).sum() / x.size(0),
+    "rows that meet": lambda m, x: m.linear(x) @ x.t(),
+    "an index list": lambda m, x: m.linear(x)[:, [0, 2, 1]],
+    "a number times integers": lambda m, x: m.linear(x) * (torch.arange(8) * 2.5),
+    "half stays half": lambda m, x: (m.linear(x).half() * 2.5 + 1).float(),
+    "chunks and splits": lambda m, x: sum(m.linear(x).chunk(2, 1)) * sum(x.split([4, 4], 1)),
+    "iteration over heads": lambda m, x: sum(t for t in m.linear(x).view(-1, 2, 4).unbind(1)),
+    "named tuples of operators": lambda m, x: m.linear(x).max(1),
+    "interpolation": lambda m, x: functional.interpolate(
+        m.linear(x).view(-1, 2, 2, 2), scale_factor=2, mode="bilinear"
+    ),
+    "einsum": lambda m, x: torch.einsum("bi,bj->bij", m.linear(x), x),
+    "data": lambda m, x: m.linear(x) * m.linear(x).data,
+    "checkpoint": lambda m, x: torch.utils.checkpoint.checkpoint(m.linear, x, use_reentrant=False),
+    "reentrant checkpoint": lambda m, x: torch.utils.checkpoint.checkpoint(
+        m.linear, m.linear(x), use_reentrant=True
+    ),
+    "a gradient inside forward": lambda m, x: (
+        m.linear(x)
+        + torch.autograd.grad(m.linear(x).pow(2).sum(), m.linear.weight, create_graph=True)[0].sum()
+    ),
+    "inputs and parameters returned": lambda m, x: (x, m.linear.weight, m.linear(x), m.plain),
+    "complex numbers": lambda m, x: torch.view_as_real(torch.fft.rfft(m.linear(x))),
+    "a convolution in one dimension": lambda m, x: functional.conv1d(
+        m.linear(x).unsqueeze(1), torch.ones(2, 1, 3), padding="same"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FUNCTIONS)
+def test_equals_eager_with(what):
+    captured = capture_function(FUNCTIONS[what])
+    args, kwargs = inputs(6, seed=1)
+    assert_replay_equals_eager(captured, lambda: Free(FUNCTIONS[what]), args, kwargs)
+
+
+def test_writes_by_mask_equal_eager():
+    def function(m, x):
+        y = m.linear(x)
+        y[x > 0] = 0.5
+        return y
+
+    captured = capture_function(function)
+    assert_replay_equals_eager(captured, lambda: Free(function), *inputs(6, seed=1))
+
+
+def test_a_constant_that_forward_writes_is_fresh_in_every_run():
+    def function(m, x):
+        total = torch.tensor([1.0] * 8)
+        total += x.detach().sum(0)
+        return m.linear(x) + total
+
+    captured = capture_function(function)
+    for seed in (1, 2):
+        assert_replay_equals_eager(captured, lambda: Free(function), *inputs(6, seed=seed))
+
+
+@pytest.mark.parametrize("how", ["in place", "replaced"])
+def test_buffers_that_forward_changes_are_written(how):
+    def function(m, x):
+        if how == "in place":
+            m.count.mul_(0.5).add_(x.detach().mean(0))
+        else:
+            m.count = m.count * 0.5 + x.detach().mean(0)
+        return m.linear(x) + m.count
+
+    captured = capture_function(function)
+    assert_replay_equals_eager(captured, lambda: Free(function), *inputs(6, seed=1))
+
+
+# What a graph says.
+
+
+def test_parameters_have_their_paths_and_tied_ones_are_one_value():
+    captured = capture(ZOO["tied_lm"].build(), *ZOO["tied_lm"].inputs(4))
+    embedding = value_named(captured, "embedding.weight")
+    assert embedding.kind == "parameter"
+    assert embedding.aliases == ["head.weight"]
+    assert "head.weight" not in captured.parameter_names
+
+
+def test_nodes_know_module_line_and_grad_mode():
+    captured = capture(ZOO["no_grad"].build(), *ZOO["no_grad"].inputs(4))
+    teacher = node_named(captured, "teacher.linear")
+    student = node_named(captured, "student.linear")
+    assert (teacher.module, teacher.grad_enabled) == ("teacher", False)
+    assert (student.module, student.grad_enabled) == ("student", True)
+    assert not value_named(captured, "teacher.linear").requires_grad
+    assert value_named(captured, "student.linear").requires_grad
+    file, line = teacher.source.rsplit(":", 1)
+    assert file.endswith("models.py")
+    with open(file) as text:
+        assert "self.teacher(x)" in text.read().splitlines()[int(line) - 1]
+
+
+def test_the_second_of_equal_operators_in_a_module_has_a_number():
+    captured = capture_function(lambda m, x: m.linear(torch.relu(torch.relu(m.linear(x)))))
+    names = [node.name for node in captured.graph.nodes]
+    assert names == ["linear.linear", "relu", "relu_1", "linear.linear_1"]
+
+
+def test_views_and_writes_share_the_storage_of_their_base():
+    def function(m, x):
+        y = m.linear(x)
+        y[:, :4].mul_(2.0)
+        return y
+
+    captured = capture_function(function)
+    values = list(captured.graph.values)
+    base = next(i for i, value in enumerate(values) if value.name == "linear.linear")
+    sharing = [value.name for value in values if value.storage == base]
+    assert sharing == ["linear.linear", "slice", "slice_1", "mul_"]  # one slice per dimension
+    [written] = node_named(captured, "mul_").writes
+    assert values[written].name == "slice_1"
+
+
+def test_batch_norm_writes_its_statistics_in_training_only():
+    for training, expected in ((True, {"1.running_mean", "1.running_var"}), (False, set())):
+        model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).train(training)
+        captured = capture(model, *inputs(4))
+        node = node_named(captured, "1.batch_norm")
+        values = list(captured.graph.values)
+        assert {values[i].name for i in node.writes} == expected
+
+
+def test_python_numbers_are_literals_of_the_operator():
+    captured = capture_function(lambda m, x: m.linear(x) * 2.5 + x.size(0))
+    assert not [value for value in captured.graph.values if value.kind == "constant"]
+
+
+def test_plain_tensor_attributes_are_constants_with_their_name():
+    captured = capture_function(lambda m, x: m.linear(x) + m.plain)
+    assert value_named(captured, "plain").kind == "constant"
+
+
+def test_equal_captures_have_equal_fingerprints():
+    first, second = (capture(ZOO["encoder"].build(), *ZOO["encoder"].inputs(r)) for r in (2, 9))
+    assert first.graph.fingerprint() == second.graph.fingerprint()
+
+
+# What capture leaves behind: nothing.
+
+
+def test_model_and_random_states_are_as_before_also_after_an_error():
+    def function(m, x):
+        m.count = m.count + 1
+        m.list.append(2)
+        m.plain = x
+        m.new = (torch.rand(3), random.random())
+        m.train(False)
+        return m.linear(x) if m.good else m.linear(x)[x > 0]
+
+    for good in (True, False):
+        model = Free(function)
+        model.good = good
+        attributes, parameters = dict(vars(model)), list(model.parameters())
+        python, state = random.getstate(), torch.get_rng_state()
+        if good:
+            capture(model, *inputs(4))
+        else:
+            with pytest.raises(TraceError):
+                capture(model, *inputs(4))
+        assert vars(model) == attributes
+        assert model.list == [1] and model.training
+        assert torch.equal(model.count, torch.zeros(8))
+        assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+        assert random.getstate() == python
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_torch_is_as_before_after_an_error():
+    def patched():
+        call = torch._C.ScriptFunction.__call__
+        return nn.Module.__call__, torch.tensor, torch._C._is_tracing, call
+
+    before = patched()
+    with pytest.raises(TraceError):
+        capture_function(lambda m, x: x if x.sum() > 0 else m.linear(x))
+    assert patched() == before
+    assert not torch._C._is_tracing()
+
+
+def test_the_modes_of_the_caller_hold_in_the_capture():
+    with torch.no_grad():
+        captured = capture_function(lambda m, x: m.linear(x))
+    assert not node_named(captured, "linear.linear").grad_enabled
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        captured = capture_function(lambda m, x: m.linear(x))
+    assert value_named(captured, "linear.linear").dtype == "bfloat16"
+
+
+# Models that cannot be captured.
+
+IMPOSSIBLE = {
+    "item": lambda m, x: m.linear(x) * x.sum().item(),
+    "an if on a tensor": lambda m, x: m.linear(x) if x.sum() > 0 else x,
+    "nonzero": lambda m, x: m.linear(x)[x[:, 0].nonzero()],
+    "a mask that selects": lambda m, x: m.linear(x)[x > 0].sum(),
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_control_flow_on_values_is_an_error_that_names_the_line(what):
+    with pytest.raises(TraceError, match=rf"{HERE}:\d+.*values of a tensor decide"):
+        capture_function(IMPOSSIBLE[what])
+
+
+def test_an_error_names_the_module_that_raised_it():
+    model = nn.Sequential(nn.Linear(8, 8), Free(lambda m, x: m.linear(x) * x.sum().item()))
+    with pytest.raises(TraceError, match=rf"^'1' \({HERE}:\d+\)"):
+        capture(model, *inputs(4))
+
+
+def test_operators_that_depend_on_the_batch_size_are_an_error():
+    with pytest.raises(TraceError, match=rf"(?s)other operators when the number of rows.*{HERE}"):
+        capture_function(lambda m, x: m.linear(x) if x.size(0) > 4 else m.linear(x).relu())
+
+
+def test_a_float_of_the_batch_size_is_an_error_with_advice():
+    with pytest.raises(TraceError, match=r"(?s)Python float.*batch size.*0\.333333, 0\.2, 0\.142857.*x\.size"):
+        capture_function(lambda m, x: m.linear(x) * (1.0 / x.size(0)))
+
+
+def test_a_size_that_grows_with_the_square_of_the_batch_is_an_error():
+    with pytest.raises(TraceError, match=r"is 9, 25, 49 at 3, 5, 7 rows"):
+        capture_function(lambda m, x: (m.linear(x).unsqueeze(0) * x.unsqueeze(1)).reshape(-1, 8))
+
+
+def test_a_constant_of_the_batch_size_is_an_error():
+    with pytest.raises(TraceError, match=r"constant tensor 'constant' depends on the batch size"):
+        capture_function(lambda m, x: m.linear(x) / torch.tensor([x.size(0)]))
+
+
+def test_a_write_to_a_plain_tensor_attribute_is_an_error_that_names_it():
+    def function(m, x):
+        m.plain.add_(1)
+        return m.linear(x)
+
+    with pytest.raises(TraceError, match=r"'plain' in place; register it with register_buffer"):
+        capture_function(function)
+
+
+def test_an_error_of_the_model_itself_is_the_cause():
+    with pytest.raises(TraceError, match=HERE) as caught:
+        capture_function(lambda m, x: m.linear(x[:, :3]))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_a_result_that_holds_the_batch_size_is_an_error():
+    with pytest.raises(TraceError, match=r"result of the model depends on the batch size"):
+        capture_function(lambda m, x: (m.linear(x), x.size(0)))
+
+
+# Which rows.
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, a, b, *, c=None):
+        return self.linear(a) + self.linear(b).sum() + (0 if c is None else c.sum())
+
+
+def test_inputs_unlike_the_majority_have_no_rows():
+    captured = capture(Two(), (torch.ones(4, 8), torch.ones(4, 8)), {"c": torch.ones(3, 8)})
+    assert captured.batch_dims == [0, 0, None]
+    assert captured.input_paths == ["args[0]", "args[1]", "kwargs['c']"]
+
+
+def test_a_tie_is_an_error_that_names_the_inputs():
+    message = r"args\[0\] has shape \[4, 8\], args\[1\] has shape \[5, 8\]"
+    with pytest.raises(TraceError, match=message):
+        capture(Two(), (torch.ones(4, 8), torch.ones(5, 8)))
+
+
+@pytest.mark.parametrize("batch_dims", [{"a": 0, "b": None}, {0: 0}, {"args[0]": 0}])
+def test_batch_dims_settle_a_tie(batch_dims):
+    captured = capture(Two(), (torch.ones(4, 8), torch.ones(5, 8)), None, batch_dims)
+    assert captured.batch_dims == [0, None]
+
+
+def test_batch_dims_of_no_input_name_the_closest():
+    with pytest.raises(ConfigError, match=r"'aa', which is no tensor argument.*'a'"):
+        capture(Two(), (torch.ones(4, 8), torch.ones(4, 8)), None, {"aa": 0})
+
+
+# Calls of a capture.
+
+
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    scale: float = 1.0
+
+
+MISFITS = {
+    "a constant": (((torch.ones(4, 8), 3.0),), {}, r"args\[0\]\[1\] is 3.0, but was 2.0"),
+    "a dtype": (
+        ((torch.ones(4, 8).double(), 2.0),),
+        {},
+        r"args\[0\]\[0\] has dtype torch.float64, but had torch.float32",
+    ),
+    "a shape": (((torch.ones(4, 9), 2.0),), {}, r"args\[0\]\[0\] has shape \[4, 9\]"),
+    "a keyword": (((torch.ones(4, 8), 2.0),), {"z": 1}, r"kwargs has a new 'z'"),
+    "a number for a tensor": (((2.0, 2.0),), {}, r"args\[0\]\[0\] is 2.0, but was a tensor"),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_a_call_that_differs_names_the_argument(what):
+    model = Free(lambda m, pair: m.linear(pair[0]) * pair[1])
+    captured = capture(model, ((torch.ones(4, 8), 2.0),))
+    args, kwargs, message = MISFITS[what]
+    with pytest.raises(CallMismatch, match=message):
+        captured.flatten(args, kwargs)
+
+
+def test_inputs_with_different_numbers_of_rows_are_an_error():
+    captured = capture(Two(), (torch.ones(4, 8), torch.ones(4, 8)))
+    with pytest.raises(CallMismatch, match=r"args\[1\] has 3 rows, but args\[0\] has 2"):
+        captured.flatten((torch.ones(2, 8), torch.ones(3, 8)), {})
+
+
+def test_dataclasses_are_arguments_too():
+    model = Free(lambda m, batch: m.linear(batch.x) * batch.scale)
+    captured = capture(model, (Batch(torch.ones(4, 8)),))
+    assert captured.batch_size((Batch(torch.ones(6, 8)),), {}) == 6
+    with pytest.raises(CallMismatch, match=r"args\[0\].scale is 0.5, but was 1.0"):
+        captured.flatten((Batch(torch.ones(4, 8), 0.5),), {})

@@ -1,0 +1,92 @@
+"""Arguments and results: what is flattened comes back as the same types."""
+
+import collections
+import dataclasses
+
+import pytest
+import torch
+
+from pyrannc import pytree
+
+A, B = torch.ones(2), torch.zeros(3)
+Point = collections.namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: torch.Tensor
+    name: str = "n"
+
+
+class Holder:
+    """Any object that keeps tensors in its attributes, as caches do."""
+
+    def __init__(self, *layers):
+        self.layers = list(layers)
+        self.limit = 3
+
+
+TREES = {
+    "a tensor": A,
+    "a tuple": (A, B),
+    "a list": [A, [B], "text"],
+    "a dict": {"a": A, "n": None, "b": {"c": B}},
+    "an ordered dict": collections.OrderedDict(b=A, a=B),
+    "a default dict": collections.defaultdict(list, a=[A]),
+    "a named tuple": Point(A, 2),
+    "a result of an operator": torch.max(torch.ones(2, 2), 1),
+    "a dataclass": Frozen(A),
+    "an object": Holder(A, B),
+    "no tensor at all": (1, "a", None, 2.5),
+}
+
+
+@pytest.mark.parametrize("what", TREES)
+def test_unflatten_is_the_inverse_of_flatten(what):
+    tree = TREES[what]
+    tensors, paths, shape = pytree.flatten(tree)
+    rebuilt = pytree.unflatten(shape, tensors)
+    assert type(rebuilt) is type(tree)
+    again, paths_again, shape_again = pytree.flatten(rebuilt)
+    assert all(a is b for a, b in zip(again, tensors, strict=True))
+    assert (paths_again, shape_again) == (paths, shape)
+
+
+def test_model_outputs_of_transformers_keep_their_class():
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+    output = outputs.CausalLMOutput(loss=A, logits=B)
+    tensors, _, shape = pytree.flatten(output)
+    rebuilt = pytree.unflatten(shape, tensors)
+    assert type(rebuilt) is outputs.CausalLMOutput
+    assert rebuilt.loss is A and rebuilt["logits"] is B and rebuilt.hidden_states is None
+
+
+def test_paths_are_written_as_in_python():
+    tree = {"args": ([A],), "x": Frozen(B)}
+    assert pytree.flatten(tree, "call")[1] == ["call['args'][0][0]", "call['x'].x"]
+
+
+def test_objects_without_tensors_are_constants_compared_by_equality():
+    marker = object()
+    assert pytree.flatten((marker, A))[2] == pytree.flatten((marker, B))[2]
+    assert pytree.flatten((object(), A))[2] != pytree.flatten((object(), A))[2]
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "words"),
+    [
+        ({"a": A}, {"a": A, "b": 1}, "t has a new 'b'"),
+        ({"a": A, "b": 1}, {"a": A}, "t has no 'b'"),
+        ([A], (A,), "t is a tuple, but was a list"),
+        ([1], [2], "t[0] is 2, but was 1"),
+        ([1], [True], "t[0] is True, but was 1"),
+        ([None], [A], "t[0] is a tensor, but was None"),
+    ],
+)
+def test_differences_name_their_place(expected, got, words):
+    shapes = [pytree.flatten(tree)[2] for tree in (expected, got)]
+    assert pytree.difference(*shapes, "t") == words
+
+
+def test_not_a_number_equals_itself():
+    assert pytree.equal(float("nan"), float("nan"))
