@@ -334,7 +334,7 @@ class StrayTensor(nn.Module):
 
     def forward(self, x):
         shift = torch.tensor([0.25] * 8)
-        return self.body(x) * self.scale + shift + torch.arange(8) / x.size(0)
+        return self.body(x) * self.scale + shift + torch.arange(8) / x.size(1)
 
 
 class Buffers(nn.Module):
