@@ -30,6 +30,10 @@ c10::impl::ExcludeDispatchKeyGuard no_autocast() {
   return c10::impl::ExcludeDispatchKeyGuard(c10::autocast_dispatch_keyset);
 }
 
+bool is_state(const ir::Value& value) {
+  return value.kind == ir::ValueKind::parameter || value.kind == ir::ValueKind::buffer;
+}
+
 bool literal_depends_on_rows(const ir::Argument& argument) {
   if (const auto* integer = std::get_if<ir::AffineInt>(&argument))
     return integer->depends_on_rows();
@@ -37,7 +41,7 @@ bool literal_depends_on_rows(const ir::Argument& argument) {
   return integers != nullptr && std::ranges::any_of(*integers, &ir::AffineInt::depends_on_rows);
 }
 
-/// Nodes that write a buffer although neither the rows nor a graph input reach them, and the nodes
+/// Nodes that write state although neither the rows nor a graph input reach them, and the nodes
 /// that these need; in graph order.
 std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph) {
   std::vector<bool> tainted(graph.values.size());  // by value: an input or the rows reach it
@@ -69,8 +73,7 @@ std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph) {
         std::ranges::any_of(node.writes,
                             [&](ir::ValueId written) {
                               const ir::ValueId storage = graph[written].storage;
-                              return graph[storage].kind == ir::ValueKind::buffer ||
-                                     storages.contains(storage);
+                              return is_state(graph[storage]) || storages.contains(storage);
                             }) ||
         std::ranges::any_of(node.outputs, [&](ir::ValueId id) { return values.contains(id); });
     if (!needed) continue;
@@ -127,7 +130,7 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
   }
   for (uint32_t i = 0; i < graph.values.size(); ++i) {
     const ir::Value& value = graph.values[i];
-    if (value.kind == ir::ValueKind::parameter || value.kind == ir::ValueKind::buffer) {
+    if (is_state(value)) {
       state_registers.push_back(i);
       state_names.push_back(value.name);
     } else if (value.kind == ir::ValueKind::constant) {
