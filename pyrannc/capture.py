@@ -178,8 +178,8 @@ def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
 
 def _capture(model, call, names, dims, states):
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with torch.inference_mode(False):
-        fakes = {id(tensor): mode.from_tensor(tensor) for _, tensor, _ in states}
+    with torch.inference_mode(False), mode:
+        fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
     traces, shapes = [], []
     for rows in _trace_rows(call, dims):
         trace, shape = _trace(model, call, names, dims, states, mode, fakes, rows)
@@ -188,6 +188,16 @@ def _capture(model, call, names, dims, states):
     if found := pytree.difference(shapes[0], shapes[1], "the result"):
         raise TraceError(f"the result of the model depends on the batch size: {found}")
     return Capture(native.join(traces), call, dims, shapes[0], states)
+
+
+def _fake_like(tensor):
+    """A FakeTensor on the CPU like a parameter or buffer, which may be meta: released by its rank.
+
+    Not ``mode.from_tensor``, which keeps a weak reference to the tensor, and a tensor with weak
+    references cannot be released later.
+    """
+    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return fake.requires_grad_(tensor.requires_grad)
 
 
 def _trace(model, call, names, dims, states, mode, fakes, rows):

@@ -35,7 +35,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
     memory = memory_bytes(config, hosts.count(world.host))
 
     checked = on_rank_0(world, lambda: self_check(model, captured, call, config, memory))
-    mixing = mixing_reason(captured.graph, json.loads(checked)["rows_proved"])
+    mixing = mixing_reason(captured.graph, **json.loads(checked))
 
     path = load_path or (config.deployment_file if config.load_deployment else None)
     if path:
@@ -123,16 +123,18 @@ def self_check(model, captured, call, config, memory) -> str:
         report = check.check(model, captured, args, kwargs)
         report.raise_if_wrong()
         log.info("deploy", f"self-check of the capture: {report}")
-        return json.dumps({"rows_proved": report.rows_proved})
-    return json.dumps({"rows_proved": False})
+        return json.dumps({"proved": report.rows_proved, "refuted": report.rows_interact})
+    return json.dumps({"proved": False, "refuted": ""})
 
 
-def mixing_reason(graph, proved: bool) -> str:
+def mixing_reason(graph, proved: bool, refuted: str) -> str:
     """Why only the whole batch at once gives the model's numbers; empty when rows stay apart."""
     mixes = _C.ir.row_mixes(graph)
     if mixes:
         node = graph.nodes[mixes[0].node]
         return f"{mixes[0].reason} (module '{node.module}', {node.source})"
+    if refuted:
+        return f"the self-check found that {refuted}"
     if proved:
         return ""
     for node in graph.nodes:

@@ -336,7 +336,7 @@ def main(names):
         try:
             failures, plan = run_case(Case.parse(name), comm)
         except Exception:  # reported for the case, on rank 0; the other cases still run
-            failures, plan = [traceback.format_exc()], None
+            failures, plan = [traceback.format_exc()[-1500:]], None
         everyone = [json.loads(item) for item in comm.all_gather(json.dumps(failures).encode())]
         found = [f"rank {rank}: {text}" for rank, texts in enumerate(everyone) for text in texts]
         if comm.rank == 0:

@@ -71,7 +71,7 @@ _reports = {}
 def report_of(group, names, timeout):
     """Runs a group once; afterwards the reports of its cases, by name."""
     if group not in _reports:
-        done = mpi.run(SCRIPT, 4, *names, timeout=timeout)
+        done = mpi.run([str(SCRIPT), *names], 4, timeout)
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
         _reports[group] = {entry["case"]: entry for entry in map(json.loads, lines)}
         _reports[group]["end"] = (done.stdout + done.stderr)[-3000:]

@@ -12,7 +12,7 @@ LIMIT_MIB = 20
 
 @pytest.fixture(scope="module")
 def reports():
-    done = mpi.run(SCRIPT, 4, str(LIMIT_MIB), timeout=120)
+    done = mpi.run([str(SCRIPT), str(LIMIT_MIB)], 4, 120)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -34,6 +34,6 @@ def test_ranks_hold_the_parameters_of_their_own_stage_only(reports):
 
 
 def test_when_nothing_fits_every_rank_ends_with_the_needed_and_the_available_bytes():
-    done = mpi.run(SCRIPT, 4, "1", timeout=60)
+    done = mpi.run([str(SCRIPT), "1"], 4, 60)
     assert done.returncode != 0
     assert "InfeasibleError" in done.stderr and "needs" in done.stderr and "MiB" in done.stderr
