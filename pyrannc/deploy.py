@@ -291,10 +291,7 @@ class Deployment:
         self._gate = torch.zeros((), requires_grad=True)
         self.owners = state.Owners(world, model)
         executor = self._executor(captured, plan)
-        self.owners.assign(
-            {*executor.parameter_names, *executor.buffer_names},
-            {v.name for v in captured.graph.values if v.kind in ("parameter", "buffer")},
-        )
+        self.owners.assign({*executor.parameter_names, *executor.buffer_names})
         if optimizer is not None:
             held = {id(p) for p in model.parameters() if not p.is_meta}
             optim.keep_local(optimizer, held)

@@ -30,7 +30,9 @@ def materialize(tensor: torch.Tensor) -> None:
 def _swap(tensor, other):
     if isinstance(tensor, nn.Parameter):
         other = nn.Parameter(other, requires_grad=tensor.requires_grad)
-    torch.utils.swap_tensors(tensor, other)
+    # What torch.utils.swap_tensors calls after it has refused tensors with weak references, which
+    # nn.LSTM keeps of its weights. They stay right here: the Python object remains the same.
+    torch._C._swap_tensor_impl(tensor, other)
 
 
 def raw(tensor: torch.Tensor):
@@ -54,18 +56,17 @@ class Owners:
         self._model = model
         self.ranks = {name: list(range(comm.size)) for name in tensors(model)}
 
-    def assign(self, local: set[str], graph_names: set[str]) -> None:
-        """Lets every rank hold what its stages use and frees the rest.
+    def assign(self, local: set[str]) -> None:
+        """Lets every rank hold what its stages use (``local``, by name) and frees the rest.
 
-        ``local`` are the names that this rank's stages use, ``graph_names`` those that any stage
-        uses. What no stage uses stays on rank 0, for the checkpoints. Tied names go together.
+        What no stage uses stays on rank 0, for the checkpoints. Tied names go together.
         """
         wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
         held = tensors(self._model)
         for name, tensor in held.items():
             same = [other for other, candidate in held.items() if candidate is tensor]
             used = [rank for rank, names in enumerate(wanted) if names.intersection(same)]
-            self.ranks[name] = used if graph_names.intersection(same) else [0]
+            self.ranks[name] = used or [0]
             if self._comm.rank not in self.ranks[name] and not tensor.is_meta:
                 release(tensor)
 
