@@ -11,15 +11,17 @@ namespace rannc::ir {
 namespace {
 
 /// Operators whose result counts the rows when their operand does: views, casts and copies.
-bool passes_row_index(RowRule rule) {
+bool passes_row_index(const RowCall& call, RowRule rule) {
   static const std::vector<RowRule> rules = [] {
     std::vector<RowRule> found;
-    for (const std::string_view base : {"to", "view", "transpose", "permute", "expand"}) {
+    for (const std::string_view base :
+         {"to", "view", "transpose", "permute", "movedim", "expand", "slice"}) {
       found.push_back(find_row_rule(base));
     }
     return found;
   }();
-  return std::ranges::find(rules, rule) != rules.end();
+  const bool is_negated = call.base() == "neg" || call.base() == "negative";
+  return !is_negated && std::ranges::find(rules, rule) != rules.end();
 }
 
 /// arange(B): 0, 1, 2, ... for the rows.
@@ -35,7 +37,10 @@ bool counts_rows(const RowCall& call) {
 class Inferrer : public RowState {
  public:
   explicit Inferrer(const Graph& graph)
-      : graph_(graph), index_dims_(graph.values.size(), -1), changes_(graph.values.size()) {
+      : graph_(graph),
+        index_dims_(graph.values.size(), -1),
+        is_written_(graph.values.size()),
+        changes_(graph.values.size()) {
     found_.begins.resize(graph.nodes.size());
     found_.to_state.resize(graph.nodes.size());
     for (const Value& value : graph.values) {
@@ -60,7 +65,7 @@ class Inferrer : public RowState {
     return {.kind = RowKind::mixed};
   }
   [[nodiscard]] std::optional<int> row_index(ValueId value) const override {
-    const int dim = index_dims_[value.index];
+    const int dim = is_written_[graph_[value].storage.index] ? -1 : index_dims_[value.index];
     return dim < 0 ? std::nullopt : std::optional(dim);
   }
 
@@ -173,6 +178,7 @@ class Inferrer : public RowState {
                            return result.kind != RowKind::none;
                          });
     for (ValueId written : node.writes) {
+      is_written_[graph_[written].storage.index] = true;
       if (depends && is_state(graph_, written)) note_state(id, call, written);
       const Value& value = graph_[written];
       // An in-place operator returns what it wrote; other writes come from all operands.
@@ -210,7 +216,7 @@ class Inferrer : public RowState {
       return;
     }
     const ValueId operand = call.operands().front();
-    if (index_dims_[operand.index] < 0 || !passes_row_index(rule)) return;
+    if (!row_index(operand) || !passes_row_index(call, rule)) return;
     pretended_ = operand;
     const Rows moved = rule(call).rows.front();
     pretended_ = {};
@@ -229,7 +235,8 @@ class Inferrer : public RowState {
   const Graph& graph_;
   RowInference found_;
   std::vector<int> index_dims_;
-  std::vector<Change> changes_;  // by storage
+  std::vector<bool> is_written_;  // by storage
+  std::vector<Change> changes_;   // by storage
   ValueId pretended_;            // taken as rows for a moment, to follow a row index through a view
 };
 

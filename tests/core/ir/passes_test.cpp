@@ -202,9 +202,56 @@ TEST(RowMixes, ForgiveRowNumbersThatPairEachRowWithItsOwnIndex) {
   node pick = aten::index.Tensor(%x, {%r, %last}) -> %y
     result y: float32[B, 4]
 )");
-  EXPECT_EQ(graph[*graph.find_value("y")].rows,
-            (Rows{.kind = RowKind::apart, .dim = 0, .proved = false}));
+  EXPECT_EQ(graph[*graph.find_value("y")].rows, (Rows{.kind = RowKind::apart, .dim = 0}));
   EXPECT_TRUE(row_mixes(graph).empty());
+}
+
+TEST(RowMixes, ForgiveRowNumbersThatBroadcastAgainstOtherIndices) {
+  // Attention masks in transformers: padding[arange(B)[:, None, None], arange(7)].
+  const Graph graph = inferred(R"(graph mask(%padding) -> (%y)
+  input padding: boolean[B, 7] apart(0)
+  node rows = aten::arange(B, 4) -> %r
+    result r: int64[B]
+  node alias = aten::detach(%r) -> %a
+    result a: int64[B] shares %r
+  node all = aten::slice.Tensor(%a, 0, 0, 9223372036854775807, 1) -> %s
+    result s: int64[B] shares %r
+  node first = aten::unsqueeze(%s, 1) -> %u
+    result u: int64[B, 1] shares %r
+  node second = aten::unsqueeze(%u, 2) -> %v
+    result v: int64[B, 1, 1] shares %r
+  node places = aten::arange(7, 4) -> %places
+    result places: int64[7]
+  node pick = aten::index.Tensor(%padding, {%v, %places}) -> %y
+    result y: boolean[B, 1, 7]
+)");
+  EXPECT_EQ(graph[*graph.find_value("y")].rows, (Rows{.kind = RowKind::apart, .dim = 0}));
+  EXPECT_TRUE(row_mixes(graph).empty());
+}
+
+TEST(RowMixes, BlameRowNumbersThatDoMoreThanPickTheirRow) {
+  // The node that uses %r, and where mixing begins: with the numbers themselves.
+  const auto mixes_of = [](const std::string& nodes) {
+    return row_mixes(inferred(R"(graph numbers(%x) -> (%y)
+  input x: float32[B, 9] apart(0)
+  node rows = aten::arange(B, 4) -> %r
+    result r: int64[B]
+)" + nodes)).size();
+  };
+  // Column b of row b: in a share, row b has another number.
+  EXPECT_EQ(mixes_of("  node n = aten::index.Tensor(%x, {%r, %r}) -> %y\n result y: float32[B]\n"),
+            1U);
+  // The rows from the last on.
+  EXPECT_EQ(mixes_of("  node m = aten::neg(%r) -> %m\n result m: int64[B]\n"
+                     "  node n = aten::index.Tensor(%x, {%m}) -> %y\n result y: float32[B, 9]\n"),
+            1U);
+  // Numbers that were changed in place before they are used.
+  EXPECT_EQ(mixes_of("  node m = aten::add_.Tensor(%r, 1, 1) -> %m writes %r\n"
+                     " result m: int64[B] shares %r\n"
+                     "  node n = aten::index.Tensor(%x, {%r}) -> %y\n result y: float32[B, 9]\n"),
+            1U);
+  EXPECT_EQ(mixes_of("  node n = aten::add.Tensor(%x, %r, 1) -> %y\n result y: float32[B, 9]\n"),
+            1U);
 }
 
 TEST(InferRows, SeesWhatAWriteThroughAViewDidToItsBase) {

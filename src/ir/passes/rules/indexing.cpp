@@ -48,10 +48,13 @@ class Indexing {
     }
     return placed;
   }
-  [[nodiscard]] bool has_row_index() const {
-    return std::ranges::any_of(indices_, [&](ValueId index) {
-      return index.valid() && call_.row_index(index).has_value();
-    });
+  /// Whether an index other than that of dimension `dim` counts the rows.
+  [[nodiscard]] bool counts_rows_besides(int dim) const {
+    for (size_t d = 0; d < indices_.size(); ++d) {
+      const bool counts = indices_[d].valid() && call_.row_index(indices_[d]).has_value();
+      if (counts && static_cast<int>(d) != dim) return true;
+    }
+    return false;
   }
 
  private:
@@ -66,8 +69,8 @@ class Indexing {
   bool has_mask_ = false;
 };
 
-/// Rows of the indexed tensor in x[...]; x[arange(B), i] pairs each row with its own index, which
-/// is right for whatever share, but only a look at the values can prove that.
+/// Rows of the indexed tensor in x[...]; x[arange(B), i] pairs each row with its own index: both
+/// count from the beginning of the share, whatever share.
 Placed placed_source(const RowCall& call, const Indexing& indexing) {
   Rows rows = call.rows(call.tensor(0));
   if (!is_apart(rows)) return {rows, -1};
@@ -75,16 +78,13 @@ Placed placed_source(const RowCall& call, const Indexing& indexing) {
   const ValueId index = indexing.index_of(rows.dim);
   const auto counted = call.row_index(index);
   if (!counted || rows.outer != 1 || rows.inner != 1) return {rows, -1};
-  rows.proved = false;
   return {rows, indexing.place_in_index(index, *counted)};
 }
 
-/// Rows that an index counts must be those of the indexed tensor.
+/// The number of a row is another one in a share, so it may only pick the row itself.
 bool counts_other_rows(const RowCall& call, const Indexing& indexing) {
   const Rows rows = call.rows(call.tensor(0));
-  const bool is_paired = is_apart(rows) && indexing.is_indexed(rows.dim) &&
-                         call.row_index(indexing.index_of(rows.dim)).has_value();
-  return indexing.has_row_index() && !is_paired;
+  return indexing.counts_rows_besides(is_apart(rows) ? rows.dim : -1);
 }
 
 RowAnswer elements_by_dimension(const RowCall& call, int dim) {
