@@ -2,14 +2,15 @@
 
 #include "bind/module.h"
 #include "bind/objects.h"
+#include "rannc/ops/memory.h"
 #include "rannc/runtime/interpreter.h"
-#include "rannc/runtime/memory.h"
+
 
 namespace rannc::bind {
 
 using namespace py::literals;
 using runtime::Interpreter;
-using runtime::MemoryRecorder;
+using ops::MemoryRecorder;
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "profile/memory_counter.h"
 #include "profile/operands.h"
+#include "rannc/ops/memory.h"
 #include "rannc/ops/operator.h"
 
 namespace rannc::profile {
@@ -82,7 +82,7 @@ class Timer {
   template <class Call>
   int64_t timed(int64_t* workspace_bytes, int64_t incoming_bytes, Call call) {
     if (workspace_bytes == nullptr) return elapsed_ns(call);
-    const MemoryCounter counter;
+    const ops::MemoryRecorder counter;
     const int64_t ns = elapsed_ns(call);
     const int64_t kept = incoming_bytes > 0 ? 0 : std::max<int64_t>(counter.current_bytes(), 0);
     const int64_t peak = std::max<int64_t>(counter.peak_bytes() - kept, 0) + incoming_bytes;

@@ -146,7 +146,9 @@ def test_names_are_those_of_the_model():
         name for name, _ in build().named_parameters()
     ]
     assert isinstance(model, nn.Module)
-    assert model[4].out_features == 4  # what RaNNCModule does not have is the model's
+    assert model.get_submodule("4").out_features == 4
+    model.model.note = "mine"
+    assert model.note == "mine"  # what RaNNCModule does not have is the model's
 
 
 def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatch):

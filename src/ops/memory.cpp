@@ -1,17 +1,29 @@
-#include "rannc/runtime/memory.h"
+#include "rannc/ops/memory.h"
 
-#include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <atomic>
 
-namespace rannc::runtime {
+namespace rannc::ops {
 namespace {
+
+using torch::profiler::impl::ActiveProfilerType;
+using torch::profiler::impl::ProfilerConfig;
+using torch::profiler::impl::ProfilerState;
+using torch::profiler::impl::ProfilerStateBase;
 
 /// Counts for every thread that carries it: autograd hands thread-local debug information on to its
 /// own threads, so several may report at once.
-class Counter final : public c10::MemoryReportingInfoBase {
+///
+/// A profiler state that is disabled, not a bare MemoryReportingInfoBase: whoever asks torch whether
+/// a profiler is on (a Python autograd function does, in each call) takes what is in this slot for a
+/// ProfilerStateBase, and would read its configuration past the end of a smaller object.
+class Counter final : public ProfilerStateBase {
  public:
+  Counter() : ProfilerStateBase(ProfilerConfig(ProfilerState::Disabled)) {}
+
+  ActiveProfilerType profilerType() override { return ActiveProfilerType::NONE; }
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
     const int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     int64_t peak = peak_.load(std::memory_order_relaxed);
@@ -43,4 +55,4 @@ int64_t MemoryRecorder::current_bytes() const { return impl_->counter->current()
 int64_t MemoryRecorder::peak_bytes() const { return impl_->counter->peak(); }
 void MemoryRecorder::reset_peak() { impl_->counter->reset_peak(); }
 
-}  // namespace rannc::runtime
+}  // namespace rannc::ops

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace rannc::runtime {
+namespace rannc::ops {
 
 /// Counts the bytes that c10's CPU allocator hands out in this thread and in the autograd threads
 /// it starts, from construction on. Displaces torch.profiler's memory reporting while it lives.
@@ -20,4 +20,4 @@ class MemoryRecorder {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace rannc::runtime
+}  // namespace rannc::ops
