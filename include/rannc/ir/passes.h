@@ -26,7 +26,9 @@ struct RowMix {
 [[nodiscard]] std::vector<RowMix> row_mixes(const Graph& graph);
 
 /// For each node, whether it has an effect or a result that depends on the rows of the batch. The
-/// others are cloned into every stage that uses them. Requires infer_rows().
+/// others are cloned into every stage that uses them. Those are the nodes without rows, and those
+/// that make their rows from nothing, for whatever share: torch.arange(B), torch.zeros(B, 4), and
+/// views of them that nothing writes. Requires infer_rows().
 [[nodiscard]] std::vector<bool> depends_on_rows(const Graph& graph);
 
 /// A buffer that a batch_norm node updates with a share's statistics.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/passes/effects.h"
+#include "ir/passes/literals.h"
 #include "ir/passes/row_call.h"
 #include "ir/passes/row_inference.h"
 #include "rannc/ir/passes.h"
@@ -22,6 +23,20 @@ bool passes_row_index(const RowCall& call, RowRule rule) {
   }();
   const bool is_negated = call.base() == "neg" || call.base() == "negative";
   return !is_negated && std::ranges::find(rules, rule) != rules.end();
+}
+
+/// Whether integers of the operator may depend on the rows: as sizes, or by a rule's own reckoning.
+bool takes_row_count(RowRule rule) {
+  static const std::vector<RowRule> rules = [] {
+    std::vector<RowRule> found;
+    for (const std::string_view base :
+         {"view", "expand", "zeros", "zeros_like", "full", "arange", "slice", "narrow", "split",
+          "repeat", "repeat_interleave", "add", "mul", "div", "fill", "copy", "group_norm"}) {
+      found.push_back(find_row_rule(base));
+    }
+    return found;
+  }();
+  return std::ranges::find(rules, rule) != rules.end();
 }
 
 /// arange(B): 0, 1, 2, ... for the rows.
@@ -91,6 +106,10 @@ class Inferrer : public RowState {
 
     RowAnswer answer;
     if (rule != nullptr && has_result && !(is_independent && is_plain(node))) answer = rule(call);
+    const bool is_answered = !answer.rows.empty() && std::ranges::none_of(answer.rows, is_mixed);
+    if (is_answered && !takes_row_count(rule) && has_row_dependent_literal(node)) {
+      answer = call.mixed("computes with the number of rows");
+    }
     // Rows before the writes of this node take effect: an in-place result replaces its operand.
     std::vector<Rows> results;
     for (size_t place = 0; place < node.outputs.size(); ++place) {
@@ -115,11 +134,7 @@ class Inferrer : public RowState {
     for (ValueId output : node.outputs) {
       if (output.valid() && std::ranges::any_of(graph_[output].dims, depends)) return false;
     }
-    return std::ranges::none_of(node.inputs, [&](const Argument& argument) {
-      if (const auto* size = std::get_if<AffineInt>(&argument)) return depends(*size);
-      const auto* sizes = std::get_if<std::vector<AffineInt>>(&argument);
-      return sizes != nullptr && std::ranges::any_of(*sizes, depends);
-    });
+    return !has_row_dependent_literal(node);
   }
 
   /// A rule's answer for one output, or a guess from the shapes when there is none that fits.

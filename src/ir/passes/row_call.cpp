@@ -8,15 +8,18 @@
 
 namespace rannc::ir {
 
+std::string_view base_name(std::string_view op) {
+  op.remove_prefix(std::min(op.size(), op.find("::") + 2));
+  op = op.substr(0, op.find('.'));
+  if (op.ends_with('_') && !op.ends_with("__")) op.remove_suffix(1);
+  return op;
+}
+
 RowCall::RowCall(const Graph& graph, NodeId node, const RowState& state)
     : graph_(graph), node_(graph[node]), state_(state), operands_(graph.operands(node)) {
-  std::string_view name = node_.op;
-  name.remove_prefix(std::min(name.size(), name.find("::") + 2));
-  const size_t dot = name.find('.');
-  if (dot != std::string_view::npos) overload_ = name.substr(dot + 1);
-  name = name.substr(0, dot);
-  if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
-  base_ = name;
+  const size_t dot = node_.op.find('.');
+  if (dot != std::string::npos) overload_ = node_.op.substr(dot + 1);
+  base_ = base_name(node_.op);
   for (ValueId output : node_.outputs) {
     if (output.valid() && !result_.valid()) result_ = output;
   }

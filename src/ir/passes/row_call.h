@@ -29,6 +29,9 @@ class RowState {
   [[nodiscard]] virtual std::optional<int> row_index(ValueId value) const = 0;
 };
 
+/// "add" for "aten::add_.Tensor".
+[[nodiscard]] std::string_view base_name(std::string_view op);
+
 /// One call of a registered operator, as the rules see it. Arguments are counted as in the schema;
 /// those beyond the recorded ones have their defaults.
 class RowCall {
@@ -37,7 +40,7 @@ class RowCall {
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] const Node& node() const { return node_; }
-  [[nodiscard]] std::string_view base() const { return base_; }  ///< "add" for aten::add_.Tensor
+  [[nodiscard]] std::string_view base() const { return base_; }  ///< base_name() of the operator
   [[nodiscard]] std::string_view overload() const { return overload_; }
 
   [[nodiscard]] Rows rows(ValueId value) const { return state_.rows(value); }

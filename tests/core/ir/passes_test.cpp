@@ -91,6 +91,92 @@ TEST(DependsOnRows, IsFalseForWhatParametersAloneDecide) {
             (std::vector<bool>{false, true, false, true, true}));
 }
 
+/// By node name: those that depend on the rows.
+Names dependent(const Graph& graph) {
+  const std::vector<bool> marks = depends_on_rows(graph);
+  Names list;
+  for (size_t index = 0; index < marks.size(); ++index) {
+    if (marks[index]) list.push_back(graph.nodes[index].name);
+  }
+  return list;
+}
+
+constexpr std::string_view kRowNumbers = R"(graph picks(%x) -> (%z)
+  input x: float32[B, 7, 4] apart(0)
+  node rows = aten::arange(B, 4) -> %r
+    result r: int64[B]
+  node column = aten::unsqueeze(%r, 1) -> %c
+    result c: int64[B, 1] shares %r
+  node zeros = aten::zeros([B, 4], 6) -> %h
+    result h: float32[B, 4]
+  node noise = aten::rand([B, 4], 6) -> %n
+    result n: float32[B, 4]
+  node first = aten::index.Tensor(%x, {%r}) -> %y
+    result y: float32[B, 7, 4]
+  node second = aten::index.Tensor(%y, {%c}) -> %z
+    result z: float32[B, 1, 7, 4]
+)";
+
+TEST(DependsOnRows, IsFalseForRowsMadeFromNothing) {
+  // Random numbers must be the same in every stage that reads them.
+  EXPECT_EQ(dependent(inferred(kRowNumbers)), (Names{"noise", "first", "second"}));
+}
+
+TEST(DependsOnRows, IsTrueForAStorageThatTakesRowsLater) {
+  EXPECT_EQ(dependent(inferred(R"(graph filled(%x) -> (%h)
+  input x: float32[B, 4] apart(0)
+  parameter w: float32[4]
+  node fixed = aten::zeros([4], 6) -> %f
+    result f: float32[4]
+  node other = aten::exp(%w) -> %e
+    result e: float32[4]
+  node zeros = aten::zeros([B, 4], 6) -> %h
+    result h: float32[B, 4]
+  node mean = aten::mean.dim(%x, [0], false, none) -> %m
+    result m: float32[4]
+  node copy1 = aten::copy_(%f, %m, false) -> %f2 writes %f
+    result f2: float32[4] shares %f
+  node copy2 = aten::copy_(%h, %x, false) -> %h2 writes %h
+    result h2: float32[B, 4] shares %h
+)")),
+            (Names{"fixed", "zeros", "mean", "copy1", "copy2"}));
+}
+
+TEST(DependsOnRows, IsTrueForNumbersOfRows) {
+  // Every share would count its own rows.
+  const Graph graph = inferred(R"(graph counts(%x) -> (%x)
+  input x: float32[B, 4] apart(0)
+  buffer seen: int64[]
+  parameter w: float32[4]
+  node count = aten::add_.Tensor(%seen, B, 1) -> %n writes %seen
+    result n: int64[] shares %seen
+  node pick = aten::select.int(%w, 0, B-1) -> %p
+    result p: float32[]
+)");
+  EXPECT_EQ(dependent(graph), (Names{"count", "pick"}));
+  const auto mixes = row_mixes(graph);
+  ASSERT_EQ(mixes.size(), 2U);
+  EXPECT_EQ(mixes[0].reason, "aten::add_.Tensor adds something else to a sum over the batch");
+  EXPECT_EQ(mixes[1].reason,
+            "aten::add_.Tensor writes what it computes from the batch to the buffer 'seen'");
+  EXPECT_EQ(graph[*graph.find_value("p")].rows.kind, RowKind::mixed);
+}
+
+TEST(Extract, NumbersTheRowsOfEachStageAnew) {
+  const Graph graph = inferred(kRowNumbers);
+  const Graph stage = extract(graph, nodes(graph, {"second"}), {*graph.find_value("z")});
+  verify(stage);
+  EXPECT_EQ(print(stage), R"(graph picks(%y) -> (%z)
+  node rows = aten::arange(B, 4) -> %r
+    result r: int64[B] mixed
+  node column = aten::unsqueeze(%r, 1) -> %c
+    result c: int64[B, 1] mixed shares %r
+  input y: float32[B, 7, 4] apart(0)
+  node second = aten::index.Tensor(%y, {%c}) -> %z
+    result z: float32[B, 1, 7, 4] apart(0)
+)");
+}
+
 TEST(RunningStatistics, NameBufferNodeAndMomentum) {
   const Graph graph = inferred(kBatchNorm);
   const auto found = running_statistics(graph);

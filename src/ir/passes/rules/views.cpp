@@ -32,7 +32,10 @@ std::optional<Rows> cut(const Rows& rows, const AffineInt& start, const AffineIn
 
 RowAnswer cut_one(const RowCall& call, int dim, const AffineInt& start) {
   const Rows rows = call.rows(call.operands().front());
-  if (!is_apart(rows) || rows.dim != dim) return RowAnswer::all(rows);
+  if (!is_apart(rows) || rows.dim != dim) {
+    return start.depends_on_rows() ? call.mixed("begins at the number of rows")
+                                   : RowAnswer::all(rows);
+  }
   const auto part = cut(rows, start, call.result().dims.at(static_cast<size_t>(dim)));
   return part ? RowAnswer::all(*part) : call.mixed_over(dim);
 }
