@@ -9,9 +9,11 @@ the one that is added.
 
 import argparse
 import math
+import os
+import sys
 import sysconfig
-import time
 from pathlib import Path
+from time import perf_counter
 
 import torch
 import torch.nn.functional as F
@@ -103,32 +105,38 @@ def main():
     rank = pyrannc.get_rank()
     if rank == 0:
         print(
-            f"{size / 4e6:.2f} M parameters: with gradients and AdamW's state {4 * size / 2**20:.1f}"
-            f" MiB, the limit of a rank is {arguments.mem_limit_gb * 1024:.1f} MiB"
+            f"{size / 4e6:.2f} M parameters: with gradients and AdamW's state "
+            f"{4 * size / 2**20:.1f} MiB, a rank may use {arguments.mem_limit_gb * 1024:.1f} MiB"
         )
     text, held_out = load_text()
     generator = torch.Generator().manual_seed(1 + rank)
     bytes_per_step = arguments.rows * plain.length * pyrannc.get_world_size()
-    step_seconds = []
-    columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.description}"),
-               TimeRemainingColumn())
-    with Progress(*columns, disable=rank != 0) as progress:
+    columns = (BarColumn(), TextColumn("{task.completed}/{task.total} {task.description}"),
+               TimeRemainingColumn())  # fmt: skip
+    interactive = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    with Progress(*columns, disable=rank != 0 or not interactive) as progress:
         bar = progress.add_task("", total=arguments.steps)
-        for step in range(arguments.steps):
-            tokens, targets = batch_of(text, arguments.rows, plain.length, generator)
-            start = time.perf_counter()
-            loss = model(tokens, targets)
-            loss.backward()
-            step_seconds.append(time.perf_counter() - start)
-            model.clip_grad_norm(1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            speed = bytes_per_step / step_seconds[-1]
-            progress.update(bar, advance=1, description=f"loss {loss.item() / math.log(2):.2f} bits"
-                            f" per byte, {speed:,.0f} bytes/s")
-            if rank == 0 and not progress.console.is_terminal and (step + 1) % 50 == 0:
-                print(f"step {step + 1}: {loss.item() / math.log(2):.2f} bits per byte", flush=True)
+
+        def train(first, last):
+            for step in range(first, last):
+                start = perf_counter()
+                tokens, targets = batch_of(text, arguments.rows, plain.length, generator)
+                optimizer.zero_grad()
+                loss = model(tokens, targets)
+                loss.backward()
+                model.clip_grad_norm(1.0)
+                optimizer.step()
+                schedule.step()
+                bits, speed = loss.item() / math.log(2), bytes_per_step / (perf_counter() - start)
+                line = f"loss {bits:.2f} bits per byte, {speed:,.0f} bytes/s"
+                progress.update(bar, advance=1, description=line)
+                if rank == 0 and progress.disable and (step + 1) % 50 == 0:
+                    print(f"step {step + 1}: {line}", flush=True)
+
+        warm_up = min(10, arguments.steps // 2)
+        train(0, warm_up)
+        with pyrannc.measure(model, optimizer) as measured:
+            train(warm_up, arguments.steps)
 
     model.eval()
     with torch.no_grad():
@@ -136,14 +144,14 @@ def main():
         losses = [model(*batch).item() for batch in batches]
     weights = model.state_dict()  # complete on rank 0; every rank takes part
     if rank == 0:
-        measured = sorted(step_seconds)[len(step_seconds) // 2]
-        print(f"iteration: predicted {model.plan.iteration_ns / 1e6:.0f} ms, "
-              f"measured {measured * 1e3:.0f} ms (median)")
+        print(measured)
         whole = GPT()
         whole.load_state_dict(weights)
         print("--- sample ---", sample(whole, "def ", 200), "--------------", sep="\n")
-        print(f"held-out loss: {sum(losses) / len(losses) / math.log(2):.2f} bits per byte "
-              "(bigrams 3.49, single bytes 4.54)")
+        print(
+            f"held-out loss: {sum(losses) / len(losses) / math.log(2):.2f} bits per byte "
+            "(bigrams 3.49, single bytes 4.54)"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The shortest use: mpirun -n 4 python examples/tutorial.py, or rannc run -n 4 examples/tutorial.py"""
+"""The shortest use: rannc run -n 4 examples/tutorial.py"""
 
 import torch
 from torch import nn

@@ -5,6 +5,7 @@ capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> run.
 
 import json
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -237,8 +238,25 @@ def make_plan(graph, table, state_bytes, devices, wanted, config, mixing) -> str
         global_batch=json.loads(wanted)["global_batch"],
         world=devices.hosts * devices.devices_per_host,
         memory_limit_bytes=int(devices.device_memory_bytes),
+        step_ns=step_ns(plan, devices),
     )
     return json.dumps(content)
+
+
+def step_ns(plan, devices) -> int:
+    """The predicted iteration when ranks share the cores of a host.
+
+    ``iteration_ns`` gives every rank a device of its own. Ranks on one host's CPU cannot compute
+    more at a time than it has cores, so their work over the cores bounds the iteration, too.
+    """
+    work = {}
+    for stage in plan.stages:
+        busy = plan.micro_batches * (stage.predicted.forward_ns + stage.predicted.backward_ns)
+        for rank in stage.ranks:
+            host = rank // devices.devices_per_host
+            work[host] = work.get(host, 0) + busy
+    cores = len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)
+    return int(max(plan.iteration_ns, *(total / max(cores, 1) for total in work.values())))
 
 
 def read_plan(path, graph, global_rows, world_size) -> str:
@@ -288,7 +306,8 @@ class Deployment:
         self.local_rows = local_rows
         self._config = config
         self._planned = captured
-        self._gate = torch.zeros((), requires_grad=True)
+        self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
+        self.seconds, self.steps = 0.0, 0  # of all forwards and backwards, for pyrannc.measure
         self.owners = state.Owners(world, model)
         executor = self._executor(captured, plan)
         self.owners.assign({*executor.parameter_names, *executor.buffer_names})
@@ -317,9 +336,8 @@ class Deployment:
             captured.graph, captured.objects, plan, self.local_rows, self.world
         )
 
-    @property
-    def gate(self):
-        return self._gate
+    def add_seconds(self, seconds: float) -> None:
+        self.seconds += seconds
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
@@ -357,16 +375,27 @@ class Run:
     def step(self, inputs):
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
         with_backward = self._trains and torch.is_grad_enabled()
+        begin = time.perf_counter()
         call = self._executor.forward(
             [tensor.detach() for tensor in inputs],
-            [parameter.detach() if not with_backward else parameter for parameter in self._parameters],
+            [
+                parameter.detach() if not with_backward else parameter
+                for parameter in self._parameters
+            ],
             self._buffers,
             with_backward,
         )
+        self._deployment.add_seconds(time.perf_counter() - begin)
+        self._deployment.steps += 1
         if not with_backward:
             return list(call.outputs)
         return list(
             PipelineStep.apply(
-                call, self._differentiable, self._deployment.gate, *self._parameters, *inputs
+                call,
+                self._deployment.add_seconds,
+                self._differentiable,
+                self._deployment.gate,
+                *self._parameters,
+                *inputs,
             )
         )

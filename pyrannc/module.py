@@ -42,7 +42,9 @@ class RaNNCModule(nn.Module):
     >>> optimizer.step()
     """
 
-    def __init__(self, model, optimizer=None, config=None, *, load_deployment=None, batch_dims=None):
+    def __init__(
+        self, model, optimizer=None, config=None, *, load_deployment=None, batch_dims=None
+    ):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"RaNNCModule wraps a torch.nn.Module, not {type(model).__name__}")

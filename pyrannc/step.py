@@ -1,5 +1,7 @@
 """One training step as one node of the user's autograd graph."""
 
+import time
+
 import torch
 
 from pyrannc.errors import RaNNCError
@@ -10,14 +12,14 @@ class PipelineStep(torch.autograd.Function):
 
     The real parameters are inputs, so that autograd itself does everything about ``.grad``:
     accumulation, hooks, ``torch.autograd.grad``. What belongs to a call is kept in its ``ctx``, so
-    several forwards before a backward are right.
+    several forwards before a backward are right. ``on_time`` is told how long backward took.
     """
 
     @staticmethod
-    def forward(ctx, call, differentiable, gate, *leaves):
+    def forward(ctx, call, on_time, differentiable, gate, *leaves):
         # `gate` requires grad on every rank: a rank without trainable parameters must still have a
         # loss that backward can be called on, because its backward takes part in the pipeline.
-        ctx.call = call
+        ctx.call, ctx.on_time = call, on_time
         ctx.set_materialize_grads(False)
         outputs = tuple(output.detach() for output in call.outputs)
         ctx.mark_non_differentiable(
@@ -32,4 +34,7 @@ class PipelineStep(torch.autograd.Function):
                 "backward(create_graph=True) through a RaNNCModule is not possible: second "
                 "derivatives would have to run the pipeline again"
             )
-        return (None, None, None, *ctx.call.backward(list(gradients)))
+        begin = time.perf_counter()
+        gradients = ctx.call.backward(list(gradients))
+        ctx.on_time(time.perf_counter() - begin)
+        return (None, None, None, None, *gradients)

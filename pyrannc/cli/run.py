@@ -20,7 +20,11 @@ def run(ranks: int, command: list[str]) -> int:
     except FileNotFoundError as error:
         print(f"rannc run: {error}", file=sys.stderr)
         return 127
-    process = subprocess.Popen(argv, env=launch.environment(ranks))
+    environment = launch.environment(ranks)
+    if not sys.stdout.isatty():
+        # mpirun gives its ranks a terminal whatever its own output is: no progress bars in a file.
+        environment["TERM"] = "dumb"
+    process = subprocess.Popen(argv, env=environment)
     while True:
         try:
             code = process.wait()
