@@ -14,22 +14,36 @@ ROOT = Path(__file__).resolve().parent
 
 
 class CMakeBuild(build_ext):
-    """Configures and builds `build/`, where `make test` finds the C++ tests, too."""
+    """Configures and builds with CMake.
+
+    An editable install builds `build/`, where `make test` finds the C++ tests, too, and leaves the
+    extension next to the Python sources. A wheel is built in a folder of its own and leaves the
+    source tree as it is.
+    """
+
+    def run(self):
+        self.in_source_tree = self.editable_mode or self.inplace  # the base class clears `inplace`
+        super().run()
 
     def build_extension(self, extension):
-        build = ROOT / "build"
-        options = os.environ.get("PYRANNC_CMAKE_OPTIONS", "-DRANNC_TESTS=OFF").split()
+        target = Path(self.get_ext_fullpath(extension.name)).resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        package = ROOT / "pyrannc" if self.in_source_tree else target.parent
+        build = ROOT / "build" if self.in_source_tree else Path(self.build_temp).resolve()
         configure = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
-        subprocess.run([*configure, f"-DPython3_EXECUTABLE={sys.executable}", *options], check=True)
+        configure += [f"-DPython3_EXECUTABLE={sys.executable}", f"-DRANNC_PACKAGE={package}"]
+        options = os.environ.get("PYRANNC_CMAKE_OPTIONS", "-DRANNC_TESTS=OFF").split()
+        subprocess.run([*configure, *options], check=True)
         subprocess.run(["cmake", "--build", build], check=True)
 
-        # CMake writes next to the Python sources, which is all that an editable install needs.
-        library = ROOT / "pyrannc" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
-        target = Path(self.get_ext_fullpath(extension.name)).resolve()
-        if target != library:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        library = package / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+        if library != target:
             shutil.copy2(library, target)
-            shutil.copy2(library.parent / "_build_info.py", target.parent / "_build_info.py")
 
 
-setup(ext_modules=[Extension("pyrannc._C", sources=[])], cmdclass={"build_ext": CMakeBuild})
+# Not `build/` itself, which is CMake's.
+setup(
+    ext_modules=[Extension("pyrannc._C", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+    options={"build": {"build_base": "build/wheel"}},
+)
