@@ -182,9 +182,7 @@ class Config:
         for name in arguments:
             if name not in ITEMS:
                 raise _unknown(name, "in Config(...)")
-        given = {
-            name: _parse(name, value, "in Config(...)") for name, value in arguments.items()
-        }
+        given = {name: _parse(name, value, "in Config(...)") for name, value in arguments.items()}
         values = {name: item.default for name, item in ITEMS.items()}
         values |= _from_file() | _from_environment() | given
         for name, value in values.items():

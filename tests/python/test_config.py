@@ -42,9 +42,18 @@ def test_replica_nums_reads_a_comma_list(monkeypatch):
     assert Config().replica_nums == (1, 3)
 
 
-@pytest.mark.parametrize("items", [{"pipline_num": 4}, {"replica_nums": 3}, {"mem_margin": 1.0},
-                                   {"partition_num": -1}, {"partition_num": 1.5},
-                                   {"recompute": "sometimes"}, {"mem_limit_gb": "nan"}])
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"pipline_num": 4},
+        {"replica_nums": 3},
+        {"mem_margin": 1.0},
+        {"partition_num": -1},
+        {"partition_num": 1.5},
+        {"recompute": "sometimes"},
+        {"mem_limit_gb": "nan"},
+    ],
+)
 def test_a_wrong_argument_is_an_error_that_names_it(items):
     with pytest.raises(ConfigError, match=next(iter(items))):
         Config(**items)

@@ -311,7 +311,9 @@ def test_operators_that_depend_on_the_batch_size_are_an_error():
 
 
 def test_a_float_of_the_batch_size_is_an_error_with_advice():
-    with pytest.raises(TraceError, match=r"(?s)Python float.*batch size.*0\.333333, 0\.2, 0\.142857.*x\.size"):
+    with pytest.raises(
+        TraceError, match=r"(?s)Python float.*batch size.*0\.333333, 0\.2, 0\.142857.*x\.size"
+    ):
         capture_function(lambda m, x: m.linear(x) * (1.0 / x.size(0)))
 
 

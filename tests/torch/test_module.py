@@ -59,7 +59,13 @@ def test_the_plain_loop_trains_as_without_the_wrapper(pair):
 
 def test_modes_and_grad_modes_may_come_in_any_order(pair):
     model, optimizer, twin, twin_optimizer = pair
-    for training, grad in [(True, False), (False, True), (True, True), (False, False), (True, True)]:
+    for training, grad in [
+        (True, False),
+        (False, True),
+        (True, True),
+        (False, False),
+        (True, True),
+    ]:
         results = []
         for one, its_optimizer in ((model, optimizer), (twin, twin_optimizer)):
             one.train(training)
@@ -136,7 +142,7 @@ def test_state_loads_before_and_after_the_first_call(pair):
         other[0].weight.add_(1)
     model.load_state_dict(other.state_dict())
     assert_equal_state(model, other)
-    with pytest.raises(RaNNCError, match="missing .*4.bias"):
+    with pytest.raises(RaNNCError, match=r"missing .*4\.bias"):
         model.load_state_dict({k: v for k, v in other.state_dict().items() if k != "4.bias"})
 
 
