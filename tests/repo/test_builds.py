@@ -1,0 +1,86 @@
+"""The other ways to build: the core alone, with and without MPI, and a wheel."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.all
+
+
+def run(*command, **options):
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=1200, **options
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}{done.stderr[-5000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("mpi", ["ON", "OFF"])
+def test_the_core_builds_and_passes_its_tests_without_torch(mpi, tmp_path):
+    options = ["-DRANNC_TORCH=OFF", f"-DRANNC_MPI={mpi}"]
+    run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *options)
+    run("cmake", "--build", tmp_path)
+    run("ctest", "--test-dir", tmp_path, "-j2", "--output-on-failure", "--no-tests=error")
+    cache = (tmp_path / "CMakeCache.txt").read_text()
+    assert "TORCH_ROOT" not in cache
+
+
+def test_sanitizers_reach_the_libraries_and_the_tests(tmp_path):
+    options = ["-DRANNC_TORCH=OFF", "-DRANNC_SANITIZE=address,undefined"]
+    run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *options)
+    run("cmake", "--build", tmp_path, "--target", "util_test", "comm_test")
+    for program in ("util", "comm"):
+        path = tmp_path / "tests" / "core" / program / f"{program}_test"
+        assert "__asan_init" in run("nm", "-D", path)
+        run(path)
+
+
+STEP = """
+import pathlib, sys, torch, pyrannc
+assert pathlib.Path(pyrannc.__file__).is_relative_to(sys.prefix), pyrannc.__file__
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+before = model.weight.detach().clone()
+module = pyrannc.RaNNCModule(model, optimizer)
+x = torch.randn(6, 4)
+module(x).sum().backward()
+optimizer.step()
+# The gradient of a sum is the sum of the inputs, for each output.
+torch.testing.assert_close(module.state_dict()["weight"], before - 0.5 * x.sum(0).expand(3, 4))
+print("stepped")
+"""
+
+
+def test_a_wheel_trains_in_a_clean_environment_and_the_source_tree_stays_as_it_was(tmp_path):
+    stray = {path: path.stat().st_mtime_ns for path in (ROOT / "pyrannc").glob("_*.*")}
+    run(
+        sys.executable, "-m", "pip", "wheel", ROOT, "--no-build-isolation", "--no-deps", "-w",
+        tmp_path, env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+    )  # fmt: skip
+    assert {path: path.stat().st_mtime_ns for path in (ROOT / "pyrannc").glob("_*.*")} == stray
+
+    (wheel,) = tmp_path.glob("pyrannc-*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    sources = run("git", "ls-files", "pyrannc", cwd=ROOT).split()
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert packed == {*sources, f"pyrannc/_C{suffix}", "pyrannc/_build_info.py"}
+
+    # The environment has the wheel, and torch by a path to where it is installed already. Only
+    # after the wheel, or pip would find this project's editable install there and be content.
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    run(
+        sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel
+    )
+    (packages,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
+    (packages / "installed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    assert "stepped" in run(python, "-c", STEP, cwd=tmp_path, env=clean)
+    assert "doctor" in run(python.with_name("rannc"), "--help", cwd=tmp_path, env=clean)
