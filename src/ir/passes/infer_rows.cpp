@@ -11,8 +11,8 @@
 namespace rannc::ir {
 namespace {
 
-/// Operators whose result counts the rows when their operand does: views, casts and copies.
-bool passes_row_index(const RowCall& call, RowRule rule) {
+/// Operators whose result numbers the rows when their operand does: views, casts and copies.
+bool passes_row_numbers(const RowCall& call, RowRule rule) {
   static const std::vector<RowRule> rules = [] {
     std::vector<RowRule> found;
     for (const std::string_view base :
@@ -39,21 +39,22 @@ bool takes_row_count(RowRule rule) {
   return std::ranges::find(rules, rule) != rules.end();
 }
 
-/// arange(B): 0, 1, 2, ... for the rows.
-bool counts_rows(const RowCall& call) {
+/// The numbers that arange(B) or arange(0, step * B, step) gives the rows.
+std::optional<RowNumbers> numbers_of(const RowCall& call) {
   const bool starts_at_zero =
       !call.overload().starts_with("start") || call.argument(0) == Argument{AffineInt{}};
-  const bool steps_by_one =
-      call.overload() != "start_step" || call.argument(2) == Argument{AffineInt{1, 0}};
-  return call.base() == "arange" && starts_at_zero && steps_by_one &&
-         call.result().dims == std::vector{AffineInt{0, 1}};
+  const bool is_stepped = call.overload() == "start_step";
+  const AffineInt step = is_stepped ? call.integer(2, 0) : AffineInt{1, 0};
+  const bool counts = call.base() == "arange" && starts_at_zero && !step.depends_on_rows() &&
+                      call.result().dims == std::vector{AffineInt{0, 1}};
+  return counts && step.fixed > 0 ? std::optional(RowNumbers{.step = step.fixed}) : std::nullopt;
 }
 
 class Inferrer : public RowState {
  public:
   explicit Inferrer(const Graph& graph)
       : graph_(graph),
-        index_dims_(graph.values.size(), -1),
+        numbers_(graph.values.size()),
         is_written_(graph.values.size()),
         changes_(graph.values.size()) {
     found_.begins.resize(graph.nodes.size());
@@ -70,7 +71,7 @@ class Inferrer : public RowState {
 
   // A value made before its storage was overwritten with something else is not what it was.
   [[nodiscard]] Rows rows(ValueId value) const override {
-    if (value == pretended_) return {.kind = RowKind::apart, .dim = index_dims_[value.index]};
+    if (value == pretended_) return {.kind = RowKind::apart, .dim = numbers_[value.index]->dim};
     Rows rows = found_.rows[value.index];
     const Change& change = changes_[graph_[value].storage.index];
     const NodeId made = graph_[value].producer;
@@ -79,9 +80,8 @@ class Inferrer : public RowState {
     if (graph_[value].dims == change.dims) return change.rows;
     return {.kind = RowKind::mixed};
   }
-  [[nodiscard]] std::optional<int> row_index(ValueId value) const override {
-    const int dim = is_written_[graph_[value].storage.index] ? -1 : index_dims_[value.index];
-    return dim < 0 ? std::nullopt : std::optional(dim);
+  [[nodiscard]] std::optional<RowNumbers> row_numbers(ValueId value) const override {
+    return is_written_[graph_[value].storage.index] ? std::nullopt : numbers_[value.index];
   }
 
  private:
@@ -121,7 +121,7 @@ class Inferrer : public RowState {
       if (!output.valid()) continue;
       found_.rows[output.index] = results[next++];
     }
-    if (rule != nullptr && has_result) note_row_index(id, call, rule);
+    if (rule != nullptr && has_result) note_row_numbers(id, call, rule);
     const bool is_mixing = std::ranges::any_of(results, is_mixed);
     if (is_mixing && !is_begun) {
       found_.begins[id.index] = !answer.why_mixed.empty() ? answer.why_mixed : unknown_reason(call);
@@ -223,20 +223,21 @@ class Inferrer : public RowState {
                     state.kind == ValueKind::buffer ? "buffer" : "parameter", state.name);
   }
 
-  void note_row_index(NodeId id, const RowCall& call, RowRule rule) {
+  void note_row_numbers(NodeId id, const RowCall& call, RowRule rule) {
     const ValueId output = graph_[id].outputs.front();
     if (!output.valid()) return;
     if (call.operands().empty()) {
-      if (counts_rows(call)) index_dims_[output.index] = 0;
+      numbers_[output.index] = numbers_of(call);
       return;
     }
     const ValueId operand = call.operands().front();
-    if (!row_index(operand) || !passes_row_index(call, rule)) return;
+    const auto numbers = row_numbers(operand);
+    if (!numbers || !passes_row_numbers(call, rule)) return;
     pretended_ = operand;
     const Rows moved = rule(call).rows.front();
     pretended_ = {};
     if (is_apart(moved) && moved.outer == 1 && moved.inner == 1) {
-      index_dims_[output.index] = moved.dim;
+      numbers_[output.index] = RowNumbers{moved.dim, numbers->step};
     }
   }
 
@@ -249,10 +250,10 @@ class Inferrer : public RowState {
 
   const Graph& graph_;
   RowInference found_;
-  std::vector<int> index_dims_;
+  std::vector<std::optional<RowNumbers>> numbers_;
   std::vector<bool> is_written_;  // by storage
   std::vector<Change> changes_;   // by storage
-  ValueId pretended_;            // taken as rows for a moment, to follow a row index through a view
+  ValueId pretended_;  // taken as rows for a moment, to follow row numbers through a view
 };
 
 }  // namespace

@@ -20,13 +20,19 @@ struct RowAnswer {
   static RowAnswer mixed(std::string why) { return {{{.kind = RowKind::mixed}}, std::move(why)}; }
 };
 
+/// What torch.arange(0, step * B, step) holds along `dim`: `step` times the number of each row.
+struct RowNumbers {
+  int dim = 0;
+  int64_t step = 1;
+};
+
 /// Where the rows of values lie at some point of the graph, after the writes before it.
 class RowState {
  public:
   virtual ~RowState() = default;
   [[nodiscard]] virtual Rows rows(ValueId value) const = 0;
-  /// The dimension along which `value` counts the rows (torch.arange(B)), if it does.
-  [[nodiscard]] virtual std::optional<int> row_index(ValueId value) const = 0;
+  /// How `value` numbers the rows, if it does.
+  [[nodiscard]] virtual std::optional<RowNumbers> row_numbers(ValueId value) const = 0;
 };
 
 /// "add" for "aten::add_.Tensor".
@@ -44,8 +50,13 @@ class RowCall {
   [[nodiscard]] std::string_view overload() const { return overload_; }
 
   [[nodiscard]] Rows rows(ValueId value) const { return state_.rows(value); }
+  [[nodiscard]] std::optional<RowNumbers> row_numbers(ValueId value) const {
+    return state_.row_numbers(value);
+  }
+  /// The dimension along which `value` counts the rows one by one (torch.arange(B)), if it does.
   [[nodiscard]] std::optional<int> row_index(ValueId value) const {
-    return state_.row_index(value);
+    const auto numbers = row_numbers(value);
+    return numbers && numbers->step == 1 ? std::optional(numbers->dim) : std::nullopt;
   }
   [[nodiscard]] const std::vector<AffineInt>& dims(ValueId value) const {
     return graph_[value].dims;

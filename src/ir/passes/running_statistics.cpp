@@ -11,7 +11,9 @@ namespace {
 class NoRows : public RowState {
  public:
   [[nodiscard]] Rows rows(ValueId) const override { return {}; }
-  [[nodiscard]] std::optional<int> row_index(ValueId) const override { return std::nullopt; }
+  [[nodiscard]] std::optional<RowNumbers> row_numbers(ValueId) const override {
+    return std::nullopt;
+  }
 };
 
 }  // namespace

@@ -322,7 +322,8 @@ TEST(RowMixes, BlameRowNumbersThatDoMoreThanPickTheirRow) {
   input x: float32[B, 9] apart(0)
   node rows = aten::arange(B, 4) -> %r
     result r: int64[B]
-)" + nodes)).size();
+)" + nodes))
+        .size();
   };
   // Column b of row b: in a share, row b has another number.
   EXPECT_EQ(mixes_of("  node n = aten::index.Tensor(%x, {%r, %r}) -> %y\n result y: float32[B]\n"),

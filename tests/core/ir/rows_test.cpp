@@ -120,6 +120,8 @@ TEST(RowsOfViews, AreTrackedExactly) {
           {"aten::expand(%x, [3, -1, -1, -1])", "float32[3, B, 4, 6]", "apart(1)"},
           {"aten::expand(%b, [B, 6])", "float32[B, 6]", "apart(0)"},
           {"aten::expand(%u, [B])", "float32[B]", "mixed"},
+          {"aten::broadcast_tensors({%x, %b})", "float32[B, 4, 6]", "apart(0)"},
+          {"aten::select.int(%x, 1, B)", "float32[B, 6]", "mixed"},
           {"aten::select.int(%x, 1, 0)", "float32[B, 6]", "apart(0)"},
           {"aten::select.int(%s, 0, -1)", "float32[B, 6]", "apart(0)"},
           {"aten::select.int(%x, 0, 0)", "float32[4, 6]", "mixed"},
@@ -158,6 +160,11 @@ TEST(RowsOfReductions, DependOnWhetherTheRowsAreReduced) {
           {"aten::roll(%x, [1], [0])", "float32[B, 4, 6]", "mixed"},
           {"aten::roll(%x, [1])", "float32[B, 4, 6]", "mixed"},
           {"aten::unfold(%x, 1, 2, 1)", "float32[B, 3, 6, 2]", "apart(0)"},
+          {"aten::fft_rfft(%x, none, -1, none)", "complex64[B, 4, 4]", "apart(0)"},
+          {"aten::fft_fft2(%x, none, none, none)", "complex64[B, 4, 6]", "apart(0)"},
+          {"aten::fft_fft2(%s, none, none, none)", "complex64[4, B, 6]", "mixed"},
+          {"aten::fft_fftn(%x, none, none, none)", "complex64[B, 4, 6]", "mixed"},
+          {"aten::fft_fftn(%x, [4, 6], none, none)", "complex64[B, 4, 6]", "apart(0)"},
           {"aten::triu(%x, 1)", "float32[B, 4, 6]", "apart(0)"},
           {"aten::triu(%f, 1)", "float32[2*B, 6]", "mixed"},
           {"aten::max.other(%x, %y)", "float32[B, 4, 6]", "apart(0)"}});
@@ -176,6 +183,11 @@ TEST(RowsOfProducts, MustNotBeSummedOver) {
           {"aten::einsum(\"bse,bte->bst\", {%x, %y}, none)", "float32[B, 4, 4]", "apart(0)"},
           {"aten::einsum(\"bse,sbe->be\", {%x, %s}, none)", "float32[B, 6]", "apart(0)"},
           {"aten::einsum(\"bse,tbe->st\", {%x, %s}, none)", "float32[4, 4]", "mixed"},
+          {"aten::einsum(\"...e,ef->...f\", {%x, %w}, none)", "float32[B, 4, 6]", "apart(0)"},
+          // Without an arrow the dimensions of the ellipsis come first.
+          {"aten::einsum(\"q...e,ke\", {%s, %w}, none)", "float32[B, 6, 4]", "apart(0)"},
+          {"aten::einsum(\"...se,...te->st\", {%x, %y}, none)", "float32[4, 4]", "mixed"},
+          {"aten::bilinear(%x, %y, %w, %b)", "float32[B, 4, 6]", "apart(0)"},
           {"aten::dot(%l, %l)", "int64[]", "mixed"},
           {"aten::linear(%u, %w, none)", "float32[6]", "mean"},
           {"aten::scaled_dot_product_attention(%x, %x, %y, none, 0.0, false, none)",
@@ -253,6 +265,56 @@ TEST(RowsOfArrangements, KeepTheirOrder) {
 
 TEST(RowsOfIndexing, MayPickWithinEachRow) {
   expect({{"aten::index_select(%x, 1, %idx)", "float32[B, 4, 6]", "apart(0)"}});
+}
+
+TEST(RowsOfBroadcastTensors, FollowEachOperand) {
+  // b and c are alike in all rows, so they take the places that the rows of g have: o = 0 and 1.
+  const std::string nodes = R"(
+  input g: float32[2*B, 6] apart(0, outer=2)
+  input u: float32[] mean
+  parameter b: float32[6]
+  node all = aten::broadcast_tensors({%b, %g, %b, %u}) -> %p, %q, %s, %t
+    result p: float32[2*B, 6]
+    result q: float32[2*B, 6]
+    result s: float32[2*B, 6]
+    result t: float32[2*B, 6]
+)";
+  EXPECT_EQ(rows_of(nodes + "  node n = aten::add.Tensor(%p, %q, 1) -> %r\n"
+                            "    result r: float32[2*B, 6]\n"),
+            "mixed");  // the mean meets rows in the same operator
+  const std::string without_mean = R"(
+  input g: float32[2*B, 6] apart(0, outer=2)
+  parameter b: float32[6]
+  node all = aten::broadcast_tensors({%b, %g}) -> %p, %q
+    result p: float32[2*B, 6]
+    result q: float32[2*B, 6]
+  node n = aten::add.Tensor(%p, %q, 1) -> %r
+    result r: float32[2*B, 6]
+)";
+  EXPECT_EQ(rows_of(without_mean), "apart(0, outer=2)");
+}
+
+TEST(RowsOfEmbeddingBag, AreTheBags) {
+  // F.embedding_bag on indices (B, 5): flattened, and bag b begins at 5 * b.
+  const auto bags = [](const std::string& arange) {
+    std::vector<RowMix> mixes;
+    const std::string rows = rows_of(
+        "\n  input i: int64[5*B] apart(0, inner=5)\n"
+        "  parameter w: float32[9, 6]\n"
+        "  node begins = " +
+            arange +
+            " -> %o\n"
+            "    result o: int64[B]\n"
+            "  node alias = aten::detach(%o) -> %d\n"
+            "    result d: int64[B] shares %o\n"
+            "  node n = aten::embedding_bag(%w, %i, %d, false, 1, false, none, false, none) -> %r\n"
+            "    result r: float32[B, 6]\n",
+        &mixes);
+    return fmt::format("{}, {} mixes", rows, mixes.size());
+  };
+  EXPECT_EQ(bags("aten::arange.start_step(0, 5*B, 5, 4)"), "apart(0), 0 mixes");
+  // Bags of four elements, each of which but the first begins inside another row.
+  EXPECT_EQ(bags("aten::arange.start_step(0, 4*B, 4, 4)"), "mixed, 1 mixes");
 }
 
 TEST(RowsOfUnknownOperators, AreGuessedFromTheShapes) {

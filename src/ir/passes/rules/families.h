@@ -28,6 +28,7 @@ RowAnswer permute(const RowCall& call);
 RowAnswer transpose(const RowCall& call);
 RowAnswer movedim(const RowCall& call);
 RowAnswer expand(const RowCall& call);
+RowAnswer broadcast_tensors(const RowCall& call);
 RowAnswer select(const RowCall& call);
 RowAnswer slice(const RowCall& call);
 RowAnswer narrow(const RowCall& call);
@@ -49,6 +50,7 @@ RowAnswer extremum(const RowCall& call);  ///< max and min, which are also point
 RowAnswer along_dimension(const RowCall& call);
 RowAnswer triangle(const RowCall& call);
 RowAnswer similarity(const RowCall& call);
+RowAnswer fourier(const RowCall& call);
 
 // matmul.cpp
 RowAnswer matmul(const RowCall& call);
@@ -58,6 +60,7 @@ RowAnswer einsum(const RowCall& call);
 RowAnswer outer(const RowCall& call);
 RowAnswer cdist(const RowCall& call);
 RowAnswer attention(const RowCall& call);
+RowAnswer bilinear(const RowCall& call);
 
 // layers.cpp
 RowAnswer convolution(const RowCall& call);
@@ -67,6 +70,7 @@ RowAnswer batch_norm(const RowCall& call);
 RowAnswer layer_norm(const RowCall& call);
 RowAnswer rows_first(const RowCall& call);  ///< rows in dimension 0 of operands and results
 RowAnswer embedding(const RowCall& call);
+RowAnswer embedding_bag(const RowCall& call);
 RowAnswer recurrent(const RowCall& call);
 RowAnswer one_hot(const RowCall& call);
 

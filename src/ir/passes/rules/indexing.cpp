@@ -51,7 +51,7 @@ class Indexing {
   /// Whether an index other than that of dimension `dim` counts the rows.
   [[nodiscard]] bool counts_rows_besides(int dim) const {
     for (size_t d = 0; d < indices_.size(); ++d) {
-      const bool counts = indices_[d].valid() && call_.row_index(indices_[d]).has_value();
+      const bool counts = indices_[d].valid() && call_.row_numbers(indices_[d]).has_value();
       if (counts && static_cast<int>(d) != dim) return true;
     }
     return false;

@@ -92,6 +92,25 @@ RowAnswer embedding(const RowCall& call) {
   return meet(call, {{call.rows(call.tensor(0)), -1}, {indices, indices.dim}});
 }
 
+RowAnswer embedding_bag(const RowCall& call) {
+  const Rows indices = call.rows(call.tensor(1));
+  const Rows offsets = call.rows(call.tensor(2));
+  if (indices.kind == RowKind::none && offsets.kind == RowKind::none) return keep_first(call, true);
+  // What F.embedding_bag does with indices (B, L): they are flattened, and each row is a bag.
+  const auto numbers = call.row_numbers(call.tensor(2));
+  const bool has_last_offset = call.boolean(7, false);
+  const bool is_row_a_bag = is_apart(indices) && indices.outer == 1 && numbers &&
+                            numbers->step == indices.inner && !has_last_offset;
+  if (!is_row_a_bag) return call.mixed("takes bags that may hold several rows");
+  std::vector<Placed> operands{{call.rows(call.tensor(0)), -1}, {indices, 0}};
+  if (call.tensor(6).valid()) operands.push_back({call.rows(call.tensor(6)), 0});
+  RowAnswer answer = meet(call, operands);
+  if (is_apart(answer.rows.front())) answer.rows.front().inner = 1;
+  // The others number the bags.
+  answer.rows.push_back({.kind = RowKind::mixed});
+  return answer;
+}
+
 RowAnswer recurrent(const RowCall& call) {
   if (call.overload() != "input") return {};  // packed sequences order rows by length
   const ValueId input = call.tensor(0);

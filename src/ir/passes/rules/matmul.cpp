@@ -49,6 +49,35 @@ Placed aligned(const RowCall& call, ValueId operand) {
   return {rows, rows.dim + call.result_rank() - call.rank(operand)};
 }
 
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> parts{""};
+  for (const char c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+/// The last `count` of "0123456789".
+std::string digits(size_t count) { return std::string("0123456789").substr(10 - count); }
+
+/// In alphabetical order, as an equation without arrow lists them in its result.
+std::string letters_that_occur_once(const std::vector<std::string>& inputs) {
+  std::map<char, int> counts;
+  for (const std::string& input : inputs) {
+    for (const char c : input) ++counts[c];
+  }
+  std::string letters;
+  for (const auto& [letter, count] : counts) {
+    const bool is_digit = letter >= '0' && letter <= '9';
+    if (count == 1 && !is_digit) letters += letter;
+  }
+  return letters;
+}
+
 }  // namespace
 
 RowAnswer matmul(const RowCall& call) {
@@ -72,33 +101,52 @@ RowAnswer linear(const RowCall& call) {
   return product(call, operands, bias.valid());
 }
 
+RowAnswer bilinear(const RowCall& call) {
+  std::vector<Placed> operands;
+  for (const size_t index : {0, 1, 2, 3}) {  // both inputs, weight, bias
+    const ValueId operand = call.tensor(index);
+    if (!operand.valid()) continue;
+    const Rows rows = call.rows(operand);
+    const bool is_kept = index < 2 && rows.dim + 1 < call.rank(operand);
+    operands.push_back({rows, is_kept ? rows.dim : -1});
+  }
+  return meet(call, operands);
+}
+
 RowAnswer einsum(const RowCall& call) {
   const auto* given = std::get_if<std::string>(&call.argument(0));
-  if (given == nullptr || given->find('.') != std::string::npos) return {};
+  if (given == nullptr) return {};
   std::string equation = *given;
   std::erase(equation, ' ');
   const size_t arrow = equation.find("->");
-  const std::string left = equation.substr(0, arrow);
+  std::vector<std::string> inputs = split_at_commas(equation.substr(0, arrow));
+  const std::vector<ValueId> tensors = call.tensors(1);
+  if (inputs.size() != tensors.size()) return {};
+  // An ellipsis stands for digits, '9' for its last dimension, so that they align from the right.
+  size_t hidden = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto rank = static_cast<size_t>(call.rank(tensors[i]));
+    if (inputs[i].find("...") == std::string::npos) continue;
+    const size_t count = rank + 3 - inputs[i].size();
+    if (rank + 3 < inputs[i].size() || count > 10) return {};
+    inputs[i].replace(inputs[i].find("..."), 3, digits(count));
+    hidden = std::max(hidden, count);
+  }
   std::string output;
-  if (arrow != std::string::npos) {
-    output = equation.substr(arrow + 2);
+  if (arrow == std::string::npos) {
+    output = digits(hidden) + letters_that_occur_once(inputs);
   } else {
-    // Without an arrow: the letters that occur once, in alphabetical order.
-    std::map<char, int> counts;
-    for (const char c : left) counts[c] += c == ',' ? 2 : 1;
-    for (const auto& [letter, count] : counts) {
-      if (count == 1) output += letter;
+    output = equation.substr(arrow + 2);
+    if (const size_t dots = output.find("..."); dots != std::string::npos) {
+      output.replace(dots, 3, digits(hidden));
     }
   }
 
   std::vector<Placed> operands;
-  size_t begin = 0;
-  for (ValueId tensor : call.tensors(1)) {
-    const size_t end = std::min(left.find(',', begin), left.size());
-    const std::string letters = left.substr(begin, end - begin);
-    begin = end + 1;
-    const Rows rows = call.rows(tensor);
-    if (static_cast<int>(letters.size()) != call.rank(tensor)) return {};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string& letters = inputs[i];
+    const Rows rows = call.rows(tensors[i]);
+    if (static_cast<int>(letters.size()) != call.rank(tensors[i])) return {};
     // A letter that one tensor has twice takes a diagonal, which pairs rows with something else.
     const bool is_placed =
         is_apart(rows) && std::ranges::count(letters, letters[static_cast<size_t>(rows.dim)]) == 1;

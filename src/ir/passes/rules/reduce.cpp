@@ -90,6 +90,24 @@ RowAnswer triangle(const RowCall& call) {
   return RowAnswer::all(rows);
 }
 
+RowAnswer fourier(const RowCall& call) {
+  const ValueId operand = call.operands().front();
+  const Rows rows = call.rows(operand);
+  if (!is_apart(rows)) return RowAnswer::all(rows);
+  const int rank = call.rank(operand);
+  // fft(self, n, dim = -1), fft2(self, s, dim = [-2, -1]), fftn(self, s, dim = the last of s, all).
+  std::vector<int> dims;
+  if (call.is_none(2) && !call.base().ends_with("t")) {
+    const size_t sizes = call.integers(1).size();
+    const int count = call.base().ends_with("2") ? 2 : sizes > 0 ? static_cast<int>(sizes) : rank;
+    for (int dim = rank - count; dim < rank; ++dim) dims.push_back(dim);
+  } else {
+    dims = call.dimensions(2, rank, -1);
+  }
+  return std::ranges::find(dims, rows.dim) == dims.end() ? RowAnswer::all(rows)
+                                                         : call.mixed_over(rows.dim);
+}
+
 RowAnswer similarity(const RowCall& call) {
   int rank = 0;
   for (ValueId operand : call.operands()) rank = std::max(rank, call.rank(operand));

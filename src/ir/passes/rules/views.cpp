@@ -98,6 +98,20 @@ RowAnswer expand(const RowCall& call) {
   return create(call);
 }
 
+RowAnswer broadcast_tensors(const RowCall& call) {
+  const int rank = call.result_rank();
+  // An operand without rows is alike in all of them, however the others lay them out.
+  const Rows others = broadcast(call, call.operands(), rank).rows.front();
+  RowAnswer answer;
+  for (ValueId operand : call.operands()) {
+    const Rows rows = call.rows(operand);
+    const bool is_alike = rows.kind == RowKind::none && is_apart(others);
+    answer.rows.push_back(is_alike ? others : at_dim(rows, rows.dim + rank - call.rank(operand)));
+  }
+  answer.why_mixed = call.node().op + " gives a mean or sum over the batch to rows";
+  return answer;
+}
+
 RowAnswer select(const RowCall& call) {
   const ValueId operand = call.operands().front();
   const Rows rows = call.rows(operand);
