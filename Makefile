@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all build check bench clean
+.PHONY: demo test test-all build check stubs bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -28,6 +28,7 @@ $(VENV)/installed: pyproject.toml setup.py $(VENV)/torch
 	touch $@
 
 build: $(VENV)/installed
+	@mkdir -p build
 	@cmake -S . -B build -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(BIN)/python $(BUILD_OPTIONS) >build/configure.log \
 	  || { cat build/configure.log; exit 1; }
 	@cmake --build build
@@ -46,6 +47,10 @@ check: build
 	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Accepts the extension's signatures as they are now.
+stubs: build
+	$(BIN)/python tests/repo/stubs.py
 
 bench: build
 	$(BIN)/python benchmarks/plan_large_gpt.py

@@ -225,10 +225,10 @@ void init_passes(py::module_& m) {
 }  // namespace
 
 void init_ir(py::module_& m) {
-  init_sequence<Values>(m, "Values");
-  init_sequence<Nodes>(m, "Nodes");
   init_value(m);
   init_node(m);
+  init_sequence<Values>(m, "Values");  // after their items, whose Python names they show
+  init_sequence<Nodes>(m, "Nodes");
   init_graph(m);
   init_passes(m);
 }

@@ -1,0 +1,200 @@
+from __future__ import annotations
+import collections.abc
+import typing
+__all__: list[str] = ['Graph', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'extract', 'first_difference', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify']
+class Rows:
+    """
+    How a value depends on the rows of the batch.
+    """
+    __hash__: typing.ClassVar[None] = None
+    def __eq__(self, arg0: Rows) -> bool:
+        ...
+    @property
+    def dim(self) -> int:
+        ...
+    @property
+    def inner(self) -> int:
+        ...
+    @property
+    def kind(self) -> str:
+        """
+        'none', 'apart', 'mean', 'sum' or 'mixed'
+        """
+    @property
+    def outer(self) -> int:
+        ...
+    @property
+    def proved(self) -> bool:
+        ...
+class Value:
+    """
+    A tensor of a graph.
+    """
+    def __repr__(self) -> str:
+        ...
+    def bytes(self, rows: typing.SupportsInt | typing.SupportsIndex) -> int:
+        ...
+    @property
+    def aliases(self) -> list[str]:
+        ...
+    @property
+    def dims(self) -> list[tuple[int, int]]:
+        """
+        Pairs (fixed, per_row): the size is fixed + per_row * rows.
+        """
+    @property
+    def dtype(self) -> str:
+        ...
+    @property
+    def kind(self) -> str:
+        """
+        'input', 'parameter', 'buffer', 'constant' or 'result'
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def requires_grad(self) -> bool:
+        ...
+    @property
+    def rows(self) -> Rows:
+        ...
+    @property
+    def storage(self) -> int:
+        ...
+class Node:
+    """
+    An operator of a graph; values by their index.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def grad_enabled(self) -> bool:
+        ...
+    @property
+    def kind(self) -> str:
+        """
+        'dispatcher', 'scripted' or 'python'
+        """
+    @property
+    def module(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def op(self) -> str:
+        ...
+    @property
+    def outputs(self) -> list[typing.Any]:
+        ...
+    @property
+    def source(self) -> str:
+        """
+        'model.py:12', or 'unknown source'
+        """
+    @property
+    def writes(self) -> list[typing.Any]:
+        ...
+class Values:
+    def __getitem__(self, index: typing.SupportsInt | typing.SupportsIndex) -> Value:
+        ...
+    def __iter__(self) -> collections.abc.Iterator[Value]:
+        ...
+    def __len__(self) -> int:
+        ...
+class Nodes:
+    def __getitem__(self, index: typing.SupportsInt | typing.SupportsIndex) -> Node:
+        ...
+    def __iter__(self) -> collections.abc.Iterator[Node]:
+        ...
+    def __len__(self) -> int:
+        ...
+class Graph:
+    """
+    A model's forward pass, valid at any batch size.
+    """
+    __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def from_json(json: str) -> Graph:
+        ...
+    @staticmethod
+    def parse(text: str) -> Graph:
+        ...
+    def __eq__(self, arg0: Graph) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def arguments(self, node: typing.SupportsInt | typing.SupportsIndex) -> list:
+        """
+        In the order of the schema; tensors are ('value', name).
+        """
+    def fingerprint(self) -> str:
+        ...
+    def operands(self, node: typing.SupportsInt | typing.SupportsIndex) -> list[typing.Any]:
+        """
+        Indices of the values that a node reads, in argument order.
+        """
+    def text(self) -> str:
+        ...
+    def to_json(self) -> str:
+        ...
+    @property
+    def inputs(self) -> list[typing.Any]:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def nodes(self) -> Nodes:
+        ...
+    @property
+    def outputs(self) -> list[typing.Any]:
+        ...
+    @property
+    def values(self) -> Values:
+        ...
+class RowMix:
+    """
+    A node whose rows interact.
+    """
+    @property
+    def node(self) -> int:
+        ...
+    @property
+    def reason(self) -> str:
+        ...
+class RunningStatistic:
+    @property
+    def buffer(self) -> int:
+        ...
+    @property
+    def momentum(self) -> float:
+        ...
+    @property
+    def node(self) -> int:
+        ...
+def depends_on_rows(graph: Graph) -> list[bool]:
+    ...
+def drop_dead_nodes(graph: Graph) -> Graph:
+    ...
+def extract(graph: Graph, nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], keep: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Graph:
+    """
+    One stage as a graph of its own; nodes and values by index.
+    """
+def first_difference(a: Graph, b: Graph) -> str:
+    ...
+def infer_rows(graph: Graph) -> Graph:
+    ...
+def inseparable_nodes(graph: Graph) -> list[list[int]]:
+    ...
+def parse(text: str) -> Graph:
+    ...
+def row_mixes(graph: Graph) -> list[RowMix]:
+    ...
+def running_statistics(graph: Graph) -> list[RunningStatistic]:
+    ...
+def verify(graph: Graph) -> None:
+    ...
