@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+WHEEL_BUILD = "build-wheel"  # beside `build`: from there paths look the same to ccache
 
 
 class CMakeBuild(build_ext):
@@ -29,7 +30,7 @@ class CMakeBuild(build_ext):
         target = Path(self.get_ext_fullpath(extension.name)).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         package = ROOT / "pyrannc" if self.in_source_tree else target.parent
-        build = ROOT / "build" if self.in_source_tree else Path(self.build_temp).resolve()
+        build = ROOT / ("build" if self.in_source_tree else WHEEL_BUILD)
         configure = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
         configure += [f"-DPython3_EXECUTABLE={sys.executable}", f"-DRANNC_PACKAGE={package}"]
         options = os.environ.get("PYRANNC_CMAKE_OPTIONS", "-DRANNC_TESTS=OFF").split()
@@ -41,9 +42,8 @@ class CMakeBuild(build_ext):
             shutil.copy2(library, target)
 
 
-# Not `build/` itself, which is CMake's.
 setup(
     ext_modules=[Extension("pyrannc._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
-    options={"build": {"build_base": "build/wheel"}},
+    options={"build": {"build_base": WHEEL_BUILD}},
 )
