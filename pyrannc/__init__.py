@@ -11,7 +11,7 @@ __version__ = "0.8.0"
 _HOME = {
     "RaNNCModule": "module",
     "Config": "config",
-    "measure": "measure",
+    "measure": "measurement",
     "get_rank": "launch",
     "get_world_size": "launch",
     "barrier": "launch",

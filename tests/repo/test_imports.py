@@ -54,3 +54,10 @@ def test_loading_everything_starts_no_mpi_and_prints_nothing():
         "    assert flag.value == 0\n"
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_no_name_of_the_package_is_also_the_name_of_a_module():
+    # Importing the module would put it in the place of the name: from its second use on.
+    modules = {path.stem for path in (ROOT / "pyrannc").iterdir()}
+    names = python("import pyrannc; print(*pyrannc.__all__)").stdout.split()
+    assert not set(names) & (modules - {"__init__"})
