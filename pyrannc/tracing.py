@@ -14,6 +14,7 @@ import threading
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import _SingleLevelFunction
+from torch.nn.modules import transformer
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import CheckpointFunction
 
@@ -290,11 +291,16 @@ def _calls(session):
 def _settings(session):
     """Python code does not see the tracer (modules would hand out sizes as tensors), no cast of an
     earlier trace is reused, and the encoder's fused inference path, which has no gradient, is off.
+    nn.Transformer does not look into its masks, which it does only to pick a kernel.
     """
+
+    def is_causal_hint(mask, is_causal=None, size=None):
+        return is_causal is True if session.here() else detect(mask, is_causal, size)
 
     def unless_here(answer, original):
         return lambda: answer if threading.get_ident() == session.thread else original()
 
+    detect = transformer._detect_is_causal_mask
     fast_path = torch.backends.mha.get_fastpath_enabled()
     # FakeTensor logs a stack at error level for mistakes that the caller then reports.
     logger = logging.getLogger("torch._subclasses.fake_tensor")
@@ -303,10 +309,13 @@ def _settings(session):
     torch.backends.mha.set_fastpath_enabled(False)
     logger.setLevel(logging.CRITICAL)
     try:
-        with replaced(
-            torch._C,
-            _get_tracing_state=unless_here(None, torch._C._get_tracing_state),
-            _is_tracing=unless_here(False, _torch_is_tracing),
+        with (
+            replaced(
+                torch._C,
+                _get_tracing_state=unless_here(None, torch._C._get_tracing_state),
+                _is_tracing=unless_here(False, _torch_is_tracing),
+            ),
+            replaced(transformer, _detect_is_causal_mask=is_causal_hint),
         ):
             yield
     finally:

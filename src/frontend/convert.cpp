@@ -366,6 +366,12 @@ class Converter {
     return results;
   }
 
+  /// A tensor made without gradient has one once something that has is written into it:
+  /// `y = torch.zeros_like(x); y[:, 0] = weight * x[:, 0]`.
+  static bool requires_grad_now(const at::Tensor& tensor) {
+    return tensor.defined() && tensor.requires_grad();
+  }
+
   void add_results(ir::Node& made, const jit::Node& node, const NodeFacts& facts) {
     const std::vector<const jit::Value*> results = flattened(node);
     const bool seen = facts.outputs.size() == results.size();
@@ -381,7 +387,8 @@ class Converter {
       value.dtype = dtype_of(*type->scalarType());
       for (int64_t size : *sizes) value.dims.push_back({size, 0});
       value.requires_grad = ir::is_floating(value.dtype) &&
-                            facts.requires_grad.value_or(type->requiresGrad().value_or(false));
+                            (facts.requires_grad.value_or(type->requiresGrad().value_or(false)) ||
+                             (seen && requires_grad_now(facts.outputs[i])));
       const ir::ValueId id = graph().add_value(std::move(value));
       if (seen) {
         share_storage(id, facts.outputs[i]);

@@ -34,6 +34,8 @@ OWN = [
     "stray_tensor",
     "buffers",
     "loss",
+    "filled",
+    "transformer",
 ]
 TRANSFORMERS = ["bert", "gpt2", "t5", "llama", "vit", "resnet"]
 # BatchNorm of a share with one row per channel is undefined, so these get larger batches.

@@ -110,6 +110,23 @@ class Encoder(nn.Module):
         return self.encoder(x, mask=self.mask, is_causal=True)
 
 
+class Transformer(nn.Module):
+    """nn.Transformer with a causal mask that it is not told to be causal."""
+
+    def __init__(self):
+        super().__init__()
+        self.transformer = nn.Transformer(16, 2, 1, 1, 32, dropout=0.0, batch_first=True)
+
+    def forward(self, source, target):
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        return self.transformer(source, target, tgt_mask=mask)
+
+
+def two_sequences(rows, generator):
+    source, target = (torch.randn(rows, length, 16, generator=generator) for length in (6, 5))
+    return (source, target), {}
+
+
 class Lstm(nn.Module):
     def __init__(self, batch_first):
         super().__init__()
@@ -187,6 +204,22 @@ class InPlace(nn.Module):
         z[0:, 1:3] += 3
         y = self.second(y.view(-1, 2, 4).transpose(1, 2).reshape(-1, 8))
         return torch.relu_(y) + z
+
+
+class Filled(nn.Module):
+    """A tensor made without gradient that gets one by writes, read several layers later."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        x = torch.tanh(self.layers[0](x))
+        y = torch.zeros_like(x)
+        y[:, :4] = x[:, 4:]
+        y[:, 4:].copy_(x[:, :4])
+        z = torch.tanh(self.layers[1](y))
+        return self.layers[3](torch.tanh(self.layers[2](z)) + y), y
 
 
 @torch.jit.script
@@ -399,6 +432,7 @@ ZOO = {
     "encoder_sequence_first": Entry(
         lambda: Encoder(batch_first=False), sequence_first(6, 16), batch_dims={0: 1}
     ),
+    "transformer": Entry(Transformer, two_sequences),
     "lstm": Entry(lambda: Lstm(batch_first=True), floats(6, 10)),
     "lstm_sequence_first": Entry(
         lambda: Lstm(batch_first=False), sequence_first(6, 10), batch_dims={0: 1}
@@ -406,6 +440,7 @@ ZOO = {
     "tied_lm": Entry(TiedLm, language_inputs),
     "several_inputs": Entry(SeveralInputs, several_inputs),
     "in_place": Entry(InPlace, floats(8)),
+    "filled": Entry(Filled, floats(8)),
     "script_loop": Entry(ScriptLoop, floats(8)),
     "dict_output": Entry(DictOutput, floats(8)),
     "dataclass_output": Entry(DataclassOutput, floats(8)),

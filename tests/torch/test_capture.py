@@ -208,6 +208,16 @@ def test_views_and_writes_share_the_storage_of_their_base():
     assert values[written].name == "slice_1"
 
 
+def test_a_write_of_something_with_a_gradient_gives_the_written_tensor_one():
+    def function(m, x):
+        y = torch.zeros_like(x)
+        y[:, :4] = m.linear(x)[:, 4:]
+        return y, y.detach()
+
+    graph = capture_function(function).graph
+    assert [graph.values[value].requires_grad for value in graph.outputs] == [True, False]
+
+
 def test_batch_norm_writes_its_statistics_in_training_only():
     for training, expected in ((True, {"1.running_mean", "1.running_var"}), (False, set())):
         model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).train(training)
