@@ -10,6 +10,14 @@ int64_t Value::bytes(int64_t row_count) const {
   return count * size_bytes(dtype);
 }
 
+bool has_row_dimension(const Value& value) {
+  if (value.rows.kind == RowKind::apart) return true;
+  if (value.rows.kind != RowKind::mixed) return false;
+  const size_t dim = static_cast<size_t>(value.rows.dim);
+  return std::ranges::count_if(value.dims, &AffineInt::depends_on_rows) == 1 &&
+         dim < value.dims.size() && value.dims[dim] == AffineInt{0, 1};
+}
+
 ValueId Graph::add_value(Value value) {
   const ValueId id{static_cast<uint32_t>(values.size())};
   if (!value.storage.valid()) value.storage = id;

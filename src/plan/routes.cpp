@@ -77,7 +77,8 @@ void check_mixed(const ir::Value& value, const Crossing& crossing, const Program
                     "micro-batch, not {} replicas and {} micro-batches",
                     value.name, stage, replicas, program.split.micro_batches));
   }
-  if (crossing.to_stage == kUser && has_row_dependent_size(value)) {
+  const bool cut_for_users = has_row_dependent_size(value) && !ir::has_row_dimension(value);
+  if (crossing.to_stage == kUser && cut_for_users) {
     throw PlanError(fmt::format(
         "the output '{}' has a size that depends on the batch, but its rows interact, so no rank's "
         "rows can be told apart in it.\n  Return a reduced value, or compute it outside the model.",
@@ -96,9 +97,7 @@ class Router {
     const bool to_user = crossing.to_stage == kUser;
     switch (value.rows.kind) {
       case ir::RowKind::apart:
-        for_each_overlap(from, to, [&](const Part& source, const Part& target, RowRange rows) {
-          push(crossing, micro_batch, source, target, rows, rows);
-        });
+        push_rows(crossing, micro_batch, from, to);
         return;
       case ir::RowKind::mean:
       case ir::RowKind::sum:
@@ -111,7 +110,9 @@ class Router {
         return;
       case ir::RowKind::mixed:
         check_mixed(value, crossing, program_);
-        break;
+        if (!to_user || !ir::has_row_dimension(value)) break;
+        push_rows(crossing, micro_batch, from, to);
+        return;
       case ir::RowKind::none:
         if (to_user && micro_batch > 0) return;
         break;
@@ -133,6 +134,12 @@ class Router {
     }
     for (const Part& part : with_rows) all[part.rank] = part;
     return all;
+  }
+
+  void push_rows(const Crossing& crossing, int micro_batch, const Side& from, const Side& to) {
+    for_each_overlap(from, to, [&](const Part& source, const Part& target, RowRange rows) {
+      push(crossing, micro_batch, source, target, rows, rows);
+    });
   }
 
   void push(const Crossing& crossing, int micro_batch, const Part& source, const Part& target,

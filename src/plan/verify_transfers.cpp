@@ -41,8 +41,13 @@ class TransferChecker {
         case ir::RowKind::sum:
           check_weights(value, where.second, transfers);
           break;
-        default:
-          check_single(value, where.second, transfers);
+        case ir::RowKind::mixed:
+        case ir::RowKind::none:
+          if (where.second == kUser && ir::has_row_dimension(value)) {
+            check_rows(value, where.second, transfers);
+          } else {
+            check_single(value, where.second, transfers);
+          }
       }
     }
   }

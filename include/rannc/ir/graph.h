@@ -53,6 +53,11 @@ struct Value {
   friend bool operator==(const Value&, const Value&) = default;
 };
 
+/// Whether slices of dimension `rows.dim` are the rows of the batch: always when they are apart, and
+/// also for a mixed value with just one dimension of as many entries as there are rows. There, a row
+/// depends on the others, but is still the row that its rank asked for.
+[[nodiscard]] bool has_row_dimension(const Value& value);
+
 enum class OpKind {
   dispatcher,  ///< `op` is "aten::add.Tensor": name and overload of a registered operator
   scripted,    ///< a @torch.jit.script function; `object` is in the side table

@@ -258,6 +258,17 @@ class Inferrer : public RowState {
 
 }  // namespace
 
+namespace {
+
+/// Says in which dimension the rows of a mixed value lie, where the shape leaves no doubt.
+void locate_rows(Value& value) {
+  if (value.rows.kind != RowKind::mixed) return;
+  const auto found = std::ranges::find(value.dims, AffineInt{0, 1});
+  if (found != value.dims.end()) value.rows.dim = static_cast<int>(found - value.dims.begin());
+}
+
+}  // namespace
+
 RowInference infer(const Graph& graph) { return Inferrer(graph).run(); }
 
 Graph infer_rows(const Graph& graph) {
@@ -266,6 +277,7 @@ Graph infer_rows(const Graph& graph) {
   for (size_t index = 0; index < result.values.size(); ++index) {
     if (result.values[index].kind == ValueKind::result) {
       result.values[index].rows = found.rows[index];
+      locate_rows(result.values[index]);
     }
   }
   return result;

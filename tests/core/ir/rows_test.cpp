@@ -154,7 +154,7 @@ TEST(RowsOfReductions, DependOnWhetherTheRowsAreReduced) {
           {"aten::linalg_vector_norm(%x, 2, [-1], true, none)", "float32[B, 4, 1]", "apart(0)"},
           {"aten::softmax.int(%x, -1, none)", "float32[B, 4, 6]", "apart(0)"},
           {"aten::softmax.int(%x, 0, none)", "float32[B, 4, 6]", "mixed"},
-          {"aten::softmax.int(%s, -2, none)", "float32[4, B, 6]", "mixed"},
+          {"aten::softmax.int(%s, -2, none)", "float32[4, B, 6]", "mixed(1)"},
           {"aten::cumsum(%x, 0, none)", "float32[B, 4, 6]", "mixed"},
           {"aten::flip(%x, [1])", "float32[B, 4, 6]", "apart(0)"},
           {"aten::roll(%x, [1], [0])", "float32[B, 4, 6]", "mixed"},
@@ -162,7 +162,7 @@ TEST(RowsOfReductions, DependOnWhetherTheRowsAreReduced) {
           {"aten::unfold(%x, 1, 2, 1)", "float32[B, 3, 6, 2]", "apart(0)"},
           {"aten::fft_rfft(%x, none, -1, none)", "complex64[B, 4, 4]", "apart(0)"},
           {"aten::fft_fft2(%x, none, none, none)", "complex64[B, 4, 6]", "apart(0)"},
-          {"aten::fft_fft2(%s, none, none, none)", "complex64[4, B, 6]", "mixed"},
+          {"aten::fft_fft2(%s, none, none, none)", "complex64[4, B, 6]", "mixed(1)"},
           {"aten::fft_fftn(%x, none, none, none)", "complex64[B, 4, 6]", "mixed"},
           {"aten::fft_fftn(%x, [4, 6], none, none)", "complex64[B, 4, 6]", "apart(0)"},
           {"aten::triu(%x, 1)", "float32[B, 4, 6]", "apart(0)"},
@@ -193,12 +193,12 @@ TEST(RowsOfProducts, MustNotBeSummedOver) {
           {"aten::scaled_dot_product_attention(%x, %x, %y, none, 0.0, false, none)",
            "float32[B, 4, 6]", "apart(0)"},
           {"aten::scaled_dot_product_attention(%s, %s, %s, none, 0.0, false, none)",
-           "float32[4, B, 6]", "mixed"}});
+           "float32[4, B, 6]", "mixed(1)"}});
 }
 
 TEST(RowsOfLayers, StayApart) {
   expect({{"aten::layer_norm(%x, [6], %b, %b, 1e-05, true)", "float32[B, 4, 6]", "apart(0)"},
-          {"aten::layer_norm(%s, [4, 6], none, none, 1e-05, true)", "float32[4, B, 6]", "mixed"},
+          {"aten::layer_norm(%s, [4, 6], none, none, 1e-05, true)", "float32[4, B, 6]", "mixed(1)"},
           {"aten::batch_norm(%x, none, none, none, none, true, 0.1, 1e-05, false)",
            "float32[B, 4, 6]", "apart(0)"},
           {"aten::group_norm(%x, 2, none, none, 1e-05, false)", "float32[B, 4, 6]", "apart(0)"},

@@ -241,7 +241,7 @@ TEST(Lower, KeepsMixedRowsWhole) {
       }),
       "the rows of the batch interact in 'n1_out', so stage 1 needs the whole batch: 1 replica "
       "and 1 micro-batch, not 1 replicas and 2 micro-batches");
-  maker.graph[mixed].dims = {{0, 1}};
+  maker.graph[mixed].dims = {{0, 1}, {0, 1}};
   EXPECT_EQ(
       error_of([&] {
         (void)lower(chain_plan({1, 1}, 1), maker.graph, {2, 1, 0}, true);
@@ -249,6 +249,23 @@ TEST(Lower, KeepsMixedRowsWhole) {
       "the output 'n1_out' has a size that depends on the batch, but its rows interact, so no "
       "rank's rows can be told apart in it.\n  Return a reduced value, or compute it outside "
       "the model.");
+}
+
+TEST(Lower, HandsOutTheRowsOfAMixedOutputWhereItsShapeTellsThemApart) {
+  GraphMaker maker;
+  const auto a = maker.node("n0", {maker.input("x")});
+  const auto mixed = maker.reduced("n1", {a}, ir::RowKind::mixed);
+  maker.graph[mixed].dims = {{4, 0}, {0, 1}};
+  maker.graph[mixed].rows.dim = 1;
+  maker.graph.outputs = {mixed};
+  const Program program = lower(chain_plan({1, 1}, 1), maker.graph, {2, 1, 0}, true);
+  verify(program, maker.graph);
+  // Stage 1 on rank 1 holds rows 0-2; ranks 0 and 1 asked for rows 0-1 and row 2.
+  std::vector<RowRange> sources;
+  for (const Transfer& transfer : program.transfers) {
+    if (transfer.value == mixed) sources.push_back(transfer.source);
+  }
+  EXPECT_EQ(sources, (std::vector<RowRange>{{0, 2}, {2, 3}}));
 }
 
 TEST(Lower, JoinsRunningStatisticsWhereAStageHasReplicas) {
