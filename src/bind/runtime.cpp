@@ -5,12 +5,11 @@
 #include "rannc/ops/memory.h"
 #include "rannc/runtime/interpreter.h"
 
-
 namespace rannc::bind {
 
 using namespace py::literals;
-using runtime::Interpreter;
 using ops::MemoryRecorder;
+using runtime::Interpreter;
 
 namespace {
 

@@ -1,9 +1,9 @@
+#include <pybind11/stl.h>
+
 #include "bind/module.h"
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
 #include "rannc/util/log.h"
-
-#include <pybind11/stl.h>
 
 namespace rannc::bind {
 

@@ -155,7 +155,8 @@ class Joiner {
     std::vector<std::string> seen;
     for (const Trace& t : traces_) seen.push_back(c10::str(std::get<double>(argument(t))));
     fail(&node, c10::str("a Python float given to ", node.op,
-                         " depends on the batch size or on chance: ", c10::Join(", ", seen), " at ", rows_text(),
+                         " depends on the batch size or on chance: ", c10::Join(", ", seen), " at ",
+                         rows_text(),
                          " rows.\n  Compute with the integer size on tensors instead: "
                          "`x / x.size(0)` rather than `x * (1.0 / x.size(0))`."));
   }

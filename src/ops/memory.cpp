@@ -16,9 +16,9 @@ using torch::profiler::impl::ProfilerStateBase;
 /// Counts for every thread that carries it: autograd hands thread-local debug information on to its
 /// own threads, so several may report at once.
 ///
-/// A profiler state that is disabled, not a bare MemoryReportingInfoBase: whoever asks torch whether
-/// a profiler is on (a Python autograd function does, in each call) takes what is in this slot for a
-/// ProfilerStateBase, and would read its configuration past the end of a smaller object.
+/// A profiler state that is disabled, not a bare MemoryReportingInfoBase: whoever asks torch
+/// whether a profiler is on (a Python autograd function does, in each call) takes what is in this
+/// slot for a ProfilerStateBase, and would read its configuration past the end of a smaller object.
 class Counter final : public ProfilerStateBase {
  public:
   Counter() : ProfilerStateBase(ProfilerConfig(ProfilerState::Disabled)) {}

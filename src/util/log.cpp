@@ -19,9 +19,9 @@ const std::map<std::string, Level, std::less<>> kLevels{{"debug", Level::debug},
                                                         {"warn", Level::warn},
                                                         {"error", Level::error},
                                                         {"off", Level::off}};
-const std::vector<std::string> kModules{"util",     "ir",      "cost",    "plan",   "partition",
-                                        "comm",     "frontend", "ops",    "profile", "runtime",
-                                        "deploy",   "module"};
+const std::vector<std::string> kModules{"util",      "ir",      "cost",     "plan",
+                                        "partition", "comm",    "frontend", "ops",
+                                        "profile",   "runtime", "deploy",   "module"};
 
 /// Guarded by its mutex; written by configure() and set_rank(), read by every thread that logs.
 struct State {
@@ -53,11 +53,16 @@ Level parse_level(std::string_view word) {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warn: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
-    case Level::off: return spdlog::level::off;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warn:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
+    case Level::off:
+      return spdlog::level::off;
   }
   return spdlog::level::off;
 }
@@ -110,8 +115,8 @@ void write(Level level, std::string_view module, const std::string& message) {
   }
   const std::string where =
       level < Level::warn ? std::string(module) : fmt::format("{} rank {}", module, state().rank);
-  state().logger->log(to_spdlog(level), "{} {}: {}", spdlog::level::to_string_view(to_spdlog(level)),
-                      where, message);
+  state().logger->log(to_spdlog(level), "{} {}: {}",
+                      spdlog::level::to_string_view(to_spdlog(level)), where, message);
   state().logger->flush();
 }
 

@@ -21,8 +21,8 @@ namespace rannc::comm {
 /// Leaves the job: waits until every rank has, stops the communicators' threads, and finalizes MPI
 /// if make_mpi started it. For the end of the process only: communicators throw CommError from then
 /// on, and threads still blocked in a wait stay there. Idempotent; does nothing when MPI was never
-/// started. Where make_mpi started MPI, exit() calls it: with exit code 0; with another, MPI is left
-/// as it is, so that mpirun ends the job.
+/// started. Where make_mpi started MPI, exit() calls it: with exit code 0; with another, MPI is
+/// left as it is, so that mpirun ends the job.
 void finish_mpi();
 
 }  // namespace rannc::comm

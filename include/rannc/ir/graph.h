@@ -25,8 +25,9 @@ struct ValueList {
   std::vector<ValueId> values;
   friend bool operator==(const ValueList&, const ValueList&) = default;
 };
-using Argument = std::variant<None, ValueId, ValueList, AffineInt, double, bool, std::string, Device,
-                              std::vector<AffineInt>, std::vector<double>, std::vector<bool>>;
+using Argument =
+    std::variant<None, ValueId, ValueList, AffineInt, double, bool, std::string, Device,
+                 std::vector<AffineInt>, std::vector<double>, std::vector<bool>>;
 
 enum class ValueKind { input, parameter, buffer, constant, result };
 [[nodiscard]] std::string_view name(ValueKind kind);
@@ -53,9 +54,9 @@ struct Value {
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-/// Whether slices of dimension `rows.dim` are the rows of the batch: always when they are apart, and
-/// also for a mixed value with just one dimension of as many entries as there are rows. There, a row
-/// depends on the others, but is still the row that its rank asked for.
+/// Whether slices of dimension `rows.dim` are the rows of the batch: always when they are apart,
+/// and also for a mixed value with just one dimension of as many entries as there are rows. There,
+/// a row depends on the others, but is still the row that its rank asked for.
 [[nodiscard]] bool has_row_dimension(const Value& value);
 
 enum class OpKind {
@@ -115,8 +116,9 @@ class Graph {
   /// For each value, the nodes that read it, ascending, each once. O(graph).
   [[nodiscard]] std::vector<std::vector<NodeId>> users() const;
 
-  [[nodiscard]] std::optional<NodeId> find_node(const std::string& node_name) const;    ///< O(nodes)
-  [[nodiscard]] std::optional<ValueId> find_value(const std::string& value_name) const;  ///< O(values)
+  [[nodiscard]] std::optional<NodeId> find_node(const std::string& node_name) const;  ///< O(nodes)
+  [[nodiscard]] std::optional<ValueId> find_value(
+      const std::string& value_name) const;  ///< O(values)
 
   friend bool operator==(const Graph&, const Graph&) = default;
 };

@@ -18,7 +18,8 @@ namespace rannc::ir {
 [[nodiscard]] std::string to_json(const Graph& graph);
 [[nodiscard]] Graph graph_from_json(std::string_view json);
 
-/// 16 hex digits over everything but source lines: equal on every rank that captured the same model.
+/// 16 hex digits over everything but source lines: equal on every rank that captured the same
+/// model.
 [[nodiscard]] std::string fingerprint(const Graph& graph);
 
 /// "" when the graphs are equal but for source lines; else the first difference, in words, with

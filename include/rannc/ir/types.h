@@ -11,17 +11,30 @@ namespace rannc::ir {
 
 using NodeId = Id<struct NodeTag>;
 using ValueId = Id<struct ValueTag>;
-/// A torch object (tensor constant, scripted function, Python function) in the capture's side table.
+/// A torch object (tensor constant, scripted function, Python function) in the capture's side
+/// table.
 using ObjectId = Id<struct ObjectTag>;
 
 /// Lower-case enumerators are the names used in files and in Python.
-enum class DType { float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, boolean,
-                   complex64, complex128 };
+enum class DType {
+  float64,
+  float32,
+  float16,
+  bfloat16,
+  int64,
+  int32,
+  int16,
+  int8,
+  uint8,
+  boolean,
+  complex64,
+  complex128
+};
 
 [[nodiscard]] int64_t size_bytes(DType dtype);
-[[nodiscard]] std::string_view name(DType dtype);        ///< "float32"
+[[nodiscard]] std::string_view name(DType dtype);            ///< "float32"
 [[nodiscard]] DType dtype_from_name(std::string_view name);  ///< throws ConfigError
-[[nodiscard]] bool is_floating(DType dtype);             ///< floating or complex: may need a gradient
+[[nodiscard]] bool is_floating(DType dtype);  ///< floating or complex: may need a gradient
 
 /// An integer that may depend on the number of rows of the batch: `fixed + per_row * rows`.
 struct AffineInt {

@@ -52,7 +52,8 @@ class Executor {
   [[nodiscard]] const plan::Program& program(bool with_backward) const;
 
   /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs.
-  /// `with_backward` false: forward only, nothing is kept. Every rank calls it; the GIL is not held.
+  /// `with_backward` false: forward only, nothing is kept. Every rank calls it; the GIL is not
+  /// held.
   [[nodiscard]] std::shared_ptr<Call> forward(const std::vector<at::Tensor>& inputs,
                                               const std::vector<at::Tensor>& parameters,
                                               const std::vector<at::Tensor>& buffers,

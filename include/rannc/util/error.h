@@ -48,9 +48,9 @@ namespace detail {
 }  // namespace rannc
 
 /// States an invariant of this library. The message says which thing broke it, with its numbers.
-#define RANNC_CHECK(condition, message)                                                   \
-  do {                                                                                    \
-    if (!(condition)) {                                                                   \
-      ::rannc::detail::check_failed(#condition, __FILE__, __LINE__, message);             \
-    }                                                                                     \
+#define RANNC_CHECK(condition, message)                                       \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      ::rannc::detail::check_failed(#condition, __FILE__, __LINE__, message); \
+    }                                                                         \
   } while (false)

@@ -13,6 +13,7 @@ namespace rannc {
 [[nodiscard]] std::string human_ns(double nanoseconds);
 
 /// The candidate with the smallest edit distance to `word`; empty when there are no candidates.
-[[nodiscard]] std::string closest(std::string_view word, const std::vector<std::string>& candidates);
+[[nodiscard]] std::string closest(std::string_view word,
+                                  const std::vector<std::string>& candidates);
 
 }  // namespace rannc
