@@ -51,12 +51,14 @@ def case(model, plan, micro_batches, rows, dtype="float64", optimizer="sgd", rec
 
 
 def selection(models):
-    """Every model under the automatic plan and two forced ones, so that plans and sizes rotate."""
+    """Every model under the automatic plan and three forced ones; plans and sizes rotate."""
     plans, sizes = itertools.cycle(PLANS), itertools.cycle(SIZES)
-    settings = itertools.cycle([("float64", "adamw", "auto"), ("float64", "sgd", "always")])
+    settings = itertools.cycle(
+        [("float64", "adamw", "auto"), ("float64", "sgd", "always"), ("float32", "sgd", "auto")]
+    )
     for model in models:
         yield case(model, "auto", 1, 4, "float32", "sgd")
-        for _ in range(2):
+        for _ in range(3):
             yield case(model, next(plans), *next(sizes), *next(settings))
 
 
