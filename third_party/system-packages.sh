@@ -3,7 +3,8 @@
 set -euo pipefail
 
 packages=(python3-dev python3-venv libopenmpi-dev openmpi-bin libspdlog-dev nlohmann-json3-dev
-  libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev cmake ninja-build ccache clang-format g++)
+  libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev cmake ninja-build ccache
+  clang-format g++)
 
 missing=()
 for package in "${packages[@]}"; do
