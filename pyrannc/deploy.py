@@ -24,7 +24,7 @@ GIB = 2**30
 def deploy(model, optimizer, captured, call, config, world, load_path):
     """Everything that happens once: from a captured model to a :class:`Deployment`.
 
-    Collective. An error of one rank's phase is raised on every rank.
+    Collective. What rank 0 finds wrong while it checks and plans is raised on every rank.
     """
     args, kwargs = call
     local_rows = agree(captured, captured.batch_size(args, kwargs), world)
@@ -59,6 +59,10 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
         )
     plan = _C.plan.Plan.from_json(plan_json)
     _C.plan.verify(plan, captured.graph, world.size)
+    if mixing and (plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)):
+        raise PlanError(
+            f"{path} has several replicas or micro-batches, but rows of the batch interact: {mixing}"
+        )
 
     deployment = Deployment(model, optimizer, captured, plan, local_rows, config, world)
     if world.rank == 0:

@@ -278,7 +278,7 @@ def test_when_nothing_fits_the_error_names_the_block_and_the_bytes():
         wrap(build(), mem_limit_gb=1e-6)[0](batch())
 
 
-def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd):
+def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd, tmp_path):
     class Centred(nn.Module):
         def __init__(self):
             super().__init__()
@@ -296,3 +296,9 @@ def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd):
     assert "rows interact" in capfd.readouterr().err
     with pytest.raises(ConfigError, match="rows of the batch interact"):
         wrap(Centred(), pipeline_num=2)[0](batch())
+    # A plan from a file must respect it, too.
+    path = tmp_path / "plan.json"
+    model.save_deployment(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"micro_batches": 2}))
+    with pytest.raises(PlanError, match="rows of the batch interact"):
+        RaNNCModule(Centred(), load_deployment=path)(batch())
