@@ -61,7 +61,8 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
     _C.plan.verify(plan, captured.graph, world.size)
     if mixing and (plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)):
         raise PlanError(
-            f"{path} has several replicas or micro-batches, but rows of the batch interact: {mixing}"
+            f"{path} has several replicas or micro-batches, but "
+            f"rows of the batch interact: {mixing}"
         )
 
     deployment = Deployment(model, optimizer, captured, plan, local_rows, config, world)
