@@ -1,5 +1,9 @@
 #pragma once
 
+#include <atomic>
+#include <string>
+#include <vector>
+
 #include "rannc/cost/cluster.h"
 #include "rannc/cost/graph_profile.h"
 #include "rannc/partition/request.h"
@@ -7,11 +11,25 @@
 
 namespace rannc::partition {
 
+/// Nodes of one module (the node of that name, and all whose names begin with it and a dot) on one
+/// stage.
+struct Pin {
+  std::string module;
+  int stage = 0;  ///< -1: the last
+};
+
 /// What the files do not say.
 struct PlannerOptions {
-  int max_blocks = 0;           ///< 0: 8 per device, but at least 128 and at most 256
-  bool one_replica = false;     ///< rows interact: every stage has one replica
-  bool log_candidates = false;  ///< names the runners-up in the plan's notes
+  int max_blocks = 0;        ///< 0: chosen from the number of devices
+  bool one_replica = false;  ///< rows interact: every stage has one replica
+  std::vector<Pin> pins = {};
+  std::vector<std::string> whole = {};  ///< modules that one stage must hold
+  /// The search stops at its next candidate when the time is over, and the best plan so far is the
+  /// answer; its notes say "cut". 0: no limit.
+  double time_limit_s = 0;
+  const std::atomic<bool>* stop = nullptr;  ///< the same, when it becomes true
+  int threads = 1;                          ///< the answer does not depend on it
+  bool log_candidates = false;              ///< names the runners-up in the plan's notes
 };
 
 /// The whole planner: atomic pieces -> blocks -> stages, for every allowed micro-batch count and
