@@ -119,7 +119,9 @@ void init_partition(py::module_& m) {
       [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
          int max_blocks, bool one_replica, bool log_candidates) {
         return partition::make_plan(profile, cluster, request,
-                                    {max_blocks, one_replica, log_candidates});
+                                    {.max_blocks = max_blocks,
+                                     .one_replica = one_replica,
+                                     .log_candidates = log_candidates});
       },
       "profile"_a, "cluster"_a, "request"_a, "max_blocks"_a = 0, "one_replica"_a = false,
       "log_candidates"_a = false, py::call_guard<py::gil_scoped_release>());
