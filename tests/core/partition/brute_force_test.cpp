@@ -1,0 +1,148 @@
+#include "partition/brute_force.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "partition/problems.h"
+#include "partition/random_problem.h"
+#include "rannc/partition/evaluate.h"
+#include "rannc/partition/planner.h"
+#include "rannc/util/error.h"
+
+namespace rannc::partition {
+namespace {
+
+using brute::Choice;
+using brute::Mask;
+using testing::brute_force;
+using testing::Optimum;
+using testing::Problem;
+using testing::random_problem;
+
+/// A plan of the space, without a look at memory.
+Choice random_choice(brute::Judge& judge, const Problem& problem, std::mt19937_64& random) {
+  const auto draw = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  const auto cuts = testing::all_cuts(judge.tables(), brute::kMostNodes);
+  const cost::Cluster& cluster = problem.cluster;
+  while (true) {
+    Choice choice;
+    choice.stages = cuts[static_cast<size_t>(draw(0, int64_t(cuts.size()) - 1))];
+    const auto stages = static_cast<int>(choice.stages.size());
+    const auto m = draw(1, problem.request.global_batch);
+    const auto v = static_cast<int>(draw(1, 4));
+    if (stages % v != 0 || stages / v > cluster.ranks()) continue;
+    if (v > 1 && (stages / v < 2 || m % (stages / v) != 0)) continue;
+    const auto schedule = v > 1             ? plan::Schedule::interleaved
+                          : draw(0, 1) == 0 ? plan::Schedule::gpipe
+                                            : plan::Schedule::one_f_one_b;
+    choice.shape = {schedule, stages, stages / v, m};
+    int first = cluster.devices_per_host;
+    int second = cluster.hosts > 1 ? cluster.devices_per_host : 0;
+    bool fits = true;
+    for (size_t g = 0; g < size_t(stages / v); ++g) {
+      const auto a = int(draw(0, first)), b = int(draw(0, second));
+      choice.replicas[g] = a + b;
+      choice.on_first_host[g] = a;
+      first -= a;
+      second -= b;
+      fits &= a + b > 0 && m * (a + b) <= problem.request.global_batch;
+    }
+    if (!fits) continue;
+    choice.recompute = uint32_t(draw(0, (1 << stages) - 1));
+    return choice;
+  }
+}
+
+TEST(BruteForce, AgreesWithTheEvaluatorOnEveryPlan) {
+  std::mt19937_64 random(1);
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    Problem problem = random_problem(seed, {.interleaved = true});
+    problem.request.schedules = {plan::Schedule::gpipe, plan::Schedule::one_f_one_b,
+                                 plan::Schedule::interleaved};
+    problem.request.max_interleave = 4;
+    problem.request.micro_batches.clear();
+    for (int64_t m = 1; m <= problem.request.global_batch; ++m) {
+      problem.request.micro_batches.push_back(m);
+    }
+    problem.request.recompute = Recompute::automatic;
+    problem.request.force = {};
+    brute::Judge judge(problem.profile, problem.cluster, problem.request);
+    const Choice choice = random_choice(judge, problem, random);
+    const Evaluation verdict =
+        evaluate(problem.profile, problem.cluster, problem.request, judge.to_plan(choice));
+    ASSERT_EQ(verdict.stages.size(), choice.stages.size()) << "seed " << seed;
+    const double time_ns = judge.iteration_ns(choice);
+    EXPECT_NEAR(time_ns, verdict.iteration_ns, 1e-9 * time_ns) << "seed " << seed;
+    EXPECT_LE(judge.work_bound(choice), time_ns * (1 + 1e-12)) << "seed " << seed;
+    EXPECT_LE(judge.simulated_bound(choice), time_ns * (1 + 1e-12)) << "seed " << seed;
+    bool fits = true;
+    for (int s = 0; s < choice.shape.stages; ++s) {
+      const double peak = judge.peak_bytes(choice, s % choice.shape.groups);
+      EXPECT_NEAR(peak, verdict.stages[size_t(s)].peak_bytes, 1e-9 * peak) << "seed " << seed;
+      fits &= peak <= judge.tables().memory_limit();
+    }
+    EXPECT_EQ(verdict.problems.empty(), fits)
+        << "seed " << seed << ": " << (fits ? verdict.problems[0] : "");
+  }
+}
+
+TEST(BruteForce, CountsTheCutsOfAChainAndOfIndependentNodes) {
+  cost::GraphProfile profile = testing::chain({{}, {}, {}, {}});
+  const cost::Cluster cluster = testing::cluster(1, 2);
+  const Request request;
+  // A chain of 4 may be cut or not at 3 places.
+  EXPECT_EQ(testing::all_cuts({profile, cluster, request}, 4).size(), 8u);
+  // Four independent nodes: the ordered Bell number.
+  for (cost::ProfileNode& node : profile.nodes) node.inputs = {{true, 0, 0}};
+  EXPECT_EQ(testing::all_cuts({profile, cluster, request}, 4).size(), 75u);
+  // Two of them together: three things to order.
+  profile.nodes[0].group = profile.nodes[3].group = "g";
+  EXPECT_EQ(testing::count_cuts({profile, cluster, request}, 1000), 13);
+}
+
+TEST(BruteForce, FindsWhatNoListOfItsPlansBeats) {
+  // Every random plan that fits is at most as fast as the optimum, which fits.
+  std::mt19937_64 random(2);
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    Problem problem = random_problem(seed, {.most_nodes = 6, .interleaved = true});
+    const Optimum optimum = brute_force(problem.profile, problem.cluster, problem.request);
+    if (optimum.feasible) {
+      const Evaluation verdict =
+          evaluate(problem.profile, problem.cluster, problem.request, optimum.plan);
+      ASSERT_TRUE(verdict.problems.empty()) << "seed " << seed << ": " << verdict.problems[0];
+      EXPECT_NEAR(verdict.iteration_ns, optimum.iteration_ns, 1e-9 * verdict.iteration_ns);
+    }
+    brute::Judge judge(problem.profile, problem.cluster, problem.request);
+    for (int trial = 0; trial < 40; ++trial) {
+      const plan::Plan plan = judge.to_plan(random_choice(judge, problem, random));
+      const Evaluation verdict = evaluate(problem.profile, problem.cluster, problem.request, plan);
+      if (!verdict.problems.empty()) continue;
+      ASSERT_TRUE(optimum.feasible) << "seed " << seed;
+      EXPECT_GE(verdict.iteration_ns, optimum.iteration_ns * (1 - 1e-9)) << "seed " << seed;
+    }
+  }
+}
+
+TEST(BruteForce, ThePlannerIsNeverFasterThanTheOptimum) {
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    const Problem problem = random_problem(seed, {.most_nodes = 6});
+    const Optimum optimum = brute_force(problem.profile, problem.cluster, problem.request);
+    plan::Plan plan;
+    try {
+      plan = make_plan(problem.profile, problem.cluster, problem.request);
+    } catch (const ConfigError&) {  // more stages are forced than can be
+      plan.feasible = false;
+    }
+    if (!plan.feasible) continue;
+    ASSERT_TRUE(optimum.feasible) << "seed " << seed;
+    EXPECT_GE(static_cast<double>(plan.iteration_ns), std::floor(optimum.iteration_ns))
+        << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace rannc::partition
