@@ -1,6 +1,8 @@
 #include "partition/order.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <utility>
 
 namespace rannc::partition {
@@ -79,6 +81,93 @@ std::vector<uint32_t> depth_first_order(const cost::GraphProfile& pieces) {
     }
   }
   return order;
+}
+
+std::vector<uint32_t> fewest_bytes_order(const cost::GraphProfile& pieces, double rows) {
+  const size_t count = pieces.nodes.size();
+  struct Value {
+    uint32_t producer, output;
+    auto operator<=>(const Value&) const = default;
+  };
+  std::vector<std::vector<Value>> reads(count);  // each once
+  std::vector<std::vector<uint32_t>> next(count);
+  std::vector<uint32_t> waits_for(count, 0);
+  std::vector<std::vector<uint32_t>> users_left(count);
+  std::vector<double> gain(count, 0.0);  // bytes that running the node would add
+  for (uint32_t node = 0; node < count; ++node) {
+    users_left[node].assign(pieces.nodes[node].outputs.size(), 0);
+  }
+  const auto bytes = [&](const Value& value) {
+    return pieces.nodes[value.producer].outputs[value.output].size.at(rows);
+  };
+  for (uint32_t node = 0; node < count; ++node) {
+    for (const cost::ProfileUse& use : pieces.nodes[node].inputs) {
+      if (!use.is_input) reads[node].push_back({use.node, use.output});
+    }
+    std::ranges::sort(reads[node]);
+    reads[node].erase(std::unique(reads[node].begin(), reads[node].end()), reads[node].end());
+    for (const Value& value : reads[node]) {
+      ++users_left[value.producer][value.output];
+      if (next[value.producer].empty() || next[value.producer].back() != node) {
+        next[value.producer].push_back(node);
+        ++waits_for[node];
+      }
+    }
+  }
+  std::vector<std::vector<std::vector<uint32_t>>> readers(count);
+  for (uint32_t node = 0; node < count; ++node) readers[node].resize(users_left[node].size());
+  for (uint32_t node = 0; node < count; ++node) {
+    for (const Value& value : reads[node]) readers[value.producer][value.output].push_back(node);
+    for (uint32_t output = 0; output < users_left[node].size(); ++output) {
+      if (users_left[node][output] > 0) gain[node] += bytes({node, output});
+    }
+  }
+  for (uint32_t node = 0; node < count; ++node) {
+    for (const Value& value : reads[node]) {
+      if (users_left[value.producer][value.output] == 1) gain[node] -= bytes(value);
+    }
+  }
+  std::set<std::pair<double, uint32_t>> ready;
+  for (uint32_t node = 0; node < count; ++node) {
+    if (waits_for[node] == 0) ready.emplace(gain[node], node);
+  }
+  std::vector<uint32_t> order;
+  std::vector<bool> done(count, false);
+  while (!ready.empty()) {
+    const uint32_t node = ready.begin()->second;
+    ready.erase(ready.begin());
+    done[node] = true;
+    order.push_back(node);
+    for (const Value& value : reads[node]) {
+      if (--users_left[value.producer][value.output] != 1) continue;
+      // The one user that is left would free the value.
+      for (const uint32_t user : readers[value.producer][value.output]) {
+        if (done[user]) continue;
+        const bool listed = ready.erase({gain[user], user}) > 0;
+        gain[user] -= bytes(value);
+        if (listed) ready.emplace(gain[user], user);
+      }
+    }
+    for (const uint32_t user : next[node]) {
+      if (--waits_for[user] == 0) ready.emplace(gain[user], user);
+    }
+  }
+  return order;
+}
+
+std::vector<std::vector<uint32_t>> linear_orders(const cost::GraphProfile& pieces, double rows) {
+  std::vector<uint32_t> given(pieces.nodes.size());
+  std::iota(given.begin(), given.end(), 0);
+  std::vector<std::vector<uint32_t>> orders;
+  for (std::vector<uint32_t>& order :
+       std::vector{given, depth_first_order(pieces), fewest_bytes_order(pieces, rows)}) {
+    if (std::ranges::find(orders, order) == orders.end()) orders.push_back(std::move(order));
+  }
+  std::ranges::stable_sort(orders, {}, [&](const std::vector<uint32_t>& order) {
+    const std::vector<double> cut = cut_bytes(pieces, order, rows);
+    return std::accumulate(cut.begin(), cut.end(), 0.0);
+  });
+  return orders;
 }
 
 }  // namespace rannc::partition

@@ -19,4 +19,14 @@ namespace rannc::partition {
 /// branches whole, where the given order may run them in turns.
 [[nodiscard]] std::vector<uint32_t> depth_first_order(const cost::GraphProfile& pieces);
 
+/// A topological order in which the bytes that wait for a user stay few: of the nodes that are
+/// ready, the one goes next that adds fewest. O((V + E) log V).
+[[nodiscard]] std::vector<uint32_t> fewest_bytes_order(const cost::GraphProfile& pieces,
+                                                       double rows);
+
+/// The orders above and the given one, each once; the one that cuts fewest bytes, summed over all
+/// borders, first.
+[[nodiscard]] std::vector<std::vector<uint32_t>> linear_orders(const cost::GraphProfile& pieces,
+                                                               double rows);
+
 }  // namespace rannc::partition

@@ -4,16 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include "partition/atomic.h"
+#include "partition/block_costs.h"
+#include "partition/block_model.h"
 #include "partition/blocks.h"
+#include "partition/bound.h"
 #include "partition/contract.h"
 #include "partition/notes.h"
+#include "partition/pins.h"
+#include "partition/report.h"
 #include "partition/search.h"
 #include "partition/shortfall.h"
 #include "partition/space.h"
+#include "partition/zoom.h"
 #include "rannc/partition/evaluate.h"
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
@@ -25,8 +33,13 @@ namespace {
 // Defaults of max_blocks. The search takes O(blocks^2 * ranks^2), hence the upper limit; a forced
 // number of stages raises it.
 constexpr int kFewestBlocks = 128;
-constexpr int kMostBlocks = 256;
+constexpr int kMostBlocks = 192;
 constexpr int kBlocksPerDevice = 8;
+/// Shapes whose borders are refined piece by piece.
+constexpr size_t kZoomed = 3;
+constexpr size_t kMostZoomedNodes = 20'000;  // of one shape only beyond this
+/// The two ways of computing a plan's time may differ by rounding only.
+constexpr double kAgreement = 1e-9;
 
 using Parts = std::vector<std::vector<uint32_t>>;
 
@@ -39,29 +52,56 @@ BlockOptions block_options(const cost::Cluster& cluster, const Request& request,
   if (max_blocks > 0) {
     options.max_blocks = max_blocks;
   } else {
-    const int wanted = kBlocksPerDevice * cluster.ranks();
+    const int wanted = kBlocksPerDevice * std::min(cluster.ranks(), kMostBlocks);
     options.max_blocks = std::max(std::clamp(wanted, kFewestBlocks, kMostBlocks), space.stages);
   }
   return options;
 }
 
-/// Ranks from `first_rank` on, in pipeline order.
-plan::Plan to_plan(const cost::GraphProfile& profile, const Parts& blocks,
-                   const Arrangement& arrangement, int first_rank) {
-  plan::Plan plan;
-  plan.schedule = arrangement.schedule;
-  plan.micro_batches = arrangement.micro_batches;
-  for (const StageChoice& choice : arrangement.stages) {
-    plan::Stage& stage = plan.stages.emplace_back();
-    std::vector<uint32_t> nodes;
-    for (int block = choice.first; block < choice.last; ++block) {
-      const std::vector<uint32_t>& part = blocks[static_cast<size_t>(block)];
-      nodes.insert(nodes.end(), part.begin(), part.end());
+/// Blocks whose nodes have different pins fall back into their pieces.
+void split_at_pins(Parts& blocks, const std::vector<Piece>& pieces,
+                   const std::vector<int>& pin_of_node) {
+  if (pin_of_node.empty()) return;
+  std::vector<uint32_t> piece_of(pin_of_node.size());
+  for (uint32_t piece = 0; piece < pieces.size(); ++piece) {
+    for (const uint32_t node : pieces[piece]) piece_of[node] = piece;
+  }
+  Parts result;
+  for (std::vector<uint32_t>& block : blocks) {
+    int lowest = INT32_MAX, highest = INT32_MIN;
+    for (const uint32_t node : block) {
+      if (pin_of_node[node] == SearchSpace::kFree) continue;
+      lowest = std::min(lowest, pin_of_node[node]);
+      highest = std::max(highest, pin_of_node[node]);
     }
-    std::ranges::sort(nodes);
-    for (const uint32_t node : nodes) stage.nodes.push_back(profile.nodes[node].name);
-    for (int k = 0; k < choice.replicas; ++k) stage.ranks.push_back(first_rank++);
-    stage.recompute = choice.recompute;
+    if (lowest >= highest) {
+      result.push_back(std::move(block));
+      continue;
+    }
+    std::vector<uint32_t> inside;
+    for (const uint32_t node : block) inside.push_back(piece_of[node]);
+    std::ranges::sort(inside);  // pieces are in a topological order
+    inside.erase(std::unique(inside.begin(), inside.end()), inside.end());
+    for (const uint32_t piece : inside) result.push_back(pieces[piece]);
+  }
+  blocks = std::move(result);
+}
+
+plan::Plan to_plan(const cost::GraphProfile& profile, const NodePlan& found) {
+  plan::Plan plan;
+  const Draft& draft = found.scored.draft;
+  plan.schedule = draft.schedule;
+  plan.interleave = draft.interleave;
+  plan.micro_batches = draft.micro_batches;
+  for (int s = 0; s < draft.stages(); ++s) {
+    plan::Stage& stage = plan.stages.emplace_back();
+    for (const uint32_t node : found.nodes[static_cast<size_t>(s)]) {
+      stage.nodes.push_back(profile.nodes[node].name);
+    }
+    for (const Segment& segment : draft.ranks(s)) {
+      for (int k = 0; k < segment.count; ++k) stage.ranks.push_back(segment.first + k);
+    }
+    stage.recompute = draft.recompute[static_cast<size_t>(s)];
   }
   return plan;
 }
@@ -82,76 +122,6 @@ plan::Prediction rounded(const StageEvaluation& stage) {
   return result;
 }
 
-/// Judges arrangements on the model of blocks, where a verdict costs O(blocks), not O(nodes).
-class Judge {
- public:
-  Judge(const cost::GraphProfile& block_profile, const cost::Cluster& cluster,
-        const Request& request)
-      : profile_(block_profile), cluster_(cluster), request_(request) {
-    for (uint32_t block = 0; block < block_profile.nodes.size(); ++block) parts_.push_back({block});
-  }
-
-  /// Idle ranks come first in the search; last is nicer, and as good when there is one host.
-  Judged judge(Arrangement arrangement) const {
-    const int idle = arrangement.stages.front().first_rank;
-    Judged from_zero = at(arrangement, 0);
-    if (idle == 0 || cluster_.hosts == 1) return from_zero;
-    Judged as_searched = at(arrangement, idle);
-    return better(as_searched, from_zero) ? as_searched : from_zero;
-  }
-
-  /// By what a user sees: validity, time, then simplicity.
-  static bool better(const Judged& a, const Judged& b) {
-    const auto key = [](const Judged& j) {
-      return std::tuple(!j.evaluation.problems.empty(), std::llround(j.evaluation.iteration_ns),
-                        j.arrangement.stages.size(), j.arrangement.micro_batches);
-    };
-    return key(a) < key(b);
-  }
-
- private:
-  Judged at(const Arrangement& arrangement, int first_rank) const {
-    Judged result{arrangement, evaluate(profile_, cluster_, request_,
-                                        to_plan(profile_, parts_, arrangement, first_rank))};
-    int rank = first_rank;
-    for (StageChoice& stage : result.arrangement.stages) {
-      stage.first_rank = rank;
-      rank += stage.replicas;
-    }
-    return result;
-  }
-
-  const cost::GraphProfile& profile_;
-  const cost::Cluster& cluster_;
-  const Request& request_;
-  Parts parts_;
-};
-
-/// Every arrangement under its own schedule and, because the closed form does not tell the
-/// schedules apart, under the others that are allowed.
-std::vector<Judged> judge_all(const Judge& judge, const std::vector<Arrangement>& arrangements,
-                              const SearchSpace& space) {
-  std::vector<Judged> judged;
-  for (const Arrangement& arrangement : arrangements) {
-    for (const plan::Schedule schedule : space.schedules) {
-      Arrangement variant = arrangement;
-      variant.schedule = schedule;
-      const bool known = std::ranges::any_of(judged, [&](const Judged& other) {
-        return other.arrangement.schedule == schedule &&
-               other.arrangement.micro_batches == variant.micro_batches &&
-               std::ranges::equal(other.arrangement.stages, variant.stages,
-                                  [](const StageChoice& a, const StageChoice& b) {
-                                    return a.first == b.first && a.last == b.last &&
-                                           a.replicas == b.replicas && a.recompute == b.recompute;
-                                  });
-      });
-      if (!known) judged.push_back(judge.judge(std::move(variant)));
-    }
-  }
-  std::ranges::stable_sort(judged, Judge::better);
-  return judged;
-}
-
 plan::Plan infeasible(std::string reason) {
   plan::Plan plan;
   plan.feasible = false;
@@ -159,59 +129,132 @@ plan::Plan infeasible(std::string reason) {
   return plan;
 }
 
+Alternative to_alternative(const std::string& kind, const Scored& scored, Assessor& assessor) {
+  Alternative result;
+  result.kind = kind;
+  result.schedule = scored.draft.schedule;
+  result.interleave = scored.draft.interleave;
+  result.micro_batches = scored.draft.micro_batches;
+  for (int s = 0; s < scored.draft.stages(); ++s) {
+    result.replicas.push_back(size(scored.draft.ranks(s)));
+  }
+  result.recompute = scored.draft.recompute;
+  result.peak_bytes = scored.figures.peak_bytes;
+  result.fits = scored.figures.fits;
+  result.parts = assessor.parts(scored.draft);
+  return result;
+}
+
+/// The best of each kind that the winner is not of, the fastest first, then those that do not fit.
+std::vector<Alternative> alternatives(const Best& best, Assessor& assessor) {
+  std::vector<Alternative> result;
+  for (const auto& [kind, scored] : best.kinds()) {
+    if (scored.draft == best.winner().draft) continue;
+    result.push_back(to_alternative(kind, scored, assessor));
+  }
+  std::ranges::stable_sort(result, [](const Alternative& a, const Alternative& b) {
+    return std::tuple(!a.fits, a.parts.iteration_ns()) <
+           std::tuple(!b.fits, b.parts.iteration_ns());
+  });
+  return result;
+}
+
+/// With one block per stage.
+TimeParts parts_of(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                   const Request& request, const NodePlan& found) {
+  const cost::GraphProfile stages = contract(profile, found.nodes, {});
+  const BlockCosts costs(profile, found.nodes);
+  const BlockModel model(stages, request, costs);
+  Draft draft = found.scored.draft;
+  draft.stage_of.resize(found.nodes.size());
+  std::iota(draft.stage_of.begin(), draft.stage_of.end(), 0);
+  return Assessor(model, cluster, request).parts(draft);
+}
+
 }  // namespace
 
-plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
                      const Request& request, const PlannerOptions& options) {
-  cost::verify(profile);
+  cost::verify(given);
   cost::verify(cluster);
-  if (profile.nodes.empty()) {
+  if (given.nodes.empty()) {
     throw ConfigError(fmt::format(
         "graph profile '{}' has no nodes, so there is nothing to plan.\n  Try a model that "
         "computes something from its inputs.",
-        profile.name));
+        given.name));
   }
-  const SearchSpace space = search_space(request, cluster, options);
+  Stop stop(options.time_limit_s, options.stop);
+  SearchSpace space = search_space(request, cluster, options);
   verify(request, cluster.ranks());
+  const std::optional<cost::GraphProfile> changed = keep_whole(given, options.whole);
+  const cost::GraphProfile& profile = changed ? *changed : given;
+  space.pin_of_node = pins_of_nodes(profile, options.pins);
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
-  const Blocks blocks =
-      make_blocks(profile, pieces, block_options(cluster, request, space, options.max_blocks));
-  check_stage_count(space, blocks.parts.size());
-  const cost::GraphProfile block_profile =
-      contract(profile, blocks.parts,
-               row_counts(request.global_batch, space.micro_batches, cluster.ranks()));
-  const RangeCosts ranges(block_profile, request);
+  Parts blocks =
+      make_blocks(profile, pieces, block_options(cluster, request, space, options.max_blocks))
+          .parts;
+  split_at_pins(blocks, pieces, space.pin_of_node);
+  check_stage_count(space, blocks.size());
+  space.pins = pins_of_blocks(profile, space.pin_of_node, blocks);
+  const cost::GraphProfile block_profile = contract(profile, blocks, {});
+  const BlockCosts costs(profile, blocks);
+  const BlockModel model(block_profile, request, costs);
 
-  const SearchResult found = search(ranges, cluster, request, space);
-  const Judge judge(block_profile, cluster, request);
-  const std::vector<Judged> judged = judge_all(judge, found.arrangements, space);
-  if (judged.empty() || !judged.front().evaluation.problems.empty()) {
-    return infeasible(explain_shortfall(profile, blocks.parts, ranges, cluster, request, space));
+  SearchResult found =
+      search(block_profile, model, cluster, request, space, {.threads = options.threads}, stop);
+  if (found.best.empty()) {
+    const RangeCosts ranges(block_profile, request, costs);
+    return infeasible(explain_shortfall(profile, blocks, ranges, cluster, request, space));
   }
 
-  const Arrangement& winner = judged.front().arrangement;
-  plan::Plan plan = to_plan(profile, blocks.parts, winner, winner.stages.front().first_rank);
+  NodePlan winner = to_node_plan(found.best.winner(), blocks);
+  if (blocks.size() < pieces.size()) {
+    const size_t shapes = profile.nodes.size() > kMostZoomedNodes ? 1 : kZoomed;
+    for (size_t k = 0; k < std::min(shapes, found.best.top().size()); ++k) {
+      NodePlan close = zoom(profile, cluster, request, space, pieces,
+                            to_node_plan(found.best.top()[k], blocks), stop, found.examined);
+      if (close.scored.figures.iteration_ns < winner.scored.figures.iteration_ns) {
+        winner = std::move(close);
+      }
+    }
+  }
+
+  plan::Plan plan = to_plan(profile, winner);
   const Evaluation verdict = evaluate(profile, cluster, request, plan);
   RANNC_CHECK(verdict.problems.empty(),
-              "the plan fits block by block, but not node by node: " + verdict.problems.front());
+              "the search's answer is not valid: " + verdict.problems.front());
+  RANNC_CHECK(std::abs(verdict.iteration_ns - winner.scored.figures.iteration_ns) <=
+                  kAgreement * verdict.iteration_ns,
+              fmt::format("the search says {} ns, the evaluation {} ns",
+                          winner.scored.figures.iteration_ns, verdict.iteration_ns));
   plan.iteration_ns = std::llround(verdict.iteration_ns);
   for (size_t k = 0; k < plan.stages.size(); ++k) {
     plan.stages[k].predicted = rounded(verdict.stages[k]);
   }
-  plan.notes = make_notes({.nodes = profile.nodes.size(),
-                           .pieces = pieces.size(),
-                           .blocks = blocks.parts.size(),
-                           .depth_first = blocks.depth_first,
-                           .closed_form_ns = found.closed_form_ns,
-                           .states = found.states},
-                          judged, options.log_candidates);
+
+  Assessor assessor(model, cluster, request);
+  SearchReport report;
+  report.complete = !stop.stopped();
+  report.nodes = profile.nodes.size();
+  report.pieces = pieces.size();
+  report.blocks = blocks.size();
+  report.examined = found.examined;
+  report.bound_ns =
+      found.exact && blocks.size() == pieces.size()
+          ? verdict.iteration_ns
+          : lower_bound_ns(profile, BlockCosts(profile, single_blocks(profile.nodes.size())),
+                           cluster, request, space);
+  report.parts = parts_of(profile, cluster, request, winner);
+  report.alternatives = alternatives(found.best, assessor);
+  plan.notes = search_notes(plan, report);
   log::info("partition",
-            fmt::format("{} stages, {}, {} micro-batches, {} per iteration; the best of {} "
-                        "arrangements over {} blocks",
+            fmt::format("{} stages, {}, {} micro-batches, {} per iteration, at most {:.3f} times "
+                        "the least possible; {} arrangements over {} blocks examined{}",
                         plan.stages.size(), plan::name(plan.schedule), plan.micro_batches,
-                        human_ns(static_cast<double>(plan.iteration_ns)), judged.size(),
-                        blocks.parts.size()));
+                        human_ns(verdict.iteration_ns), verdict.iteration_ns / report.bound_ns,
+                        report.examined, blocks.size(),
+                        report.complete ? "" : " before the search was cut"));
   return plan;
 }
 

@@ -1,7 +1,8 @@
 #include "partition/range_costs.h"
 
 #include <algorithm>
-#include <string>
+#include <bit>
+#include <utility>
 
 #include "rannc/util/error.h"
 
@@ -22,28 +23,49 @@ void add(cost::Size& sum, const cost::Size& size) {
 
 }  // namespace
 
-RangeCosts::RangeCosts(const cost::GraphProfile& blocks, const Request& request)
-    : blocks_(static_cast<int>(blocks.nodes.size())), rows_(blocks.rows) {
+RangeCosts::RangeCosts(const cost::GraphProfile& blocks, const Request& request,
+                       const BlockCosts& costs)
+    : blocks_(static_cast<int>(blocks.nodes.size())), costs_(costs) {
+  RANNC_CHECK(costs.blocks() == blocks.nodes.size(), "the costs are of other blocks");
   const auto cells = static_cast<size_t>(blocks_) * static_cast<size_t>(blocks_);
   parameters_.resize(cells);
   borders_.resize(cells);
   fill_parameters(blocks, request);
   fill_borders(blocks);
-  fill_work(blocks);
 }
 
-int RangeCosts::rows_index(int64_t rows) const {
-  const auto place = std::ranges::lower_bound(rows_, rows);
-  RANNC_CHECK(place != rows_.end() && *place == rows,
-              "the blocks have no costs at " + std::to_string(rows) + " rows");
-  return static_cast<int>(place - rows_.begin());
+const RangeCosts::Table& RangeCosts::at_rows(int64_t rows) const {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Table>& entry = tables_[rows];
+  if (!entry) entry = std::make_unique<Table>(costs_.at(rows));
+  return *entry;
 }
 
-RangeCosts::Work RangeCosts::work(int rows_index, int first, int last) const {
-  const PerRows& sums = per_rows_[static_cast<size_t>(rows_index)];
+RangeCosts::Table::Table(const BlockCosts::AtRows& costs) {
+  const size_t count = costs.forward_ns.size();
+  for (std::vector<double>* prefix : {&forward_, &backward_, &saved_}) {
+    prefix->assign(count + 1, 0.0);
+  }
+  for (size_t block = 0; block < count; ++block) {
+    forward_[block + 1] = forward_[block] + costs.forward_ns[block];
+    backward_[block + 1] = backward_[block] + costs.backward_ns[block];
+    saved_[block + 1] = saved_[block] + costs.saved_bytes[block];
+  }
+  workspace_.push_back(costs.workspace_bytes);
+  for (size_t width = 1; 2 * width <= count; width *= 2) {
+    const std::vector<double>& half = workspace_.back();
+    std::vector<double> whole(count - 2 * width + 1);
+    for (size_t i = 0; i < whole.size(); ++i) whole[i] = std::max(half[i], half[i + width]);
+    workspace_.push_back(std::move(whole));
+  }
+}
+
+RangeCosts::Work RangeCosts::Table::work(int first, int last) const {
   const auto i = static_cast<size_t>(first), j = static_cast<size_t>(last);
-  return {sums.forward[j] - sums.forward[i], sums.backward[j] - sums.backward[i],
-          sums.saved[j] - sums.saved[i], sums.workspace[at(first, last)]};
+  const auto level = static_cast<size_t>(std::bit_width(j - i) - 1);
+  const std::vector<double>& largest = workspace_[level];
+  return {forward_[j] - forward_[i], backward_[j] - backward_[i], saved_[j] - saved_[i],
+          std::max(largest[i], largest[j - (size_t{1} << level)])};
 }
 
 // Sums grow by addition only, range by range: differences of sums would leave a remainder of
@@ -165,30 +187,6 @@ void RangeCosts::fill_borders(const cost::GraphProfile& blocks) {
       cell.out_grad = sum.out_grad;
       cell.leaves = sum.leaves;
       cell.leaves_grad = sum.leaves_grad;
-    }
-  }
-}
-
-void RangeCosts::fill_work(const cost::GraphProfile& blocks) {
-  const auto count = static_cast<size_t>(blocks_);
-  per_rows_.resize(rows_.size());
-  for (size_t k = 0; k < rows_.size(); ++k) {
-    PerRows& sums = per_rows_[k];
-    for (std::vector<double>* prefix : {&sums.forward, &sums.backward, &sums.saved}) {
-      prefix->assign(count + 1, 0.0);
-    }
-    sums.workspace.assign(count * count, 0.0);
-    for (size_t block = 0; block < count; ++block) {
-      const cost::ProfileNode& node = blocks.nodes[block];
-      sums.forward[block + 1] = sums.forward[block] + node.forward_ns[k];
-      sums.backward[block + 1] = sums.backward[block] + node.backward_ns[k];
-      sums.saved[block + 1] = sums.saved[block] + node.saved_bytes[k];
-      double largest = 0;
-      for (size_t last = block; last < count; ++last) {
-        const std::vector<double>& workspace = blocks.nodes[last].workspace_bytes;
-        if (!workspace.empty()) largest = std::max(largest, workspace[k]);
-        sums.workspace[block * count + last] = largest;
-      }
     }
   }
 }

@@ -1,17 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <vector>
 
+#include "partition/block_costs.h"
 #include "rannc/cost/graph_profile.h"
 #include "rannc/partition/request.h"
 
 namespace rannc::partition {
 
 /// What a range of blocks costs, each figure in O(1). Works on a profile whose nodes are the blocks
-/// in their linear order (see contract.h). A range is [first, last), never empty.
+/// in their linear order (see contract.h), and their costs. A range is [first, last), never empty.
 ///
-/// Tables take O(N^2) space for N blocks, and each set of rows O(N^2) more, for the workspace.
+/// Tables take O(N^2) space for N blocks, and each row count O(N log N) more, made at first use.
+/// Several threads may ask.
 class RangeCosts {
  public:
   /// Does not depend on the rows: section 6 of docs/planner-files.md, distinct parameters.
@@ -34,35 +39,44 @@ class RangeCosts {
     double forward_ns = 0, backward_ns = 0, saved_bytes = 0, workspace_bytes = 0;
   };
 
-  RangeCosts(const cost::GraphProfile& blocks, const Request& request);
+  /// The figures at one row count.
+  class Table {
+   public:
+    explicit Table(const BlockCosts::AtRows& costs);
+    Work work(int first, int last) const;
+    /// Forward and backward; never falls when the range grows.
+    double compute_ns(int first, int last) const {
+      const auto i = static_cast<size_t>(first), j = static_cast<size_t>(last);
+      return forward_[j] - forward_[i] + (backward_[j] - backward_[i]);
+    }
+
+   private:
+    std::vector<double> forward_, backward_, saved_;  // prefix sums
+    std::vector<std::vector<double>> workspace_;      // [k][i]: largest of [i, i + 2^k)
+  };
+
+  RangeCosts(const cost::GraphProfile& blocks, const Request& request, const BlockCosts& costs);
 
   int blocks() const { return blocks_; }
-  /// Position of a row count in profile.rows; checks that it is there.
-  int rows_index(int64_t rows) const;
+  const Table& at_rows(int64_t rows) const;
 
   const Parameters& parameters(int first, int last) const { return parameters_[at(first, last)]; }
   const Border& border(int first, int last) const { return borders_[at(first, last)]; }
-  Work work(int rows_index, int first, int last) const;
 
  private:
-  struct PerRows {
-    std::vector<double> forward, backward, saved;  // prefix sums
-    std::vector<double> workspace;                 // largest of [first, last)
-  };
-
   size_t at(int first, int last) const {
     return static_cast<size_t>(first) * static_cast<size_t>(blocks_) +
            static_cast<size_t>(last - 1);
   }
   void fill_parameters(const cost::GraphProfile& blocks, const Request& request);
   void fill_borders(const cost::GraphProfile& blocks);
-  void fill_work(const cost::GraphProfile& blocks);
 
   int blocks_;
-  std::vector<int64_t> rows_;
+  const BlockCosts& costs_;
   std::vector<Parameters> parameters_;
   std::vector<Border> borders_;
-  std::vector<PerRows> per_rows_;
+  mutable std::mutex mutex_;  // guards tables_
+  mutable std::map<int64_t, std::unique_ptr<Table>> tables_;
 };
 
 }  // namespace rannc::partition

@@ -1,125 +1,287 @@
 #include "partition/search.h"
 
 #include <algorithm>
-#include <deque>
+#include <atomic>
 #include <limits>
-#include <tuple>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "partition/chunks.h"
+#include "partition/contract.h"
+#include "partition/exact.h"
+#include "partition/layout.h"
+#include "partition/order.h"
+#include "partition/refine.h"
 
 namespace rannc::partition {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// States per cell of the narrow search.
 constexpr int kBeam = 2;
+/// Ranks (or units of ranks) of a column that the closed form tells apart.
+constexpr int kMostPositions = 64;
+constexpr size_t kMostColumnChoices = 8;
+constexpr size_t kMostLines = 3;
+constexpr size_t kKept = 16;    // shapes remembered
+constexpr size_t kRefined = 8;  // shapes refined
+/// Work of refining one shape: blocks and actions looked at.
+constexpr int64_t kRefineWork = 6'000'000;
 
-struct PerCount {
-  StageCosts costs;
-  FrontBounds bounds;
-  PerCount(const RangeCosts& ranges, const cost::Cluster& cluster, const Request& request,
-           int64_t micro_batches)
-      : costs(ranges, cluster, request, micro_batches), bounds(costs) {}
+/// The blocks in one of their linear orders.
+struct Line {
+  std::vector<uint32_t> order;
+  cost::GraphProfile profile;
+  BlockCosts costs;
+  RangeCosts ranges;
 
-  double lower_bound_ns() const {
-    const FrontBounds::Bound& all = bounds.at(costs.blocks(), costs.ranks());
-    return all.sum_ns + static_cast<double>(costs.micro_batches() - 1) * all.period_ns;
+  Line(std::vector<uint32_t> blocks_in_order, const cost::GraphProfile& blocks,
+       const BlockModel& model, const Request& request)
+      : order(std::move(blocks_in_order)),
+        profile(contract(blocks, parts(order), {})),
+        costs(model.costs(), order),
+        ranges(profile, request, costs) {}
+
+ private:
+  static std::vector<std::vector<uint32_t>> parts(const std::vector<uint32_t>& order) {
+    std::vector<std::vector<uint32_t>> result;
+    for (const uint32_t block : order) result.push_back({block});
+    return result;
   }
 };
 
-StageSearch restricted(const SearchSpace& space, plan::Schedule schedule) {
-  StageSearch search;
-  search.schedule = schedule;
-  search.one_replica = space.one_replica;
-  if (space.stages > 0) search.stages = space.stages;
-  if (!space.replicas.empty()) search.replicas = space.replicas;
-  return search;
-}
+struct Task {
+  const Line* line;
+  Grid grid;
+  int64_t micro_batches;
+};
 
-/// One stage on `replicas` ranks, recomputing only where it must, or nothing when it does not fit.
-void add_single_stage(const StageCosts& costs, plan::Schedule schedule, int replicas,
-                      std::vector<Arrangement>& arrangements) {
-  const InFlight room = costs.in_flight(0, costs.blocks(), replicas);
-  const int64_t held = in_flight(schedule, costs.micro_batches(), 1, 0);
-  if (held > room.plain && held > room.recompute) return;
-  Arrangement single{schedule, costs.micro_batches(), {}, 0};
-  single.stages.push_back({.first = 0,
-                           .last = costs.blocks(),
-                           .replicas = replicas,
-                           .first_rank = costs.ranks() - replicas,
-                           .recompute = held > room.plain});
-  single.closed_form_ns = closed_form(costs, single.stages);
-  arrangements.push_back(std::move(single));
-}
-
-void add_single_stages(const StageCosts& costs, const SearchSpace& space, plan::Schedule schedule,
-                       std::vector<Arrangement>& arrangements) {
-  if (space.stages > 1 || costs.max_replicas() < 1) return;
-  if (!space.replicas.empty()) {
-    add_single_stage(costs, schedule, space.replicas.front(), arrangements);
+/// Runs work(0), ..., work(count - 1), on several threads when asked to.
+template <class Work>
+void for_each(size_t count, int threads, const Work& work) {
+  if (threads <= 1 || count <= 1) {
+    for (size_t k = 0; k < count; ++k) work(k);
     return;
   }
-  add_single_stage(costs, schedule, 1, arrangements);
-  if (!space.one_replica && costs.max_replicas() > 1) {
-    add_single_stage(costs, schedule, costs.max_replicas(), arrangements);
+  std::atomic<size_t> next = 0;
+  std::vector<std::jthread> pool;
+  for (int t = 0; t < std::min<int>(threads, static_cast<int>(count)); ++t) {
+    pool.emplace_back([&] {
+      for (size_t k = next++; k < count; k = next++) work(k);
+    });
   }
 }
 
-void sort_and_cap(std::vector<Arrangement>& arrangements) {
-  std::ranges::stable_sort(arrangements, {}, &Arrangement::closed_form_ns);
-  std::vector<Arrangement> distinct;
-  for (Arrangement& next : arrangements) {
-    if (distinct.size() == kMostArrangements) break;
-    const bool known = std::ranges::any_of(distinct, [&](const Arrangement& other) {
-      return other.schedule == next.schedule && other.micro_batches == next.micro_batches &&
-             other.stages == next.stages;
-    });
-    if (!known) distinct.push_back(std::move(next));
+std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space) {
+  if (!space.replicas.empty() || space.one_replica) return {{1, 1}};
+  std::vector<Grid> result;
+  for (const int columns : column_choices(cluster, kMostColumnChoices)) {
+    const int width = cluster.ranks() / columns;
+    int unit = (width + kMostPositions - 1) / kMostPositions;
+    while (width % unit != 0) ++unit;
+    result.push_back({columns, unit});
+    // Finer, so that a model that needs few ranks is not given many.
+    if (unit > 1 && columns == 1) result.push_back({columns, std::max(1, unit / 4)});
   }
-  arrangements = std::move(distinct);
+  return result;
 }
+
+class Searcher {
+ public:
+  Searcher(const cost::GraphProfile& blocks, const BlockModel& model, const cost::Cluster& cluster,
+           const Request& request, const SearchSpace& space, const SearchOptions& options,
+           Stop& stop)
+      : model_(model),
+        cluster_(cluster),
+        request_(request),
+        space_(space),
+        options_(options),
+        stop_(stop),
+        assessor_(model, cluster, request) {
+    const int64_t m = space.micro_batches[space.micro_batches.size() / 2];
+    const auto rows = static_cast<double>(std::max<int64_t>(1, request.global_batch / m));
+    std::vector<std::vector<uint32_t>> orders = linear_orders(blocks, rows);
+    if (orders.size() > kMostLines) orders.resize(kMostLines);
+    for (std::vector<uint32_t>& order : orders) {
+      lines_.push_back(std::make_unique<Line>(std::move(order), blocks, model, request));
+    }
+    for (const plan::Schedule schedule : space.schedules) {
+      if (schedule != plan::Schedule::interleaved) plain_.push_back(schedule);
+    }
+  }
+
+  SearchResult run() {
+    for (const Grid grid : grids(cluster_, space_)) {
+      for (const std::unique_ptr<Line>& line : lines_) {
+        for (const int64_t m : space_.micro_batches) tasks_.push_back({line.get(), grid, m});
+      }
+    }
+    if (!plain_.empty()) {
+      single_stages();
+      closed_forms(/*narrow=*/true);
+      closed_forms(/*narrow=*/false);
+    }
+    if (space_.interleaves()) {
+      for (const Grid grid : grids(cluster_, space_)) {
+        search_chunks(assessor_, lines_.front()->ranges, lines_.front()->order, space_, grid, stop_,
+                      result_.best);
+      }
+    }
+    refine_shapes();
+    result_.exact = search_exactly(assessor_, space_, stop_, result_.best);
+    result_.examined += assessor_.examined();
+    return std::move(result_);
+  }
+
+ private:
+  void add(Draft draft, int columns) {
+    if (!respects_pins(space_, draft)) return;
+    assessor_.settle_recompute(draft);
+    Scored scored{std::move(draft), columns, {}};
+    scored.figures = assessor_.assess(scored.draft);
+    result_.best.add(scored);
+  }
+
+  /// The whole model on all ranks, and on one.
+  void single_stages() {
+    if (space_.stages > 1) return;
+    std::vector<int> counts{1};
+    if (!space_.one_replica) counts.push_back(cluster_.ranks());
+    if (!space_.replicas.empty()) counts = {space_.replicas.front()};
+    for (const int64_t m : space_.micro_batches) {
+      for (int count : counts) {
+        if (space_.replicas.empty()) {
+          count = static_cast<int>(std::min<int64_t>(count, request_.global_batch / m));
+        }
+        if (count < 1 || count * m > request_.global_batch) continue;
+        for (const plan::Schedule schedule : plain_) {
+          Draft draft;
+          draft.schedule = schedule;
+          draft.micro_batches = m;
+          draft.stage_of.assign(model_.blocks(), 0);
+          draft.groups = lay_out(cluster_, {count}, 1, 0);
+          add(std::move(draft), 1);
+        }
+      }
+    }
+  }
+
+  struct Found {
+    std::vector<std::pair<plan::Schedule, Candidate>> candidates;
+  };
+
+  StageSearch restricted(plan::Schedule schedule, const Grid& grid, bool narrow) const {
+    StageSearch search;
+    search.schedule = schedule;
+    search.one_replica = space_.one_replica;
+    if (space_.stages > 0) search.stages = space_.stages;
+    if (!space_.replicas.empty()) search.replicas = space_.replicas;
+    search.few_shares = cluster_.ranks() / grid.step() > kMostPositions / 2;
+    search.beam = narrow ? kBeam : 0;
+    search.each_stage_count = !narrow;
+    search.cutoff_ns = narrow ? kInfinity : closed_form_ns_ * (1 + kMargin);
+    return search;
+  }
+
+  Found solve(const Task& task, bool narrow) const {
+    Found found;
+    if (task.micro_batches * task.grid.step() > request_.global_batch) return found;
+    const StageCosts costs(task.line->ranges, cluster_, request_, task.micro_batches, task.grid);
+    if (costs.max_replicas() < 1) return found;
+    const FrontBounds bounds(costs);
+    const FrontBounds::Bound& all = bounds.at(costs.blocks(), costs.ranks());
+    const double least = all.sum_ns + static_cast<double>(task.micro_batches - 1) * all.period_ns;
+    if (!narrow && least > closed_form_ns_ * (1 + kMargin)) return found;
+    for (const plan::Schedule schedule : plain_) {
+      StageAnswer answer = solve_stages(costs, bounds, restricted(schedule, task.grid, narrow));
+      for (Candidate& candidate : answer.candidates) {
+        found.candidates.emplace_back(schedule, std::move(candidate));
+      }
+      if (!answer.memory_mattered) break;  // the other schedules have the same optima
+    }
+    return found;
+  }
+
+  void closed_forms(bool narrow) {
+    std::vector<Found> found(tasks_.size());
+    for_each(tasks_.size(), options_.threads, [&](size_t k) {
+      if (!stop_.now()) found[k] = solve(tasks_[k], narrow);
+    });
+    for (size_t k = 0; k < tasks_.size(); ++k) {
+      const Task& task = tasks_[k];
+      for (const auto& [of, candidate] : found[k].candidates) {
+        closed_form_ns_ = std::min(closed_form_ns_, candidate.closed_form_ns);
+        for (const plan::Schedule schedule : plain_) {
+          add(to_draft(candidate.stages, task.line->order, cluster_, task.grid, schedule,
+                       task.micro_batches),
+              task.grid.columns);
+        }
+      }
+    }
+  }
+
+  void refine_shapes() {
+    std::vector<Scored> starts = result_.best.top();
+    if (starts.size() > kRefined) starts.resize(kRefined);
+    std::vector<Best> bests(starts.size(), Best(kKept));
+    std::vector<int64_t> examined(starts.size(), 0);
+    for_each(starts.size(), options_.threads, [&](size_t k) {
+      if (stop_.now()) return;
+      Assessor assessor(model_, cluster_, request_);
+      const Draft& draft = starts[k].draft;
+      const int64_t work = static_cast<int64_t>(model_.blocks() + model_.values().size()) +
+                           2 * draft.stages() * draft.micro_batches;
+      RefineOptions options;
+      options.most_trials = std::clamp<int64_t>(kRefineWork / work, 100, 4000);
+      (void)refine(assessor, space_, starts[k], options, stop_, bests[k]);
+      examined[k] = assessor.examined();
+    });
+    for (size_t k = 0; k < starts.size(); ++k) {
+      result_.best.add(bests[k]);
+      result_.examined += examined[k];
+    }
+  }
+
+  const BlockModel& model_;
+  const cost::Cluster& cluster_;
+  const Request& request_;
+  const SearchSpace& space_;
+  const SearchOptions& options_;
+  Stop& stop_;
+  Assessor assessor_;
+  std::vector<std::unique_ptr<Line>> lines_;
+  std::vector<plan::Schedule> plain_;
+  std::vector<Task> tasks_;
+  double closed_form_ns_ = kInfinity;
+  SearchResult result_{.best = Best(kKept)};
+};
 
 }  // namespace
 
-SearchResult search(const RangeCosts& ranges, const cost::Cluster& cluster, const Request& request,
-                    const SearchSpace& space) {
-  SearchResult result;
-  result.closed_form_ns = std::numeric_limits<double>::infinity();
-  std::deque<PerCount> counts;
-  for (const int64_t m : space.micro_batches) counts.emplace_back(ranges, cluster, request, m);
+Draft to_draft(const std::vector<StageChoice>& stages, const std::vector<uint32_t>& line,
+               const cost::Cluster& cluster, Grid grid, plan::Schedule schedule,
+               int64_t micro_batches) {
+  Draft draft;
+  draft.schedule = schedule;
+  draft.micro_batches = micro_batches;
+  draft.stage_of.resize(line.size());
+  std::vector<int> counts;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (int k = stages[s].first; k < stages[s].last; ++k) {
+      draft.stage_of[line[static_cast<size_t>(k)]] = static_cast<int>(s);
+    }
+    counts.push_back(stages[s].replicas * grid.unit);
+  }
+  draft.groups = lay_out(cluster, counts, grid.columns, stages.front().first_rank * grid.unit);
+  return draft;
+}
 
-  const auto add = [&](const PerCount& count, plan::Schedule schedule, StageAnswer answer) {
-    result.states += answer.states;
-    for (Candidate& candidate : answer.candidates) {
-      result.closed_form_ns = std::min(result.closed_form_ns, candidate.closed_form_ns);
-      result.arrangements.push_back({schedule, count.costs.micro_batches(),
-                                     std::move(candidate.stages), candidate.closed_form_ns});
-    }
-  };
-  for (const PerCount& count : counts) {
-    for (const plan::Schedule schedule : space.schedules) {
-      add_single_stages(count.costs, space, schedule, result.arrangements);
-    }
-  }
-  for (const Arrangement& single : result.arrangements) {
-    result.closed_form_ns = std::min(result.closed_form_ns, single.closed_form_ns);
-  }
-  for (const PerCount& count : counts) {
-    for (const plan::Schedule schedule : space.schedules) {
-      StageSearch narrow = restricted(space, schedule);
-      narrow.beam = kBeam;
-      narrow.cutoff_ns = result.closed_form_ns;
-      add(count, schedule, solve_stages(count.costs, count.bounds, narrow));
-    }
-  }
-  for (const PerCount& count : counts) {
-    for (const plan::Schedule schedule : space.schedules) {
-      StageSearch full = restricted(space, schedule);
-      full.each_stage_count = true;
-      full.cutoff_ns = result.closed_form_ns * (1 + kMargin);
-      if (count.lower_bound_ns() > full.cutoff_ns) continue;
-      add(count, schedule, solve_stages(count.costs, count.bounds, full));
-    }
-  }
-  sort_and_cap(result.arrangements);
-  return result;
+SearchResult search(const cost::GraphProfile& blocks, const BlockModel& model,
+                    const cost::Cluster& cluster, const Request& request, const SearchSpace& space,
+                    const SearchOptions& options, Stop& stop) {
+  return Searcher(blocks, model, cluster, request, space, options, stop).run();
 }
 
 }  // namespace rannc::partition

@@ -3,36 +3,43 @@
 #include <cstdint>
 #include <vector>
 
-#include "partition/range_costs.h"
+#include "partition/best.h"
+#include "partition/block_model.h"
 #include "partition/space.h"
 #include "partition/stages.h"
+#include "partition/stop.h"
 #include "rannc/cost/cluster.h"
 
 namespace rannc::partition {
 
-/// An arrangement that partition::evaluate() should judge.
-struct Arrangement {
-  plan::Schedule schedule = plan::Schedule::gpipe;
-  int64_t micro_batches = 1;
-  std::vector<StageChoice> stages;
-  double closed_form_ns = 0;
-};
-
-struct SearchResult {
-  std::vector<Arrangement> arrangements;  ///< best closed form first; no repetition
-  double closed_form_ns = 0;              ///< the best; infinite when nothing fits
-  int64_t states = 0;
-};
-
-/// Arrangements up to this much above the best closed form are judged.
+/// Arrangements up to this much above the best closed form are simulated.
 inline constexpr double kMargin = 0.10;
-inline constexpr size_t kMostArrangements = 400;
 
-/// For each number of micro-batches and schedule: the optimum of the closed form for each number of
-/// stages, where it is within the margin of the best one of all; and always one stage on all ranks
-/// and one stage on one rank, where memory allows. Exact in what it keeps: a narrow search finds a
-/// good arrangement first, and its time cuts the full one.
-[[nodiscard]] SearchResult search(const RangeCosts& ranges, const cost::Cluster& cluster,
-                                  const Request& request, const SearchSpace& space);
+struct SearchOptions {
+  int threads = 1;
+};
+
+/// The whole search over blocks, in four steps, each adding to one `Best`:
+///  1. For several linear orders of the blocks, layouts of the cluster and micro-batch counts, the
+///     optimum of the closed form for each number of stages (stages.h). A narrow search finds a
+///     good arrangement first, and its time cuts the full one. All are simulated.
+///  2. Interleaved pipelines (chunks.h).
+///  3. The best of different shapes are refined by single changes (refine.h).
+///  4. Small problems are searched exactly (exact.h); `exact` says that this was completed.
+/// The answer does not depend on the number of threads, unless `stop` cut the search.
+struct SearchResult {
+  Best best{0};
+  int64_t examined = 0;
+  bool exact = false;
+};
+[[nodiscard]] SearchResult search(const cost::GraphProfile& blocks, const BlockModel& model,
+                                  const cost::Cluster& cluster, const Request& request,
+                                  const SearchSpace& space, const SearchOptions& options,
+                                  Stop& stop);
+
+/// A candidate of the closed form as a draft; `line[k]` is the block at position k.
+[[nodiscard]] Draft to_draft(const std::vector<StageChoice>& stages,
+                             const std::vector<uint32_t>& line, const cost::Cluster& cluster,
+                             Grid grid, plan::Schedule schedule, int64_t micro_batches);
 
 }  // namespace rannc::partition

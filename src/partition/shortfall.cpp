@@ -6,6 +6,8 @@
 #include <limits>
 #include <tuple>
 
+#include "partition/stage_costs.h"
+#include "partition/stages.h"
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
 
@@ -13,6 +15,21 @@ namespace rannc::partition {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// The table has a cell for each number of ranks (or units of ranks, beyond this).
+constexpr int kMostPositions = 64;
+
+struct Arrangement {
+  plan::Schedule schedule = plan::Schedule::gpipe;
+  int64_t micro_batches = 1;
+  std::vector<StageChoice> stages;  ///< ranks in steps of the grid
+};
+
+Grid coarse_grid(const cost::Cluster& cluster, const SearchSpace& space) {
+  if (!space.replicas.empty() || space.one_replica) return {};
+  int unit = (cluster.ranks() + kMostPositions - 1) / kMostPositions;
+  while (cluster.ranks() % unit != 0) ++unit;
+  return {1, unit};
+}
 
 /// The stages behind a border; their largest peak is as small as it can be with so many stages.
 struct State {
@@ -85,7 +102,7 @@ class PeakSolver {
   }
 
   Arrangement trace() {
-    Arrangement result{schedule_, costs_.micro_batches(), {}, 0};
+    Arrangement result{schedule_, costs_.micro_batches(), {}};
     int ranks = 0, stages = 0;
     const int fewest = space_.stages > 0 ? space_.stages : 1;
     for (int s = fewest; s <= most_stages_; ++s) {
@@ -127,14 +144,13 @@ Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& c
   Arrangement best;
   double best_peak = kInfinity;
   for (const int64_t m : space.micro_batches) {
-    const StageCosts costs(ranges, cluster, request, m);
+    const StageCosts costs(ranges, cluster, request, m, coarse_grid(cluster, space));
     PeakSolver solver(costs, schedule, space);
     Arrangement here = solver.run();
     if (solver.best_peak_bytes() >= best_peak) continue;
     best_peak = solver.best_peak_bytes();
     best = std::move(here);
   }
-  RANNC_CHECK(!best.stages.empty(), "no arrangement exists, whatever its memory");
   return best;
 }
 
@@ -232,6 +248,17 @@ std::string advice(const Request& request, const SearchSpace& space, const cost:
   return text + ".";
 }
 
+/// The request leaves no stages at all, whatever their memory.
+std::string nothing_to_try(const Request& request, const SearchSpace& space,
+                           const cost::Cluster& cluster) {
+  return fmt::format(
+      "no plan exists: what the request demands leaves nothing for {} ranks and a global batch of "
+      "{} rows ({} micro-batch count{} allowed).\n"
+      "  Try other micro-batch counts, schedules or forced values.",
+      cluster.ranks(), request.global_batch, space.micro_batches.size(),
+      space.micro_batches.size() == 1 ? "" : "s");
+}
+
 }  // namespace
 
 std::string explain_shortfall(const cost::GraphProfile& profile,
@@ -243,7 +270,9 @@ std::string explain_shortfall(const cost::GraphProfile& profile,
   const bool alone = fullest.memory.peak_bytes() > available;
   if (!alone) {
     const Arrangement closest = closest_arrangement(ranges, cluster, request, space);
-    fullest = fullest_stage(closest, StageCosts(ranges, cluster, request, closest.micro_batches));
+    if (closest.stages.empty()) return nothing_to_try(request, space, cluster);
+    fullest = fullest_stage(closest, StageCosts(ranges, cluster, request, closest.micro_batches,
+                                                coarse_grid(cluster, space)));
   }
   const StageMemory& memory = fullest.memory;
   const double parameters = memory.param_bytes + memory.gradient_bytes + memory.optimizer_bytes;

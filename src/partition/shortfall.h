@@ -3,7 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "partition/search.h"
+#include "partition/range_costs.h"
+#include "partition/space.h"
 #include "rannc/cost/graph_profile.h"
 
 namespace rannc::partition {

@@ -40,14 +40,11 @@ std::vector<plan::Schedule> allowed_schedules(const Request& request) {
     if (std::ranges::find(result, schedule) == result.end()) result.push_back(schedule);
   }
   if (request.force.schedule) result = {*request.force.schedule};
-  const bool interleaved = std::ranges::find(result, plan::Schedule::interleaved) != result.end() ||
-                           request.force.interleave.value_or(1) > 1;
-  if (interleaved) {
-    throw ConfigError(
-        "this planner does not search interleaved stages.\n"
-        "  Leave \"interleaved\" out of `schedules` and `force`; \"gpipe\" and \"1f1b\" are "
-        "searched.");
-  }
+  const int interleave = request.force.interleave.value_or(0);
+  std::erase_if(result, [&](plan::Schedule schedule) {
+    const bool interleaved = schedule == plan::Schedule::interleaved;
+    return interleaved ? interleave == 1 || request.max_interleave < 2 : interleave > 1;
+  });
   if (result.empty()) {
     throw ConfigError(
         "the request allows no schedule.\n  Try \"schedules\": [\"gpipe\", \"1f1b\"].");
@@ -77,6 +74,12 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
   space.schedules = allowed_schedules(request);
   space.micro_batches = micro_batch_counts(request);
   space.one_replica = options.one_replica;
+  if (std::ranges::find(space.schedules, plan::Schedule::interleaved) != space.schedules.end()) {
+    space.most_chunks = request.max_interleave;
+    if (request.force.interleave && *request.force.interleave > 1) {
+      space.fewest_chunks = space.most_chunks = *request.force.interleave;
+    }
+  }
   space.stages = request.force.stages.value_or(0);
   if (request.force.replicas) space.replicas = *request.force.replicas;
 
@@ -97,7 +100,7 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
     }
     space.stages = listed;
     const int sum = std::accumulate(space.replicas.begin(), space.replicas.end(), 0);
-    if (sum > cluster.ranks()) {
+    if (sum > cluster.ranks() && !space.interleaves()) {
       throw ConfigError(fmt::format(
           "forced replicas {} need {} ranks, but there are {}.\n  Try fewer replicas, or start {} "
           "ranks.",
@@ -110,7 +113,7 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
           list));
     }
   }
-  if (space.stages > cluster.ranks()) {
+  if (space.stages > cluster.ranks() && !space.interleaves()) {
     throw ConfigError(
         fmt::format("{} stages are forced, but there are only {} ranks, and each stage needs its "
                     "own.\n  Try at "
@@ -132,6 +135,24 @@ void check_stage_count(const SearchSpace& space, size_t blocks) {
       "{} stages are forced, but the model has only {} {} that can be cut apart.\n  Try at most {} "
       "stages.",
       space.stages, blocks, blocks == 1 ? "block" : "blocks", blocks));
+}
+
+bool respects_pins(const SearchSpace& space, const Draft& draft) {
+  for (size_t block = 0; block < space.pins.size(); ++block) {
+    const int pin = space.pins[block];
+    if (pin == SearchSpace::kFree) continue;
+    if (draft.stage_of[block] != (pin == SearchSpace::kLastStage ? draft.stages() - 1 : pin)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool replicas_repeat(const SearchSpace& space, int groups) {
+  for (size_t k = static_cast<size_t>(groups); k < space.replicas.size(); ++k) {
+    if (space.replicas[k] != space.replicas[k - static_cast<size_t>(groups)]) return false;
+  }
+  return true;
 }
 
 }  // namespace rannc::partition

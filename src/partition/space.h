@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "partition/draft.h"
 #include "rannc/cost/cluster.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
@@ -17,12 +18,24 @@ struct SearchSpace {
   int stages = 0;                         ///< forced number of stages, 0: any
   std::vector<int> replicas;              ///< forced, one per stage; empty: any
   bool one_replica = false;
+  int fewest_chunks = 2, most_chunks = 1;  ///< stages of an interleaved group; none: fewest > most
+  /// [block] the stage that a pin demands, kLastStage, or kFree; empty: no pins.
+  std::vector<int> pins;
+  std::vector<int> pin_of_node;  ///< the same for [node]
+  static constexpr int kLastStage = -1, kFree = -2;
+
+  [[nodiscard]] bool interleaves() const { return fewest_chunks <= most_chunks; }
 };
 
-/// Throws ConfigError, with the numbers and what to try, when nothing is left: interleaved stages
-/// (this planner does not search them), more ranks than the cluster has, shares without a row.
+[[nodiscard]] bool respects_pins(const SearchSpace& space, const Draft& draft);
+
+/// Throws ConfigError, with the numbers and what to try, when nothing is left: more ranks than the
+/// cluster has, shares without a row.
 [[nodiscard]] SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
                                        const PlannerOptions& options);
+
+/// Whether forced replicas are those of `groups` groups, again and again.
+[[nodiscard]] bool replicas_repeat(const SearchSpace& space, int groups);
 
 /// Throws ConfigError when `space` asks for more stages than there are blocks.
 void check_stage_count(const SearchSpace& space, size_t blocks);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace rannc::partition {
 namespace {
@@ -29,43 +28,35 @@ int64_t most(int64_t wanted, const Fits& fits) {
 
 }  // namespace
 
-std::vector<int64_t> row_counts(int64_t global_batch, const std::vector<int64_t>& micro_batches,
-                                int ranks) {
-  std::set<int64_t> rows;
-  for (const int64_t m : micro_batches) {
-    for (int replicas = 1; replicas <= ranks && m * replicas <= global_batch; ++replicas) {
-      rows.insert(share(global_batch, m, replicas));
-    }
-  }
-  return {rows.begin(), rows.end()};
-}
-
 StageCosts::StageCosts(const RangeCosts& ranges, const cost::Cluster& cluster,
-                       const Request& request, int64_t micro_batches)
+                       const Request& request, int64_t micro_batches, Grid grid)
     : ranges_(ranges),
       cluster_(cluster),
       request_(request),
       micro_batches_(micro_batches),
+      grid_(grid),
       max_replicas_(static_cast<int>(
-          std::min<int64_t>(cluster.ranks(), request.global_batch / micro_batches))),
+          std::min<int64_t>(cluster.ranks(), request.global_batch / micro_batches) / grid.step())),
       available_bytes_(cluster.device_memory_bytes * (1 - request.memory_margin)) {
   for (int replicas = 1; replicas <= max_replicas_; ++replicas) {
-    rows_index_.push_back(ranges.rows_index(rows(replicas)));
+    tables_.push_back(&ranges.at_rows(rows(replicas)));
   }
 }
 
 int64_t StageCosts::rows(int replicas) const {
-  return share(request_.global_batch, micro_batches_, replicas);
+  return share(request_.global_batch, micro_batches_, replicas * grid_.step());
 }
 
 LinkClasses StageCosts::classes(int first_rank, int replicas) const {
-  const int last_rank = first_rank + replicas - 1;
-  const int first_host = cluster_.host_of(first_rank), last_host = cluster_.host_of(last_rank);
+  // Every column looks like the first one.
+  const int first = first_rank * grid_.unit, end = (first_rank + replicas) * grid_.unit;
+  const int first_host = cluster_.host_of(first), last_host = cluster_.host_of(end - 1);
   LinkClasses classes;
-  classes.in_inter = first_rank > 0 && cluster_.host_of(first_rank - 1) != last_host;
-  classes.out_inter =
-      last_rank + 1 < cluster_.ranks() && cluster_.host_of(last_rank + 1) != first_host;
-  classes.ring_inter = first_host != last_host;
+  classes.in_inter = first > 0 && cluster_.host_of(first - 1) != last_host;
+  classes.out_inter = end < cluster_.ranks() / grid_.columns && cluster_.host_of(end) != first_host;
+  classes.ring_inter =
+      first_host != last_host ||
+      (grid_.columns > 1 && cluster_.ranks() / grid_.columns >= cluster_.devices_per_host);
   return classes;
 }
 
@@ -74,7 +65,7 @@ double StageCosts::transfer(double bytes, int replicas, bool inter) const {
     return cluster_.intra_host.latency_ns +
            bytes / cluster_.intra_host.bandwidth_bytes_per_s * kNsPerSecond;
   }
-  const double senders = std::min(replicas, cluster_.devices_per_host);
+  const double senders = std::min(replicas * grid_.unit, cluster_.devices_per_host);
   const double load = std::max(1.0, senders / cluster_.links_per_host);
   return cluster_.inter_host.latency_ns +
          bytes * load / cluster_.inter_host.bandwidth_bytes_per_s * kNsPerSecond;
@@ -87,9 +78,20 @@ double StageCosts::ring(double bytes, int ranks, bool inter) const {
   return hops / ranks * bytes / link.bandwidth_bytes_per_s * kNsPerSecond + hops * link.latency_ns;
 }
 
+/// The replicas' own ring. Rings across columns share a host's network cards with those of the
+/// other stages on it.
+double StageCosts::own_ring(double bytes, int replicas, bool inter) const {
+  double load = 1;
+  if (inter && grid_.columns > 1) {
+    const double stages_on_host =
+        static_cast<double>(cluster_.devices_per_host) / (replicas * grid_.unit);
+    load = std::max(1.0, stages_on_host / cluster_.links_per_host);
+  }
+  return ring(bytes * load, replicas * grid_.step(), inter);
+}
+
 StageTime StageCosts::time(int first, int last, int replicas, const LinkClasses& classes) const {
-  const RangeCosts::Work work =
-      ranges_.work(rows_index_[static_cast<size_t>(replicas - 1)], first, last);
+  const RangeCosts::Work work = tables_[static_cast<size_t>(replicas - 1)]->work(first, last);
   const RangeCosts::Border& border = ranges_.border(first, last);
   const RangeCosts::Parameters& params = ranges_.parameters(first, last);
   const auto share = static_cast<double>(rows(replicas));
@@ -111,10 +113,11 @@ StageTime StageCosts::time(int first, int last, int replicas, const LinkClasses&
   // Buckets become ready during the last backward and run one after the other; the end is linear in
   // the first bucket that never waits, so it is decided by the first or by the last bucket.
   const double buckets = request_.reduction_buckets;
-  const double bucket = ring(params.own_gradient_bytes / buckets, replicas, classes.ring_inter);
+  const double bucket = own_ring(params.own_gradient_bytes / buckets, replicas, classes.ring_inter);
   time.reduce_ns = std::max(bucket, buckets * bucket - work.backward_ns * (1 - 1 / buckets));
   if (params.tied_gradient_bytes > 0) {
-    time.reduce_ns += ring(params.tied_gradient_bytes, replicas + 1, cluster_.hosts > 1);
+    time.reduce_ns +=
+        ring(params.tied_gradient_bytes, replicas * grid_.step() + 1, cluster_.hosts > 1);
   }
   return time;
 }
@@ -123,8 +126,7 @@ StageMemory StageCosts::memory(int first, int last, int replicas, bool recompute
                                int64_t in_flight) const {
   const RangeCosts::Parameters& params = ranges_.parameters(first, last);
   const RangeCosts::Border& border = ranges_.border(first, last);
-  const RangeCosts::Work work =
-      ranges_.work(rows_index_[static_cast<size_t>(replicas - 1)], first, last);
+  const RangeCosts::Work work = tables_[static_cast<size_t>(replicas - 1)]->work(first, last);
   const auto share = static_cast<double>(rows(replicas));
   const double in = border.in.at(share), out = border.out.at(share);
   const auto count = static_cast<double>(in_flight);

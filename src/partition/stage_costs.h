@@ -62,14 +62,26 @@ struct LinkClasses {
   [[nodiscard]] int index() const { return in_inter + 2 * out_inter + 4 * ring_inter; }
 };
 
+/// How the search sees the cluster: `columns` equal parts side by side, every stage on the same
+/// places of each, so that replicas lie in different columns; inside a column `unit` ranks move
+/// together. Replicas and ranks of a StageChoice count in steps of columns * unit ranks.
+struct Grid {
+  int columns = 1;
+  int unit = 1;
+  [[nodiscard]] int step() const { return columns * unit; }
+  friend bool operator==(const Grid&, const Grid&) = default;
+};
+
 /// Costs of stages for one number of micro-batches. Copies nothing; what it is made from must live.
 class StageCosts {
  public:
   StageCosts(const RangeCosts& ranges, const cost::Cluster& cluster, const Request& request,
-             int64_t micro_batches);
+             int64_t micro_batches, Grid grid = {});
 
   int blocks() const { return ranges_.blocks(); }
-  int ranks() const { return cluster_.ranks(); }
+  /// Ranks, replicas: in steps of the grid.
+  int ranks() const { return cluster_.ranks() / grid_.step(); }
+  const Grid& grid() const { return grid_; }
   int hosts() const { return cluster_.hosts; }
   int64_t micro_batches() const { return micro_batches_; }
   /// No replica may be without a row: micro_batches * replicas <= global_batch.
@@ -81,9 +93,7 @@ class StageCosts {
   LinkClasses classes(int first_rank, int replicas) const;
   /// Forward and backward compute; never falls when `last` rises.
   double compute_ns(int first, int last, int replicas) const {
-    const RangeCosts::Work work =
-        ranges_.work(rows_index_[static_cast<size_t>(replicas - 1)], first, last);
-    return work.forward_ns + work.backward_ns;
+    return tables_[static_cast<size_t>(replicas - 1)]->compute_ns(first, last);
   }
   StageTime time(int first, int last, int replicas, const LinkClasses& classes) const;
   InFlight in_flight(int first, int last, int replicas) const;
@@ -97,19 +107,16 @@ class StageCosts {
  private:
   double transfer(double bytes, int replicas, bool inter) const;
   double ring(double bytes, int ranks, bool inter) const;
+  double own_ring(double bytes, int replicas, bool inter) const;
 
   const RangeCosts& ranges_;
   const cost::Cluster& cluster_;
   const Request& request_;
   int64_t micro_batches_;
+  Grid grid_;
   int max_replicas_;
   double available_bytes_;
-  std::vector<int> rows_index_;  // per replicas - 1
+  std::vector<const RangeCosts::Table*> tables_;  // per replicas - 1
 };
-
-/// Every row count that a stage can have: the ascending distinct shares for each of
-/// `micro_batches` and 1..ranks replicas.
-[[nodiscard]] std::vector<int64_t> row_counts(int64_t global_batch,
-                                              const std::vector<int64_t>& micro_batches, int ranks);
 
 }  // namespace rannc::partition

@@ -99,6 +99,9 @@ class Solver {
   }
 
   bool uses(int replicas) const {
+    if (search_.few_shares && replicas > 1 && costs_.rows(replicas) == costs_.rows(replicas - 1)) {
+      return false;
+    }
     return !search_.replicas ||
            std::ranges::find(*search_.replicas, replicas) != search_.replicas->end();
   }
@@ -126,6 +129,7 @@ class Solver {
       // Compute only grows with `last`.
       if (front.sum_ns + compute + repeats_ * std::max(front.period_ns, compute) > limit_) break;
       const InFlight room = costs_.in_flight(first, last, replicas);
+      if (room.plain < costs_.micro_batches()) memory_mattered_ = true;
       if (room.plain < 1 && room.recompute < 1) continue;
       const int most_behind = ranks_ - replicas - (first > 0 ? 1 : 0);
       for (int behind = 0; behind <= most_behind; ++behind) {
@@ -193,6 +197,7 @@ class Solver {
     }
     StageAnswer result;
     result.states = kept_;
+    result.memory_mattered = memory_mattered_;
     for (const auto& [stages, winner] : winners) {
       result.candidates.push_back({trace(winner.ranks, winner.state), winner.total_ns});
     }
@@ -225,6 +230,7 @@ class Solver {
   int wanted_ = 0;               // stages; 0: any number
   int most_stages_ = 0, max_replicas_ = 0;
   int64_t kept_ = 0;
+  bool memory_mattered_ = false;
 };
 
 }  // namespace

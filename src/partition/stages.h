@@ -43,11 +43,15 @@ struct StageSearch {
   bool each_stage_count =
       false;     ///< the optimum of every number of stages, not only the overall one
   int beam = 0;  ///< states kept per cell; 0: all, exact
+  /// Only numbers of replicas with a smaller share than one replica less: more cost reduction time
+  /// and save no compute.
+  bool few_shares = false;
 };
 
 struct StageAnswer {
   std::vector<Candidate> candidates;  ///< best first; one per number of stages at most
   int64_t states = 0;                 ///< partial plans that were kept
+  bool memory_mattered = false;       ///< some stage could not hold all micro-batches unrecomputed
 };
 
 /// Lower bounds on what the stages in front of a border cost: for each border and number of ranks

@@ -1,7 +1,9 @@
 #include "rannc/partition/planner.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <random>
 
@@ -193,22 +195,77 @@ TEST(Planner, RefusesAForcedPlanThatCannotBe) {
   EXPECT_EQ(error_of(profile, cluster(1, 4), forced({.replicas = {{1, 2}}}), {.one_replica = true}),
             "forced replicas [1, 2], but rows of this model interact, so a micro-batch cannot be "
             "shared by replicas.\n  Try 1 replica per stage.");
-  Request interleaved = batch(6);
-  interleaved.schedules.push_back(plan::Schedule::interleaved);
-  interleaved.max_interleave = 2;
-  EXPECT_EQ(error_of(profile, cluster(1, 4), interleaved),
-            "this planner does not search interleaved stages.\n"
-            "  Leave \"interleaved\" out of `schedules` and `force`; \"gpipe\" and \"1f1b\" are "
-            "searched.");
 }
 
-TEST(Planner, TellsTheRunnersUpAndWhyTheyLost) {
-  // Shared by 2 ranks: 600 ns. One rank alone: 1200 ns, all of it compute.
-  const plan::Plan plan = make_plan(chain({{}}), cluster(1, 2), batch(4), {.log_candidates = true});
-  EXPECT_NE(plan.notes.find("\"replicas\":[1],\"iteration_ns\":1200,\"why\":\"slower by 600 ns: "
-                            "the way of one micro-batch takes 600 ns longer\""),
-            std::string::npos)
-      << plan.notes;
+TEST(Planner, InterleavesWhenThatIsFaster) {
+  // Four equal nodes on two ranks, two micro-batches of one row, transfers of 18 ns. One chunk per
+  // group: 1f1b takes (2 + 1) * 600 ns and two transfers; two chunks halve the ramp: (4 + 1) * 300
+  // and what their transfers do not hide.
+  Request request = batch(2);
+  request.micro_batches = {2};
+  request.max_interleave = 2;
+  request.force.replicas = {{1, 1}};
+  const cost::GraphProfile profile = chain({{}, {}, {}, {}});
+  const plan::Plan plain = make_plan(profile, cluster(1, 2), request);
+  request.schedules.push_back(plan::Schedule::interleaved);
+  request.force = {.stages = 4};
+  const plan::Plan chunks = make_plan(profile, cluster(1, 2), request);
+  ASSERT_TRUE(chunks.feasible) << chunks.reason;
+  EXPECT_EQ(chunks.schedule, plan::Schedule::interleaved);
+  EXPECT_EQ(chunks.interleave, 2);
+  EXPECT_EQ(chunks.stages[0].ranks, chunks.stages[2].ranks);
+  EXPECT_LT(chunks.iteration_ns, plain.iteration_ns);
+}
+
+TEST(Planner, KeepsModulesWholeAndPinned) {
+  cost::GraphProfile profile = chain({{}, {}, {}, {}});
+  for (uint32_t k = 0; k < 4; ++k)
+    profile.nodes[k].name = k < 3 ? fmt::format("body.n{}", k) : "head";
+  Request request = batch(2);
+  request.force.replicas = {{1, 1}};
+  // Free, the cut is in the middle; with the body whole, only the head can be cut off.
+  EXPECT_EQ(make_plan(profile, cluster(1, 2), request).stages[0].nodes.size(), 2u);
+  EXPECT_EQ(make_plan(profile, cluster(1, 2), request, {.whole = {"body"}}).stages[0].nodes.size(),
+            3u);
+  EXPECT_EQ(
+      make_plan(profile, cluster(1, 2), request, {.pins = {{"body.n1", 1}}}).stages[0].nodes.size(),
+      1u);
+  EXPECT_EQ(error_of(profile, cluster(1, 2), request, {.whole = {"bodi"}}),
+            "the graph has no module 'bodi'.\n  Did you mean 'body'?");
+}
+
+TEST(Planner, EndsEarlyWhenToldSo) {
+  const std::atomic<bool> stop = true;
+  const plan::Plan plan = make_plan(chain({{}, {}, {}}), cluster(1, 2), batch(4), {.stop = &stop});
+  ASSERT_TRUE(plan.feasible);
+  EXPECT_NE(plan.notes.find("\"search\":\"cut\""), std::string::npos) << plan.notes;
+}
+
+TEST(Planner, SaysTheSameOnSeveralThreads) {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 10; ++trial) {
+    const cost::GraphProfile profile = testing::random_profile(random, 20);
+    Request request = batch(16);
+    request.schedules.push_back(plan::Schedule::interleaved);
+    request.max_interleave = 2;
+    const cost::Cluster machine = cluster(2, 4, 4000 + 500 * trial);
+    EXPECT_EQ(plan::to_json(make_plan(profile, machine, request, {.threads = 1})),
+              plan::to_json(make_plan(profile, machine, request, {.threads = 3})));
+  }
+}
+
+TEST(Planner, BoundIsBelowItsPlan) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 20; ++trial) {
+    const cost::GraphProfile profile = testing::random_profile(random, 24);
+    const plan::Plan plan = make_plan(profile, cluster(2, 4), batch(16));
+    ASSERT_TRUE(plan.feasible);
+    const size_t at = plan.notes.find("\"bound_ns\":");
+    ASSERT_NE(at, std::string::npos);
+    const double bound = std::stod(plan.notes.substr(at + 11));
+    EXPECT_GT(bound, 0);
+    EXPECT_LE(bound, static_cast<double>(plan.iteration_ns));
+  }
 }
 
 }  // namespace

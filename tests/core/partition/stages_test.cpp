@@ -24,6 +24,7 @@ struct Problem {
   cost::Cluster machine;
   Request request;
   cost::GraphProfile blocks;
+  BlockCosts block_costs;
   RangeCosts ranges;
   StageCosts costs;
 
@@ -31,21 +32,13 @@ struct Problem {
       : profile(std::move(nodes)),
         machine(where),
         request(wanted),
-        blocks(one_block_per_node(profile, where, wanted, m)),
-        ranges(blocks, request),
+        blocks(contract(profile, single_blocks(profile.nodes.size()), {})),
+        block_costs(profile, single_blocks(profile.nodes.size())),
+        ranges(blocks, request, block_costs),
         costs(ranges, machine, request, m) {}
 
   StageAnswer solve(const StageSearch& search) const {
     return solve_stages(costs, FrontBounds(costs), search);
-  }
-
- private:
-  static cost::GraphProfile one_block_per_node(const cost::GraphProfile& profile,
-                                               const cost::Cluster& machine, const Request& request,
-                                               int64_t m) {
-    std::vector<std::vector<uint32_t>> parts;
-    for (uint32_t node = 0; node < profile.nodes.size(); ++node) parts.push_back({node});
-    return contract(profile, parts, row_counts(request.global_batch, {m}, machine.ranks()));
   }
 };
 

@@ -1,0 +1,285 @@
+#include "partition/refine.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "partition/layout.h"
+
+namespace rannc::partition {
+namespace {
+
+class Refiner {
+ public:
+  Refiner(Assessor& assessor, const SearchSpace& space, Scored start, const RefineOptions& options,
+          Stop& stop, Best& best)
+      : assessor_(assessor),
+        model_(assessor.model()),
+        space_(space),
+        options_(options),
+        stop_(stop),
+        best_(best),
+        now_(std::move(start)) {}
+
+  Scored run() {
+    bool changed = true;
+    while (changed && !done()) {
+      changed = false;
+      while (move_borders() && !done()) changed = true;
+      if (options_.borders_only || now_.columns == 0) continue;
+      changed |= move_ranks();
+      changed |= change_schedule();
+      changed |= change_stages();
+    }
+    return std::move(now_);
+  }
+
+ private:
+  bool done() { return trials_ >= options_.most_trials || stop_.now(); }
+
+  /// Takes the draft if it is better. Its recompute is settled here.
+  bool try_draft(Draft draft) {
+    if (done() || !respects_pins(space_, draft)) return false;
+    ++trials_;
+    assessor_.settle_recompute(draft);
+    Scored scored{std::move(draft), now_.columns, {}};
+    scored.figures = assessor_.assess(scored.draft, now_.figures.iteration_ns);
+    best_.add(scored);
+    if (!better(scored, now_)) return false;
+    now_ = std::move(scored);
+    return true;
+  }
+
+  // --- blocks ---------------------------------------------------------------------------------
+
+  bool can_move(const Draft& draft, uint32_t block, int to) const {
+    const int from = draft.stage_of[block];
+    for (const uint32_t next : to > from ? model_.after(block) : model_.before(block)) {
+      const int stage = draft.stage_of[next];
+      if (to > from ? stage < to : stage > to) return false;
+    }
+    return true;
+  }
+
+  /// Moves `count` blocks from stage `from` to its neighbour `to`, nearest to the border first;
+  /// false when there are not so many, or none would be left.
+  bool shift(Draft& draft, int from, int to, int count) const {
+    std::vector<uint32_t> members;
+    for (uint32_t block = 0; block < draft.stage_of.size(); ++block) {
+      if (draft.stage_of[block] == from) members.push_back(block);
+    }
+    if (static_cast<int>(members.size()) <= count) return false;
+    if (to > from) std::ranges::reverse(members);
+    int moved = 0;
+    for (const uint32_t block : members) {
+      if (!can_move(draft, block, to)) continue;
+      draft.stage_of[block] = to;
+      if (++moved == count) return true;
+    }
+    return false;
+  }
+
+  bool move_borders() {
+    bool changed = false;
+    for (int s = 0; s + 1 < now_.draft.stages(); ++s) {
+      for (const int count : {1, 4, 16}) {
+        for (const bool up : {true, false}) {
+          bool better_here = true;
+          while (better_here && !done()) {
+            Draft draft = now_.draft;
+            better_here =
+                shift(draft, up ? s : s + 1, up ? s + 1 : s, count) && try_draft(std::move(draft));
+            changed |= better_here;
+          }
+        }
+      }
+      changed |= move_inner_blocks(s);
+    }
+    return changed;
+  }
+
+  /// Blocks that could change sides although others are nearer to the border: where the graph
+  /// branches.
+  bool move_inner_blocks(int s) {
+    constexpr size_t kMostInner = 24;
+    bool changed = false;
+    for (const bool up : {true, false}) {
+      const int from = up ? s : s + 1, to = up ? s + 1 : s;
+      std::vector<uint32_t> movable;
+      int members = 0;
+      for (uint32_t block = 0; block < now_.draft.stage_of.size(); ++block) {
+        if (now_.draft.stage_of[block] != from) continue;
+        ++members;
+        if (can_move(now_.draft, block, to)) movable.push_back(block);
+      }
+      if (movable.size() < 2 || movable.size() > kMostInner || members < 2) continue;
+      for (const uint32_t block : movable) {
+        if (now_.draft.stage_of[block] != from || !can_move(now_.draft, block, to)) continue;
+        if (std::ranges::count(now_.draft.stage_of, from) < 2) break;
+        Draft draft = now_.draft;
+        draft.stage_of[block] = to;
+        changed |= try_draft(std::move(draft));
+      }
+    }
+    return changed;
+  }
+
+  // --- ranks ----------------------------------------------------------------------------------
+
+  std::vector<int> counts() const {
+    std::vector<int> result;
+    for (const Ranks& ranks : now_.draft.groups) result.push_back(size(ranks) / now_.columns);
+    return result;
+  }
+
+  int width() const { return assessor_.cluster().ranks() / now_.columns; }
+
+  /// The draft on groups of other sizes, from the front of each column on, or from its end.
+  bool try_counts(Draft draft, const std::vector<int>& counts) {
+    const int sum = std::accumulate(counts.begin(), counts.end(), 0);
+    if (sum > width() || *std::ranges::min_element(counts) < 1) return false;
+    const int most = *std::ranges::max_element(counts) * now_.columns;
+    if (draft.micro_batches * most > assessor_.request().global_batch) return false;
+    if (space_.one_replica && most > 1) return false;
+    if (!space_.replicas.empty()) {
+      for (size_t k = 0; k < counts.size(); ++k) {
+        if (space_.replicas[k] != counts[k] * now_.columns) return false;
+      }
+    }
+    const cost::Cluster& cluster = assessor_.cluster();
+    draft.groups = lay_out(cluster, counts, now_.columns, 0);
+    bool changed = try_draft(draft);
+    if (sum < width() && cluster.hosts > 1) {
+      draft.groups = lay_out(cluster, counts, now_.columns, width() - sum);
+      changed |= try_draft(std::move(draft));
+    }
+    return changed;
+  }
+
+  bool move_ranks() {
+    if (!space_.replicas.empty()) return false;
+    constexpr size_t kFewGroups = 8;
+    bool changed = false;
+    const size_t groups = now_.draft.groups.size();
+    for (const int step : {1, 4, 16}) {
+      for (size_t to = 0; to < groups && !done(); ++to) {
+        std::vector<int> more = counts();
+        more[to] += step;
+        changed |= try_counts(now_.draft, more);
+        std::vector<int> fewer = counts();
+        fewer[to] -= step;
+        changed |= try_counts(now_.draft, fewer);
+        for (size_t from = 0; from < groups; ++from) {
+          const size_t distance = from > to ? from - to : to - from;
+          if (from == to || (groups > kFewGroups && distance > 2)) continue;
+          std::vector<int> moved = counts();
+          moved[to] += step;
+          moved[from] -= step;
+          changed |= try_counts(now_.draft, moved);
+        }
+      }
+      if (step * 4 > width()) break;
+    }
+    return changed;
+  }
+
+  // --- everything else ------------------------------------------------------------------------
+
+  bool change_schedule() {
+    bool changed = false;
+    for (const plan::Schedule schedule : space_.schedules) {
+      const bool chunks = now_.draft.schedule == plan::Schedule::interleaved;
+      if (chunks || schedule == plan::Schedule::interleaved) continue;
+      if (schedule == now_.draft.schedule) continue;
+      Draft draft = now_.draft;
+      draft.schedule = schedule;
+      changed |= try_draft(std::move(draft));
+    }
+    const auto& allowed = space_.micro_batches;
+    for (const int step : {1, -1, 2, -2}) {
+      const auto place =
+          std::ranges::find(allowed, now_.draft.micro_batches) - allowed.begin() + step;
+      if (place < 0 || place >= static_cast<ptrdiff_t>(allowed.size())) continue;
+      Draft draft = now_.draft;
+      draft.micro_batches = allowed[static_cast<size_t>(place)];
+      if (draft.interleave > 1 && draft.micro_batches % static_cast<int64_t>(draft.groups.size())) {
+        continue;
+      }
+      changed |= try_counts(std::move(draft), counts());
+    }
+    return changed;
+  }
+
+  bool change_stages() {
+    if (space_.stages > 0 || now_.draft.interleave > 1) return false;
+    bool changed = false;
+    for (int s = 0; s + 1 < now_.draft.stages() && !done(); ++s) {
+      Draft draft = now_.draft;
+      std::vector<int> joined = counts();
+      const auto k = static_cast<size_t>(s);
+      joined[k] += joined[k + 1];
+      joined.erase(joined.begin() + s + 1);
+      for (int& stage : draft.stage_of) stage -= stage > s ? 1 : 0;
+      draft.groups.pop_back();
+      if (try_counts(std::move(draft), joined)) {
+        changed = true;
+        s = std::max(-1, s - 2);
+      }
+    }
+    for (int s = 0; s < now_.draft.stages() && !done(); ++s) changed |= split(s);
+    return changed;
+  }
+
+  /// Cuts a stage where its time is shared like its ranks.
+  bool split(int s) {
+    const int count = counts()[static_cast<size_t>(s)];
+    bool changed = false;
+    for (const int first : {count / 2, 1, count - 1}) {
+      if (first < 1 || first >= count) continue;
+      std::vector<uint32_t> members;
+      double whole = 0;
+      const BlockCosts::AtRows& costs = model_.costs().at(1);
+      const auto time = [&](uint32_t block) {
+        return costs.forward_ns[block] + costs.backward_ns[block];
+      };
+      for (uint32_t block = 0; block < now_.draft.stage_of.size(); ++block) {
+        if (now_.draft.stage_of[block] != s) continue;
+        members.push_back(block);
+        whole += time(block);
+      }
+      if (members.size() < 2) return changed;
+      Draft draft = now_.draft;
+      for (int& stage : draft.stage_of) stage += stage > s ? 1 : 0;
+      double front = 0;
+      size_t kept = 0;
+      for (; kept + 1 < members.size(); ++kept) {
+        if (kept > 0 && front + time(members[kept]) / 2 > whole * first / count) break;
+        front += time(members[kept]);
+      }
+      // Blocks are numbered in a topological order, so what is left is a convex part.
+      for (size_t k = kept; k < members.size(); ++k) draft.stage_of[members[k]] = s + 1;
+      std::vector<int> parts = counts();
+      parts[static_cast<size_t>(s)] = first;
+      parts.insert(parts.begin() + s + 1, count - first);
+      if (try_counts(std::move(draft), parts)) return true;
+    }
+    return changed;
+  }
+
+  Assessor& assessor_;
+  const BlockModel& model_;
+  const SearchSpace& space_;
+  const RefineOptions& options_;
+  Stop& stop_;
+  Best& best_;
+  Scored now_;
+  int64_t trials_ = 0;
+};
+
+}  // namespace
+
+Scored refine(Assessor& assessor, const SearchSpace& space, Scored scored,
+              const RefineOptions& options, Stop& stop, Best& best) {
+  return Refiner(assessor, space, std::move(scored), options, stop, best).run();
+}
+
+}  // namespace rannc::partition

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "partition/assess.h"
+#include "partition/best.h"
+#include "partition/space.h"
+#include "partition/stop.h"
+
+namespace rannc::partition {
+
+struct RefineOptions {
+  bool borders_only = false;   ///< moves blocks, nothing else
+  int64_t most_trials = 4000;  ///< drafts assessed
+};
+
+/// Improves a draft by single changes until none helps: blocks move to a neighbouring stage (one,
+/// or several at a border), a rank moves between stages or from the idle ones, stages are joined or
+/// split, another micro-batch count or schedule. Every draft on the way is added to `best`.
+/// `scored.columns` says how ranks are laid out; with 0 (irregular) only blocks move.
+[[nodiscard]] Scored refine(Assessor& assessor, const SearchSpace& space, Scored scored,
+                            const RefineOptions& options, Stop& stop, Best& best);
+
+}  // namespace rannc::partition
