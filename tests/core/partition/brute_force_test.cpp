@@ -127,9 +127,11 @@ TEST(BruteForce, FindsWhatNoListOfItsPlansBeats) {
   }
 }
 
-TEST(BruteForce, ThePlannerIsNeverFasterThanTheOptimum) {
-  for (uint64_t seed = 0; seed < 150; ++seed) {
-    const Problem problem = random_problem(seed, {.most_nodes = 6});
+TEST(BruteForce, ThePlannerFindsTheOptimum) {
+  // A sample of what planner_quality does at length; there the share must be 99.5 %.
+  int feasible = 0, equal = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const Problem problem = random_problem(seed, {.most_nodes = 6, .interleaved = true});
     const Optimum optimum = brute_force(problem.profile, problem.cluster, problem.request);
     plan::Plan plan;
     try {
@@ -137,11 +139,17 @@ TEST(BruteForce, ThePlannerIsNeverFasterThanTheOptimum) {
     } catch (const ConfigError&) {  // more stages are forced than can be
       plan.feasible = false;
     }
+    ASSERT_EQ(plan.feasible, optimum.feasible) << "seed " << seed;
     if (!plan.feasible) continue;
-    ASSERT_TRUE(optimum.feasible) << "seed " << seed;
-    EXPECT_GE(static_cast<double>(plan.iteration_ns), std::floor(optimum.iteration_ns))
+    // Rounded as the planner's.
+    const auto best_ns = std::llround(optimum.iteration_ns);
+    EXPECT_GE(plan.iteration_ns, best_ns) << "seed " << seed;
+    EXPECT_LE(static_cast<double>(plan.iteration_ns), 1.01 * static_cast<double>(best_ns))
         << "seed " << seed;
+    ++feasible;
+    equal += plan.iteration_ns == best_ns ? 1 : 0;
   }
+  EXPECT_GE(equal, feasible - 1);
 }
 
 }  // namespace
