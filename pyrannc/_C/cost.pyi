@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'device_model', 'estimate', 'fold', 'signature', 'verify']
+__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'verify']
 class Link:
     __hash__: typing.ClassVar[None] = None
     def __eq__(self, arg0: Link) -> bool:
@@ -97,6 +97,9 @@ class GraphProfile:
     def name(self) -> str:
         ...
     @property
+    def node_count(self) -> int:
+        ...
+    @property
     def rows(self) -> list[int]:
         ...
 class DeviceModel:
@@ -111,6 +114,8 @@ def device_model(name: str) -> DeviceModel:
 def estimate(graph: pyrannc._C.ir.Graph, device: DeviceModel, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = []) -> CostTable:
     ...
 def fold(graph: pyrannc._C.ir.Graph, table: CostTable, optimizer_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> GraphProfile:
+    ...
+def fold_modules(profile: GraphProfile, depth: typing.SupportsInt | typing.SupportsIndex = 0) -> GraphProfile:
     ...
 def signature(graph: pyrannc._C.ir.Graph, node: typing.SupportsInt | typing.SupportsIndex) -> str:
     ...

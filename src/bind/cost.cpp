@@ -5,6 +5,7 @@
 #include "rannc/cost/cluster.h"
 #include "rannc/cost/cost_table.h"
 #include "rannc/cost/device_model.h"
+#include "rannc/cost/fold_modules.h"
 #include "rannc/cost/graph_profile.h"
 
 namespace rannc::bind {
@@ -79,6 +80,7 @@ void init_cost(py::module_& m) {
       .def("to_json", py::overload_cast<const GraphProfile&>(&cost::to_json), Unlocked())
       .def_readonly("name", &GraphProfile::name)
       .def_readonly("rows", &GraphProfile::rows)
+      .def_property_readonly("node_count", [](const GraphProfile& p) { return p.nodes.size(); })
       .def(py::self == py::self);
 
   py::class_<DeviceModel>(m, "DeviceModel")
@@ -89,6 +91,7 @@ void init_cost(py::module_& m) {
         "graph"_a, Unlocked());
   m.def("fold", &cost::fold, "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
         Unlocked());
+  m.def("fold_modules", &cost::fold_modules, "profile"_a, "depth"_a = 0, Unlocked());
   m.def("device_model", &cost::device_model, "name"_a);
   m.def("estimate", &cost::estimate, "graph"_a, "device"_a, "rows"_a,
         "saved"_a = std::vector<std::vector<int64_t>>{}, Unlocked());

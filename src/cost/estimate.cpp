@@ -17,27 +17,24 @@ using ir::ValueId;
 class Roofline {
  public:
   Roofline(const ir::Graph& graph, const ir::Node& node, const std::vector<ValueId>& operands,
-           const DeviceModel& device, int64_t rows)
-      : graph_(graph), node_(node), operands_(operands), device_(device), rows_(rows) {}
+           const DeviceModel& device, const OperatorClass& kind, int64_t rows)
+      : graph_(graph),
+        node_(node),
+        operands_(operands),
+        device_(device),
+        kind_(kind),
+        rows_(rows) {}
 
-  [[nodiscard]] NodeCost cost(Work work) const {
-    if (work == Work::view) return {};  // no kernel runs, forward or backward
+  [[nodiscard]] NodeCost cost() const {
     NodeCost cost;
-    const double flops = this->flops(work);
-    const double forward_bytes = work == Work::gather ? 2 * result_bytes() : traffic_bytes();
-    cost.forward_ns = nanoseconds(flops, forward_bytes);
-    if (!has_backward()) return cost;
-    if (flops > 0) {
-      // One product of the same size per matrix whose gradient is wanted.
-      const double products = differentiable_matrices();
-      cost.backward_ns = nanoseconds(flops * products, forward_bytes * products);
-    } else if (work == Work::gather) {
-      // The gradient of the whole table is written, the part that was read is added to.
-      const double table = operands_.empty() ? 0 : bytes(operands_[0]);
-      cost.backward_ns = nanoseconds(0, result_bytes() + 2 * table);
-    } else {
-      cost.backward_ns = nanoseconds(0, forward_bytes);
+    if (kind_.work == Work::view || is_view()) return cost;
+    const double flops = this->flops();
+    if (kind_.work != Work::part) {
+      const double bytes = kind_.work == Work::gather ? 2 * result_bytes() : traffic_bytes();
+      cost.forward_ns = rounded(kernel_ns(flops, bytes * kind_.forward_passes));
     }
+    if (!has_backward()) return cost;
+    cost.backward_ns = rounded(backward_ns(flops));
     cost.workspace_bytes = static_cast<int64_t>(gradient_bytes());
     return cost;
   }
@@ -91,8 +88,60 @@ class Roofline {
     return node_.outputs.empty() || !node_.outputs[0].valid() ? 0 : count(node_.outputs[0]);
   }
 
-  [[nodiscard]] double flops(Work work) const {
-    if (work == Work::bytes || work == Work::gather || operands_.size() < 2) return 0;
+  /// Whether no kernel runs: reshape() of a contiguous tensor, to() of the same type.
+  [[nodiscard]] bool is_view() const {
+    if (!node_.writes.empty() || node_.outputs.empty() || kind_.work != Work::pointwise) {
+      return false;
+    }
+    return std::ranges::all_of(node_.outputs, [&](ValueId output) {
+      return output.valid() && graph_[output].storage != output &&
+             std::ranges::any_of(operands_, [&](ValueId operand) {
+               return graph_[operand].storage == graph_[output].storage;
+             });
+    });
+  }
+
+  [[nodiscard]] double backward_ns(double flops) const {
+    if (kind_.work == Work::gather) {
+      // The gradient of the whole table is written, the part that was read is added to.
+      const double table = operands_.empty() ? 0 : bytes(operands_[0]);
+      return kernel_ns(0, result_bytes() + 2 * table);
+    }
+    if (flops == 0) {
+      return kernel_ns(0, (gradient_bytes() + saved_bytes()) * kind_.backward_passes);
+    }
+    if (kind_.work == Work::attention) {
+      // Five products instead of two: probabilities are computed again (Dao et al., 2022).
+      return kernel_ns(2.5 * flops, gradient_bytes() + traffic_bytes());
+    }
+    // One product of the same size per matrix whose gradient is wanted; the bias takes a sum.
+    double ns = differentiable_matrices() * kernel_ns(flops, traffic_bytes());
+    const bool biased = kind_.work == Work::linear || kind_.work == Work::convolution ||
+                        kind_.work == Work::transposed_convolution;
+    if (biased && operands_.size() > 2 && graph_[operands_[2]].requires_grad) {
+      ns += launched(memory_ns(result_bytes(), device_.memory.reduction));
+    }
+    return ns;
+  }
+
+  /// What the backward reads of what the forward left, whoever else keeps it.
+  [[nodiscard]] double saved_bytes() const {
+    double sum = 0;
+    if (kind_.saves == Saves::operands || kind_.saves == Saves::all) {
+      for (ValueId operand : operands_) sum += bytes(operand);
+    }
+    if (kind_.saves == Saves::first_operand && !operands_.empty()) sum += bytes(operands_[0]);
+    if (kind_.saves == Saves::results || kind_.saves == Saves::all) sum += result_bytes();
+    if (kind_.saves == Saves::mask) sum += result_count();
+    return sum;
+  }
+
+  [[nodiscard]] double flops() const {
+    const Work work = kind_.work;
+    if (work == Work::pointwise || work == Work::reduction || work == Work::part ||
+        work == Work::gather || operands_.size() < 2) {
+      return 0;
+    }
     const ValueId first = operands_[0], second = operands_[1];
     switch (work) {
       case Work::matmul:
@@ -110,7 +159,8 @@ class Roofline {
       case Work::attention: {
         const double queries = count(first) / std::max(1.0, dim(first, -1));
         const double values = operands_.size() > 2 ? dim(operands_[2], -1) : dim(second, -1);
-        return 2 * queries * dim(second, -2) * (dim(first, -1) + values);
+        const double all = 2 * queries * dim(second, -2) * (dim(first, -1) + values);
+        return is_causal() ? all / 2 : all;
       }
       case Work::recurrent: {
         const double steps = count(first) / std::max(1.0, dim(first, -1));
@@ -136,26 +186,61 @@ class Roofline {
     return std::clamp(static_cast<double>(wanted), 1.0, 2.0);
   }
 
-  [[nodiscard]] double peak_flops() const {
-    const ValueId id = operands_.empty() ? ValueId{} : operands_[0];
-    const ir::DType dtype = id.valid() ? graph_[id].dtype : ir::DType::float32;
-    if (dtype == ir::DType::float16 || dtype == ir::DType::bfloat16)
-      return device_.half_flops_per_s;
-    // Double precision runs at half the rate on all devices of the catalogue.
-    if (dtype == ir::DType::float64) return device_.float32_flops_per_s / 2;
-    return device_.float32_flops_per_s;
+  /// The argument `is_causal` of scaled_dot_product_attention: its first boolean.
+  [[nodiscard]] bool is_causal() const {
+    for (const ir::Argument& argument : node_.inputs) {
+      if (const bool* flag = std::get_if<bool>(&argument)) return *flag;
+    }
+    return false;
   }
 
-  [[nodiscard]] int64_t nanoseconds(double flops, double bytes) const {
-    const double compute = flops / (peak_flops() * device_.efficiency) * 1e9;
-    const double memory = bytes / device_.bandwidth_bytes_per_s * 1e9;
-    return static_cast<int64_t>(std::llround(std::max(compute, memory) + device_.launch_ns));
+  [[nodiscard]] double flops_per_s() const {
+    const ValueId id = operands_.empty() ? ValueId{} : operands_[0];
+    const ir::DType dtype = id.valid() ? graph_[id].dtype : ir::DType::float32;
+    const MatrixRate& rate = dtype == ir::DType::float16    ? device_.float16
+                             : dtype == ir::DType::bfloat16 ? device_.bfloat16
+                             : dtype == ir::DType::float64  ? device_.float64
+                                                            : device_.float32;
+    switch (kind_.work) {
+      case Work::convolution:
+      case Work::transposed_convolution: {
+        const bool tf32 = dtype == ir::DType::float32 && device_.tf32_flops_per_s > 0;
+        return rate.convolution * (tf32 ? device_.tf32_flops_per_s : rate.flops_per_s);
+      }
+      case Work::attention:
+        return rate.attention * rate.flops_per_s;
+      case Work::recurrent:
+        return rate.recurrent * rate.flops_per_s;
+      default:
+        return rate.matmul * rate.flops_per_s;
+    }
   }
+
+  [[nodiscard]] double memory_share() const {
+    if (kind_.work == Work::gather) return device_.memory.gather;
+    if (kind_.work == Work::reduction) return device_.memory.reduction;
+    return device_.memory.pointwise;
+  }
+
+  [[nodiscard]] double memory_ns(double bytes, double share) const {
+    return bytes / (device_.memory.bytes_per_s * share) * 1e9;
+  }
+  /// Of a kernel that works for `ns`: its launch hides behind the kernels before it, as long as the
+  /// program is ahead of the device.
+  [[nodiscard]] double launched(double ns) const {
+    return std::max(ns + device_.kernel_ns, device_.call_ns);
+  }
+  [[nodiscard]] double kernel_ns(double flops, double bytes) const {
+    const double compute = flops > 0 ? flops / flops_per_s() * 1e9 : 0;
+    return launched(std::max(compute, memory_ns(bytes, memory_share())));
+  }
+  static int64_t rounded(double ns) { return static_cast<int64_t>(std::llround(ns)); }
 
   const ir::Graph& graph_;
   const ir::Node& node_;
   const std::vector<ValueId>& operands_;
   const DeviceModel& device_;
+  const OperatorClass& kind_;
   int64_t rows_;
 };
 
@@ -219,13 +304,13 @@ CostTable estimate(const ir::Graph& graph, const DeviceModel& device,
     const OperatorClass kind = operator_class(node.op);
     std::vector<NodeCost>& costs = table.node[index];
     for (int64_t count : rows) {
-      costs.push_back(Roofline(graph, node, operands, device, count).cost(kind.work));
+      costs.push_back(Roofline(graph, node, operands, device, kind, count).cost());
     }
     if (!saved.empty()) {
       for (size_t i = 0; i < rows.size(); ++i) costs[i].saved_bytes = saved[index].at(i);
       continue;
     }
-    if (!Roofline(graph, node, operands, device, rows.at(0)).has_backward()) continue;
+    if (!Roofline(graph, node, operands, device, kind, rows.at(0)).has_backward()) continue;
     const std::vector<ValueId> kept = storages.take(node, operands, kind.saves);
     for (size_t i = 0; i < rows.size(); ++i) {
       for (ValueId value : kept) costs[i].saved_bytes += graph[value].bytes(rows[i]);

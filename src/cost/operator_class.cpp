@@ -11,12 +11,23 @@ constexpr OperatorClass kTransposed{Work::transposed_convolution, Saves::operand
 constexpr OperatorClass kAttention{Work::attention, Saves::all};
 constexpr OperatorClass kRecurrent{Work::recurrent, Saves::all};
 constexpr OperatorClass kView{Work::view, Saves::nothing};
-constexpr OperatorClass kNothing{Work::bytes, Saves::nothing};
-constexpr OperatorClass kResults{Work::bytes, Saves::results};
-constexpr OperatorClass kFirst{Work::bytes, Saves::first_operand};
-constexpr OperatorClass kIntegers{Work::bytes, Saves::integers};
-constexpr OperatorClass kMask{Work::bytes, Saves::mask};
+constexpr OperatorClass kPart{Work::part, Saves::nothing};
+constexpr OperatorClass kNothing{Work::pointwise, Saves::nothing};
+constexpr OperatorClass kResults{Work::pointwise, Saves::results};
+constexpr OperatorClass kFirst{Work::pointwise, Saves::first_operand};
+constexpr OperatorClass kIntegers{Work::pointwise, Saves::integers};
+constexpr OperatorClass kMask{Work::pointwise, Saves::mask};
 constexpr OperatorClass kGather{Work::gather, Saves::integers};
+constexpr OperatorClass kSum{Work::reduction, Saves::nothing};
+constexpr OperatorClass kSoftmax{Work::reduction, Saves::results};
+constexpr OperatorClass kPool{Work::reduction, Saves::first_operand};
+// Backward: x and the gradient are read once for the sums and once for the result, which is
+// written: 5 passes over x, where gradients and saved tensors are 3.
+constexpr OperatorClass kLayerNorm{Work::reduction, Saves::first_operand, 1, 5.0 / 3};
+// Forward, the statistics need a pass of their own: x, x and the result are 3 passes instead of 2.
+constexpr OperatorClass kBatchNorm{Work::reduction, Saves::first_operand, 1.5, 5.0 / 3};
+// Log-probabilities as large as the operand are written, and so is their gradient.
+constexpr OperatorClass kCrossEntropy{Work::reduction, Saves::operands, 2, 2};
 
 const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"linear", {Work::linear, Saves::operands}},
@@ -53,21 +64,21 @@ const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"t", kView},
     {"unsqueeze", kView},
     {"squeeze", kView},
-    {"select", kView},
-    {"slice", kView},
-    {"expand", kView},
-    {"expand_as", kView},
-    {"split", kView},
-    {"split_with_sizes", kView},
-    {"chunk", kView},
-    {"unbind", kView},
+    {"select", kPart},
+    {"slice", kPart},
+    {"expand", kPart},
+    {"expand_as", kPart},
+    {"split", kPart},
+    {"split_with_sizes", kPart},
+    {"chunk", kPart},
+    {"unbind", kPart},
     {"detach", kView},
-    {"narrow", kView},
+    {"narrow", kPart},
     {"alias", kView},
-    {"as_strided", kView},
+    {"as_strided", kPart},
     {"view_as", kView},
     {"numpy_T", kView},
-    {"diagonal", kView},
+    {"diagonal", kPart},
     {"unflatten", kView},
 
     {"embedding", kGather},
@@ -87,8 +98,25 @@ const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"neg", kNothing},
     {"cat", kNothing},
     {"stack", kNothing},
-    {"sum", kNothing},
-    {"mean", kNothing},
+    {"sum", kSum},
+    {"mean", kSum},
+    {"cumsum", kSum},
+    {"logsumexp", kPool},
+    {"max", {Work::reduction, Saves::integers}},
+    {"min", {Work::reduction, Saves::integers}},
+    {"amax", kPool},
+    {"amin", kPool},
+    {"argmax", kSum},
+    {"argmin", kSum},
+    {"topk", {Work::reduction, Saves::integers}},
+    {"sort", {Work::reduction, Saves::integers}},
+    {"var", kPool},
+    {"std", kPool},
+    {"norm", kPool},
+    {"linalg_vector_norm", kPool},
+    {"cross_entropy_loss", kCrossEntropy},
+    {"nll_loss", {Work::reduction, Saves::operands}},
+    {"mse_loss", {Work::reduction, Saves::operands}},
     {"to", kNothing},
     {"_to_copy", kNothing},
     {"clone", kNothing},
@@ -102,8 +130,8 @@ const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"triu", kNothing},
     {"roll", kNothing},
     {"repeat", kNothing},
-    {"avg_pool2d", kFirst},
-    {"adaptive_avg_pool2d", kNothing},
+    {"avg_pool2d", kPool},
+    {"adaptive_avg_pool2d", kSum},
     {"upsample_nearest2d", kNothing},
 
     {"relu", kResults},
@@ -113,11 +141,11 @@ const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"sqrt", kResults},
     {"rsqrt", kResults},
     {"reciprocal", kResults},
-    {"softmax", kResults},
-    {"_softmax", kResults},
-    {"log_softmax", kResults},
-    {"_log_softmax", kResults},
-    {"cumprod", kResults},
+    {"softmax", kSoftmax},
+    {"_softmax", kSoftmax},
+    {"log_softmax", kSoftmax},
+    {"_log_softmax", kSoftmax},
+    {"cumprod", kSoftmax},
 
     {"gelu", kFirst},
     {"silu", kFirst},
@@ -135,13 +163,19 @@ const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"cos", kFirst},
     {"erf", kFirst},
     {"clamp", kFirst},
-    {"layer_norm", kFirst},
-    {"native_layer_norm", kFirst},
-    {"group_norm", kFirst},
-    {"batch_norm", kFirst},
-    {"rms_norm", kFirst},
-    {"instance_norm", kFirst},
-    {"max_pool2d", kFirst},
+    {"layer_norm", kLayerNorm},
+    {"native_layer_norm", kLayerNorm},
+    {"group_norm", kBatchNorm},
+    {"batch_norm", kBatchNorm},
+    {"rms_norm", kLayerNorm},
+    {"instance_norm", kBatchNorm},
+    {"max_pool1d", kPool},
+    {"max_pool2d", kPool},
+    {"max_pool3d", kPool},
+    {"native_group_norm", kBatchNorm},
+    {"native_batch_norm", kBatchNorm},
+    {"_batch_norm_impl_index", kBatchNorm},
+    {"cudnn_batch_norm", kBatchNorm},
 
     {"dropout", kMask},
     {"native_dropout", kMask},

@@ -6,10 +6,12 @@ namespace rannc::cost {
 
 /// What determines an operator's work.
 enum class Work {
-  bytes,   ///< memory traffic of operands and results
-  view,    ///< no kernel: results share an operand's storage
-  gather,  ///< touches as many elements of its operands as it has results
-  matmul,  ///< 2 * results * K, with K the last dimension of the left operand
+  pointwise,  ///< memory traffic of operands and results
+  reduction,  ///< the same, by kernels that reach less of the bandwidth
+  view,       ///< no kernel: results share an operand's storage, gradients that of the results
+  part,       ///< a view whose backward writes a gradient for the whole operand
+  gather,     ///< touches as many elements of its operands as it has results
+  matmul,     ///< 2 * results * K, with K the last dimension of the left operand
   linear,
   convolution,
   transposed_convolution,
@@ -22,11 +24,17 @@ enum class Work {
 enum class Saves { nothing, operands, first_operand, integers, results, mask, all };
 
 struct OperatorClass {
-  Work work = Work::bytes;
+  Work work = Work::pointwise;
   Saves saves = Saves::operands;
+  /// Memory traffic as a multiple of one pass: forward over operands and results, backward over
+  /// gradients and saved tensors. More where intermediate results are written or statistics need a
+  /// pass of their own.
+  double forward_passes = 1;
+  double backward_passes = 1;
 };
 
-/// "aten::add_.Tensor" and "aten::add" are one class. Operators without an entry: bytes, operands.
+/// "aten::add_.Tensor" and "aten::add" are one class. Operators without an entry: pointwise,
+/// operands.
 [[nodiscard]] OperatorClass operator_class(std::string_view op);
 
 }  // namespace rannc::cost

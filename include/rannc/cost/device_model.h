@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,24 +10,42 @@
 
 namespace rannc::cost {
 
+/// Matrix work in one data type: the peak, and the share of it that each kind of kernel reaches.
+struct MatrixRate {
+  double flops_per_s = 0;
+  double matmul = 1;
+  double convolution = 1;
+  double attention = 1;
+  double recurrent = 1;
+};
+
+/// Share of the memory bandwidth that each kind of kernel reaches.
+struct MemoryRate {
+  double bytes_per_s = 0;
+  double pointwise = 1;
+  double reduction = 1;  ///< sums, normalisations, softmax, pooling, losses
+  double gather = 1;     ///< embeddings, indexing, scattering
+};
+
 /// Roofline of one device: what an operator costs when it cannot be measured.
 struct DeviceModel {
   std::string name;  ///< "h100"
-  double float32_flops_per_s = 0;
-  double half_flops_per_s = 0;  ///< float16 and bfloat16 matrix work
-  double bandwidth_bytes_per_s = 0;
-  double launch_ns = 0;   ///< fixed cost of one operator call
-  double efficiency = 1;  ///< share of the peak that matrix work reaches
+  MatrixRate float64, float32, float16, bfloat16;
+  /// Convolutions in float32 run at this peak where there is one, as torch has them by default.
+  double tf32_flops_per_s = 0;
+  MemoryRate memory;
+  double kernel_ns = 0;  ///< of each kernel whatever its size, on the device
+  double call_ns = 0;    ///< least distance of two kernels that a program launches; 0: none
   double memory_bytes = 0;
 };
 
-/// v100, a100, h100, h200, cpu. Throws ConfigError naming the closest.
+/// v100, a100, h100, h200, cpu; docs/device-models.md. Throws ConfigError naming the closest.
 [[nodiscard]] DeviceModel device_model(std::string_view name);
 
-/// Costs of every node at `rows` by max(flops / peak, bytes / bandwidth) + launch, backward twice
-/// the forward where a gradient flows. `saved_bytes` as estimated from operands and results (each
-/// storage once, at the first node that saves it) unless `saved[node][row]` is given.
-/// Roofline: Williams, Waterman, Patterson, CACM 2009.
+/// Costs of every node at `rows`: max(flops / rate, bytes / bandwidth) with the rates of the
+/// operator's kind, plus the fixed time of its kernels. `saved_bytes` as estimated from operands
+/// and results (each storage once, at the first node that saves it) unless `saved[node][row]` is
+/// given. Roofline: Williams, Waterman, Patterson, CACM 2009.
 [[nodiscard]] CostTable estimate(const ir::Graph& graph, const DeviceModel& device,
                                  const std::vector<int64_t>& rows,
                                  const std::vector<std::vector<int64_t>>& saved = {});

@@ -7,12 +7,23 @@
 namespace rannc::cost {
 namespace {
 
-/// One flop and one byte per ns at full efficiency; half precision twice as fast.
-const DeviceModel kUnit{"unit", 1e9, 2e9, 1e9, /*launch_ns=*/5, /*efficiency=*/1, 1e9};
+/// One flop and one byte per ns and 5 ns per kernel; convolutions at half, attention at a fourth,
+/// reductions at a fifth, gathers at a tenth of that; bfloat16 twice as fast.
+DeviceModel unit() {
+  DeviceModel device;
+  device.name = "unit";
+  device.float32 = {1e9, /*matmul=*/1, /*convolution=*/0.5, /*attention=*/0.25, /*recurrent=*/1};
+  device.bfloat16.flops_per_s = 2e9;
+  device.memory = {1e9, /*pointwise=*/1, /*reduction=*/0.2, /*gather=*/0.1};
+  device.kernel_ns = 5;
+  device.memory_bytes = 1e9;
+  return device;
+}
+const DeviceModel kUnit = unit();
 
 TEST(DeviceModel, KnowsTheCatalogueAndNamesTheClosest) {
   EXPECT_EQ(device_model("h200").memory_bytes, 141e9);
-  EXPECT_GT(device_model("h100").half_flops_per_s, device_model("a100").half_flops_per_s);
+  EXPECT_GT(device_model("h100").bfloat16.flops_per_s, device_model("a100").bfloat16.flops_per_s);
   try {
     (void)device_model("h10");
     FAIL() << "no error";
@@ -52,20 +63,21 @@ TEST(Estimate, TakesTheLargerOfComputeAndTrafficPlusALaunch) {
   EXPECT_EQ(table.node[0][0].forward_ns, 163840 + 5);
   EXPECT_EQ(table.node[0][1].forward_ns, 327680 + 5);
   EXPECT_EQ(table.node[0][0].backward_ns, 163840 + 5);
-  // gelu: reads and writes 10 * 128 floats; the same back.
+  // gelu: reads and writes 10 * 128 floats; back, it reads what it saved, too.
   EXPECT_EQ(table.node[2][0].forward_ns, 10240 + 5);
-  EXPECT_EQ(table.node[2][0].backward_ns, 10240 + 5);
+  EXPECT_EQ(table.node[2][0].backward_ns, 15360 + 5);
   // matmul of two values: 2 * 1280 * 64 flops, two products back.
   EXPECT_EQ(table.node[3][0].forward_ns, 163840 + 5);
-  EXPECT_EQ(table.node[3][0].backward_ns, 327680 + 5);
+  EXPECT_EQ(table.node[3][0].backward_ns, 2 * (163840 + 5));
 }
 
 TEST(Estimate, ViewsCostNothingAndGathersDoNotReadTheirTable) {
   const CostTable table = estimate(kGraph, kUnit, {10});
   EXPECT_EQ(table.node[1][0], NodeCost{});
-  // embedding: 5120 bytes read and written; backward also passes over the table of 512000 bytes.
-  EXPECT_EQ(table.node[4][0].forward_ns, 10240 + 5);
-  EXPECT_EQ(table.node[4][0].backward_ns, 5120 + 2 * 512000 + 5);
+  // embedding: 5120 bytes read and written at a tenth of the bandwidth; backward also passes over
+  // the table of 512000 bytes.
+  EXPECT_EQ(table.node[4][0].forward_ns, 102400 + 5);
+  EXPECT_EQ(table.node[4][0].backward_ns, 10 * (5120 + 2 * 512000) + 5);
 }
 
 TEST(Estimate, HasNoBackwardWhereNoGradientFlows) {
@@ -89,6 +101,82 @@ TEST(Estimate, ChargesEachSavedStorageOnceToItsFirstUser) {
 TEST(Estimate, TakesSavedBytesAsGiven) {
   const std::vector<std::vector<int64_t>> saved(8, {7});
   EXPECT_EQ(estimate(kGraph, kUnit, {10}, saved).node[5][0].saved_bytes, 7);
+}
+
+/// The cost at 10 rows of the last node of `text`, a graph with one input x of [B, 4, 8, 8].
+NodeCost cost_of(const std::string& text, const std::string& dtype = "float32",
+                 const DeviceModel& device = kUnit) {
+  const ir::Graph graph = ir::parse("graph \"g\"(%x) -> (%y)\n  input x: " + dtype +
+                                    "[B, 4, 8, 8] apart(0) grad\n" + text);
+  return estimate(graph, device, {10}).node.back()[0];
+}
+
+TEST(Estimate, TakesTheRatesOfTheKindAndTheType) {
+  // 3 x 3 from 4 channels to 2, x being 10 * 256 floats: 2 * 10 * 2 * 64 * 4 * 9 flops = 92160, at
+  // half the rate; 2 products back, and a pass over the gradient for the bias: 5120 bytes at 1/5.
+  const std::string convolution = R"(  parameter w: float32[2, 4, 3, 3] grad
+  parameter b: float32[2] grad
+  node c = aten::conv2d(%x, %w, %b, [1, 1], [1, 1], [1, 1], 1) -> %y
+    result y: float32[B, 2, 8, 8] apart(0) grad
+)";
+  EXPECT_EQ(cost_of(convolution).forward_ns, 2 * 92160 + 5);
+  EXPECT_EQ(cost_of(convolution).backward_ns, 2 * (2 * 92160 + 5) + 5 * 5120 + 5);
+  // Convolutions in float32 use TF32 where there is one.
+  DeviceModel tf32 = kUnit;
+  tf32.tf32_flops_per_s = 2e9;
+  EXPECT_EQ(cost_of(convolution, "float32", tf32).forward_ns, 92160 + 5);
+
+  // Attention of 8 queries to 8 keys of 8 numbers, 40 heads: 2 * 320 * 8 * (8 + 8) flops = 81920 at
+  // a fourth of the rate; half of it when causal; five products back instead of two.
+  const std::string attention =
+      "  node a = aten::scaled_dot_product_attention(%x, %x, %x, none, 0.0, {}, none, false) -> "
+      "%y\n"
+      "    result y: float32[B, 4, 8, 8] apart(0) grad\n";
+  const auto causal = [&](const std::string& flag) {
+    return std::string(attention).replace(attention.find("{}"), 2, flag);
+  };
+  EXPECT_EQ(cost_of(causal("false")).forward_ns, 4 * 81920 + 5);
+  EXPECT_EQ(cost_of(causal("true")).forward_ns, 2 * 81920 + 5);
+  EXPECT_EQ(cost_of(causal("true")).backward_ns, 5 * 81920 + 5);
+
+  // A product in bfloat16: 2 * 10 * 256 * 8 flops at twice the rate.
+  const std::string linear = R"(  parameter w: bfloat16[8, 8] grad
+  node l = aten::linear(%x, %w, none) -> %y
+    result y: bfloat16[B, 4, 8, 8] apart(0) grad
+)";
+  EXPECT_EQ(cost_of(linear, "bfloat16").forward_ns, 20480 + 5);
+}
+
+TEST(Estimate, CountsThePassesOfReductions) {
+  // 10 * 256 floats in and out, at a fifth of the bandwidth; back, x and the gradient come in
+  // twice and one gradient goes out.
+  EXPECT_EQ(cost_of(R"(  node n = aten::layer_norm(%x, [8], none, none, 1e-05, true) -> %y
+    result y: float32[B, 4, 8, 8] apart(0) grad
+)"),
+            (NodeCost{5 * 20480 + 5, 5 * 51200 + 5, 10240, 20480}));
+}
+
+TEST(Estimate, HidesLaunchesBehindLongKernelsOnly) {
+  DeviceModel device = kUnit;
+  device.call_ns = 30'000;
+  const std::string neg = R"(  node n = aten::neg(%x) -> %y
+    result y: float32[B, 4, 8, 8] apart(0) grad
+)";
+  EXPECT_EQ(cost_of(neg, "float32", device).forward_ns, 30'000);
+  device.call_ns = 20'000;
+  EXPECT_EQ(cost_of(neg, "float32", device).forward_ns, 20480 + 5);
+}
+
+TEST(Estimate, ChargesPartsForTheirBackwardAndReshapesOnlyWhenTheyCopy) {
+  const std::string part = R"(  node n = aten::select.int(%x, 1, 0) -> %y
+    result y: float32[B, 8, 8] apart(0) grad shares %x
+)";
+  // The gradient of the part is read, that of the whole is written.
+  EXPECT_EQ(cost_of(part), (NodeCost{0, 2560 + 10240 + 5, 0, 12800}));
+  const std::string reshape = R"(  node n = aten::reshape(%x, [B, 256]) -> %y
+    result y: float32[B, 256] apart(0) grad)";
+  EXPECT_EQ(cost_of(reshape + " shares %x\n"), NodeCost{});
+  EXPECT_EQ(cost_of(reshape + "\n").forward_ns, 20480 + 5);
 }
 
 }  // namespace
