@@ -31,6 +31,11 @@ def profile(graph, objects, world, local_rows):
     # Python's share of the work is short and the same everywhere: one rank does it.
     saved = saved_bytes(graph, objects, rows) if world.rank == 0 else None
     saved = json.loads(world.broadcast(json.dumps(saved).encode(), 0).decode())
+    return time_operators(graph, objects, saved, world, rows)
+
+
+def time_operators(graph, objects, saved, world, rows):
+    """The measured part of :func:`profile`: times all distinct operators at each of ``rows``."""
     with _Progress(world.rank == 0) as progress:
         return _C.profile.measure(graph, objects, saved, world, rows, progress=progress)
 

@@ -32,6 +32,26 @@ def show(path: Annotated[str, typer.Argument(help="plan.json")]):
     print_plan(path)
 
 
+@app.command(help="Write the graph-profile of a model, without a GPU: rannc capture train.py:build")
+def capture(
+    target: Annotated[str, typer.Argument(help="FILE:FUNCTION that returns (model, inputs)")],
+    output: Annotated[str, typer.Option("-o", "--output", help="file to write")] = "graph.json",
+    device: Annotated[
+        str, typer.Option(help="v100, a100, h100, h200, cpu, or measured: timed on this CPU")
+    ] = "a100",
+    dtype: Annotated[
+        str | None, typer.Option(help="bf16, fp16, fp32 or fp64; else as built")
+    ] = None,
+    rows: Annotated[str, typer.Option(help="numbers of samples to take costs at")] = "1,2,4,8",
+    level: Annotated[str, typer.Option(help="operator, or module: a node per call")] = "operator",
+    depth: Annotated[int, typer.Option(help="components of a module's path; 0: all")] = 0,
+    real: Annotated[bool, typer.Option("--real", help="build with real memory")] = False,
+):
+    from pyrannc.cli.capture import capture as write_profile
+
+    write_profile(target, output, device, dtype, rows, level, depth, real)
+
+
 @app.command(help="Check this machine: versions, MPI, memory, message passing.")
 def doctor():
     from pyrannc.cli.doctor import doctor as examine

@@ -1,0 +1,59 @@
+"""``rannc capture``: a model as a graph-profile file, without a GPU."""
+
+import os
+import tempfile
+import time
+
+import typer
+
+
+def capture(target, output, device, dtype, rows, level, depth, real) -> None:
+    started = time.perf_counter()
+    if device != "measured":
+        # Shapes are computed, no numbers: a pool of threads would only take time to start.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from pyrannc import graph_profile
+    from pyrannc.errors import RaNNCError
+
+    try:
+        found = graph_profile.graph_profile(
+            graph_profile.load_build(target),
+            device=device,
+            dtype=dtype,
+            rows=_numbers(rows),
+            level=level,
+            depth=depth,
+            real=real,
+        )
+    except RaNNCError as error:
+        typer.echo(f"rannc: {error}", err=True)
+        raise typer.Exit(2) from None
+    try:
+        _write(output, found.to_json())
+    except OSError as error:
+        typer.echo(f"rannc: cannot write '{output}': {error.strerror}", err=True)
+        raise typer.Exit(2) from None
+    seconds = time.perf_counter() - started
+    typer.echo(f"{output}: {found.name}, {found.node_count} nodes, {seconds:.1f} s")
+
+
+def _numbers(text):
+    from pyrannc.errors import ConfigError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--rows takes numbers, as 1,2,4,8; found '{text}'") from None
+
+
+def _write(path, text):
+    """The whole file or none: interrupted, the old one stays."""
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=os.path.basename(path) + ".")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
