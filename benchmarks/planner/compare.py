@@ -128,16 +128,19 @@ def ratio_text(ns, plan_ns):
     return f"{ns / plan_ns:.3f}" if isfinite(plan_ns) else "lost"
 
 
-def table(cases):
-    names = list(BASELINES)
-    head = ["graph", "cluster", "request", "planner", "s", *names]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for case in cases:
-        planner = f"{case.plan_ns / 1e6:.1f} ms ({case.stages})" if case.stages else "no plan"
-        row = [case.name, case.cluster_name, case.request_name, planner, f"{case.plan_s:.2f}"]
-        row += [ratio_text(case.best[name][0], case.plan_ns) for name in names]
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
+def line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def head():
+    names = ["graph", "cluster", "request", "planner", "s", *BASELINES]
+    return line(names) + "\n|" + "---|" * len(names)
+
+
+def row(case):
+    planner = f"{case.plan_ns / 1e6:.1f} ms ({case.stages})" if case.stages else "no plan"
+    cells = [case.name, case.cluster_name, case.request_name, planner, f"{case.plan_s:.2f}"]
+    return line([*cells, *(ratio_text(case.best[name][0], case.plan_ns) for name in BASELINES)])
 
 
 def lost(case):
@@ -173,12 +176,12 @@ def main():
     ]
     with ProcessPoolExecutor(options.jobs) as pool:
         solved = []
+        print(head(), flush=True)
         for case in pool.map(solve, cases):
             solved.append(case)
             if options.lost:
                 save_lost(case, options.lost)
-            print(case.name, case.cluster_name, case.request_name, lost(case), file=sys.stderr)
-    print(table(solved))
+            print(row(case), flush=True)
     worse = [case for case in solved if lost(case)]
     print(f"\n{len(solved)} cases; a baseline is faster in {len(worse)}")
     return 1 if worse else 0
