@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all build check stubs bench clean
+.PHONY: demo test test-all build check warnings stubs bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -47,6 +47,18 @@ check: build
 	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory warnings
+
+# Everything is built anew, because what is up to date does not repeat its warnings; the compiler cache
+# does. The flags are those of `build`, so nearly all of it comes from there.
+warnings: build
+	@rm -rf build-check && mkdir build-check
+	@cmake -S . -B build-check -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(BIN)/python $(BUILD_OPTIONS) \
+	  -DRANNC_BENCHMARKS=ON -DRANNC_PACKAGE=$(CURDIR)/build-check/package >build-check/configure.log \
+	  || { cat build-check/configure.log; exit 1; }
+	@cmake --build build-check >build-check/log 2>&1 || { cat build-check/log; exit 1; }
+	@! grep --after-context=6 'warning:' build-check/log
+	@rm -rf build-check
 
 # Accepts the extension's signatures as they are now.
 stubs: build
