@@ -1,6 +1,7 @@
 """Loads the C++ extension, after a look at whether it fits the torch that is installed."""
 
 import importlib
+import platform
 
 
 def major_minor(version: str) -> str:
@@ -12,8 +13,8 @@ def load():
     """Imports ``pyrannc._C``.
 
     Raises:
-        ImportError: The extension is not built, or was built against another torch; one line with
-            the command that mends it.
+        ImportError: The extension is not built, or was built against another torch or for another
+            Python; one line with the command that mends it.
     """
     import torch  # its libraries must be loaded before ours
 
@@ -27,4 +28,10 @@ def load():
             f"pyrannc was built against torch {TORCH_VERSION}, but torch {torch.__version__} is "
             f"installed; {rebuild}"
         )
-    return importlib.import_module("pyrannc._C")
+    extension = importlib.import_module("pyrannc._C")
+    if extension.__file__ is None:  # the folder of signatures: no extension has this Python's name
+        raise ImportError(
+            f"the C++ extension of pyrannc is not built for Python {platform.python_version()}; "
+            f"{rebuild}"
+        )
+    return extension

@@ -1,11 +1,13 @@
 """Loading the extension: a torch that does not fit, and an extension that is not there."""
 
+import platform
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+import pyrannc
 from pyrannc import native
 
 REBUILD = "pip install --no-build-isolation -e ."
@@ -48,3 +50,20 @@ def test_without_the_extension_the_command_is_named(monkeypatch):
         native.load()
     message = str(raised.value)
     assert "not built" in message and message.endswith(REBUILD) and "\n" not in message
+
+
+def test_an_extension_for_another_python_is_one_line_with_the_command(
+    built_against, monkeypatch, tmp_path
+):
+    # Its file has another Python's name, so the import found the folder of signatures and went on:
+    # "cannot import name 'util' from 'pyrannc._C' (unknown location)".
+    built_against(torch.__version__)
+    (tmp_path / "_C").mkdir()
+    monkeypatch.setattr(pyrannc, "_C", None)
+    monkeypatch.setattr(pyrannc, "__path__", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pyrannc._C")
+    with pytest.raises(ImportError) as raised:
+        native.load()
+    message = str(raised.value)
+    assert platform.python_version() in message
+    assert message.endswith(REBUILD) and "\n" not in message
