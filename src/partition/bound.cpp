@@ -1,15 +1,15 @@
 #include "partition/bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <set>
 #include <vector>
 
 namespace rannc::partition {
 namespace {
 
 /// Numbers of replicas with different shares, the smallest of each: more would not be faster, and
-/// cost more time of ranks. At most this many are looked at; shares in between are replaced by...
+/// cost more time of ranks.
 std::vector<int> useful_replicas(int64_t micro_rows, int most) {
   std::vector<int> result;
   int64_t before = -1;
@@ -49,18 +49,30 @@ double lower_bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs
     for (const double ns : least) work += ns;
     // Longest paths: to a node (both directions are walked on the way back), and through it.
     std::vector<double> way(count, 0.0), home(count, 0.0);
-    double longest = 0;
+    std::vector<double> heaviest(count, 0.0);  // least work on a path that ends with the node
+    double longest = 0, path = 0;
     for (size_t node = 0; node < count; ++node) {
       for (const cost::ProfileUse& use : profile.nodes[node].inputs) {
         if (use.is_input) continue;
         way[node] = std::max(way[node], way[use.node] + forward[use.node]);
+        if (profile.nodes[use.node].outputs[use.output].grad) {
+          heaviest[node] = std::max(heaviest[node], heaviest[use.node]);
+        }
         if (!profile.nodes[use.node].outputs[use.output].grad) continue;
         home[node] = std::max(home[node], home[use.node] + backward[use.node]);
       }
+      heaviest[node] += least[node];
+      path = std::max(path, heaviest[node]);
       longest = std::max(longest, way[node] + home[node] +
                                       static_cast<double>(m) * (forward[node] + backward[node]));
     }
-    best = std::min(best, std::max(static_cast<double>(m) * work / cluster.ranks(), longest));
+    const double ramp =
+        space.interleaves()
+            ? 0.0
+            : path / (most * (1 - std::pow(1 - 1 / static_cast<double>(m),
+                                           static_cast<double>(cluster.ranks()) / most)));
+    best =
+        std::min(best, std::max({static_cast<double>(m) * work / cluster.ranks(), longest, ramp}));
   }
   return best;
 }

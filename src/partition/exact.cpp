@@ -54,7 +54,8 @@ class Enumeration {
         best_(best),
         blocks_(static_cast<int>(model_.blocks())),
         everything_((Mask{1} << blocks_) - 1),
-        grad_(model_.blocks() * model_.blocks(), false) {
+        grad_(model_.blocks() * model_.blocks(), false),
+        places_(cluster_) {
     for (const BlockModel::Value& value : model_.values()) {
       if (!value.grad) continue;
       for (const uint32_t user : value.users) {
@@ -256,22 +257,30 @@ class Enumeration {
     stage_backward_.resize(static_cast<size_t>(stages_));
     way_.resize(static_cast<size_t>(stages_));
     home_.resize(static_cast<size_t>(stages_));
-    double forward = 0, backward = 0, way = 0, home = 0;
-    const double hop = cluster_.hosts > 1 ? std::min(cluster_.intra_host.latency_ns,
-                                                     cluster_.inter_host.latency_ns)
-                                          : cluster_.intra_host.latency_ns;
+    double forward = 0, backward = 0, way = 0, home = 0, links = 0;
     for (size_t block = 0; block < draft_.stage_of.size(); ++block) {
       if ((placed >> block & 1) == 0 || draft_.stage_of[block] != stage) continue;
       forward += costs.forward_ns[block];
       backward += costs.backward_ns[block] + extra * costs.forward_ns[block];
-      for (const uint32_t before : model_.before(block)) {
-        const auto from = static_cast<size_t>(draft_.stage_of[before]);
-        if (from == s) continue;
-        const bool same_ranks = from % draft_.groups.size() == s % draft_.groups.size();
-        way = std::max(way, way_[from] + stage_forward_[from] + (same_ranks ? 0 : hop));
-        if (!grad_[block * draft_.stage_of.size() + before]) continue;
-        home = std::max(home, home_[from] + stage_backward_[from] + (same_ranks ? 0 : hop));
-      }
+    }
+    measure_arrivals(stage, placed);
+    const auto count_m = static_cast<double>(draft_.micro_batches);
+    const int here = places_.id(draft_.ranks(stage));
+    for (size_t from = 0; from < s; ++from) {
+      const Arrivals& values = arrivals_[from];
+      if (!values.any) continue;
+      const int there = places_.id(draft_.ranks(static_cast<int>(from)));
+      const auto rows = static_cast<double>(micro_rows_);
+      const double in = places_.transfer_ns(there, here, values.forward, rows);
+      way = std::max(way, way_[from] + stage_forward_[from] + in);
+      // The link takes the micro-batches one after the other.
+      links = std::max(links, way_[from] + stage_forward_[from] + count_m * in + forward +
+                                  backward + home_[from]);
+      if (!values.any_grad) continue;
+      const double out = places_.transfer_ns(there, here, values.backward, rows);
+      home = std::max(home, home_[from] + stage_backward_[from] + out);
+      links = std::max(links, way_[from] + stage_forward_[from] + in + forward + backward +
+                                  count_m * out + stage_backward_[from] + home_[from]);
     }
     stage_forward_[s] = forward;
     stage_backward_[s] = backward;
@@ -280,7 +289,7 @@ class Enumeration {
     const auto m = static_cast<double>(draft_.micro_batches);
     const size_t first =
         s % draft_.groups.size();  // its forward starts the group, its backward ends it
-    double bound = way_[first] + m * group_ns + home_[first];
+    double bound = std::max(links, way_[first] + m * group_ns + home_[first]);
     // Blocks that are left come behind those that are placed.
     const size_t count = draft_.stage_of.size();
     block_way_.assign(count, 0.0);
@@ -302,6 +311,28 @@ class Enumeration {
                                   m * (least_forward_[block] + least_backward_[block]));
     }
     return bound;
+  }
+
+  /// What stage `stage` reads from each earlier one.
+  void measure_arrivals(int stage, Mask placed) {
+    arrivals_.assign(static_cast<size_t>(stages_), {});
+    for (const BlockModel::Value& value : model_.values()) {
+      if ((placed >> value.producer & 1) == 0) continue;
+      const int from = draft_.stage_of[value.producer];
+      if (from == stage) continue;
+      const bool read = std::ranges::any_of(value.users, [&](uint32_t user) {
+        return (placed >> user & 1) != 0 && draft_.stage_of[user] == stage;
+      });
+      if (!read) continue;
+      Arrivals& sums = arrivals_[static_cast<size_t>(from)];
+      sums.any = true;
+      sums.forward.bytes_per_row += value.size.bytes_per_row;
+      sums.forward.fixed_bytes += value.size.fixed_bytes;
+      if (!value.grad) continue;
+      sums.any_grad = true;
+      sums.backward.bytes_per_row += value.size.bytes_per_row;
+      sums.backward.fixed_bytes += value.size.fixed_bytes;
+    }
   }
 
   void judge() {
@@ -348,6 +379,12 @@ class Enumeration {
   std::vector<bool> grad_;  // [user * blocks + producer]: some value between them has a gradient
   std::vector<double> stage_forward_, stage_backward_, way_, home_;  // [stage] that is placed
   std::vector<double> block_way_, block_home_;
+  struct Arrivals {
+    cost::Size forward, backward;
+    bool any = false, any_grad = false;
+  };
+  std::vector<Arrivals> arrivals_;  // [stage] at the stage that is being placed
+  Placements places_;
   std::vector<double> group_ns_;  // compute of a micro-batch so far
   std::vector<int> used_;         // devices per host
   std::vector<std::vector<int>> counts_;

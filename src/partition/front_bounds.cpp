@@ -28,7 +28,9 @@ FrontBounds::FrontBounds(const StageCosts& costs)
     Bound* row = &bounds_[static_cast<size_t>(border) * stride_];
     std::fill(row, row + stride_, Bound{kInfinity, kInfinity, kInfinity});
     for (int replicas = 1; replicas <= costs.max_replicas(); ++replicas) {
-      for (int first = 0; first < border; ++first) {
+      if (costs.skips(replicas)) continue;
+      for (int first = border - 1; first >= 0; --first) {
+        if (costs.least_bytes(first, border, replicas) > costs.available_bytes()) break;
         const InFlight room = costs.in_flight(first, border, replicas);
         if (room.plain < 1 && room.recompute < 1) continue;
         const StageTime time = fastest(costs, first, border, replicas, hosts_differ);

@@ -35,6 +35,8 @@ namespace {
 constexpr int kFewestBlocks = 128;
 constexpr int kMostBlocks = 192;
 constexpr int kBlocksPerDevice = 8;
+constexpr int kBlocksPerStage = 5;
+constexpr int kMostBlocksEver = 1024;
 /// Shapes whose borders are refined piece by piece.
 constexpr size_t kZoomed = 3;
 constexpr size_t kMostZoomedNodes = 20'000;  // of one shape only beyond this
@@ -43,8 +45,8 @@ constexpr double kAgreement = 1e-9;
 
 using Parts = std::vector<std::vector<uint32_t>>;
 
-BlockOptions block_options(const cost::Cluster& cluster, const Request& request,
-                           const SearchSpace& space, int max_blocks) {
+BlockOptions block_options(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                           const Request& request, const SearchSpace& space, int max_blocks) {
   BlockOptions options;
   // Stages are many where micro-batches are: weigh by the shares of the middle of the range.
   const int64_t m = space.micro_batches[space.micro_batches.size() / 2];
@@ -54,6 +56,18 @@ BlockOptions block_options(const cost::Cluster& cluster, const Request& request,
   } else {
     const int wanted = kBlocksPerDevice * std::min(cluster.ranks(), kMostBlocks);
     options.max_blocks = std::max(std::clamp(wanted, kFewestBlocks, kMostBlocks), space.stages);
+    // Where memory demands many stages, they need blocks to choose borders from.
+    double bytes = 0;
+    for (const cost::ProfileParam& param : profile.params) {
+      bytes += param.bytes;
+      if (!param.trainable) continue;
+      bytes += param.bytes * request.gradient_bytes_per_param_byte;
+      bytes += param.optimizer_bytes >= 0 ? param.optimizer_bytes
+                                          : param.bytes * request.optimizer_bytes_per_param_byte;
+    }
+    const double stages = std::min(bytes / std::max(cluster.device_memory_bytes, 1.0), 1e6);
+    options.max_blocks = std::max(
+        options.max_blocks, std::min(static_cast<int>(kBlocksPerStage * stages), kMostBlocksEver));
   }
   return options;
 }
@@ -191,9 +205,9 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
   space.pin_of_node = pins_of_nodes(profile, options.pins);
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
-  Parts blocks =
-      make_blocks(profile, pieces, block_options(cluster, request, space, options.max_blocks))
-          .parts;
+  Parts blocks = make_blocks(profile, pieces,
+                             block_options(profile, cluster, request, space, options.max_blocks))
+                     .parts;
   split_at_pins(blocks, pieces, space.pin_of_node);
   check_stage_count(space, blocks.size());
   space.pins = pins_of_blocks(profile, space.pin_of_node, blocks);

@@ -80,7 +80,7 @@ class Refiner {
 
   bool move_borders() {
     bool changed = false;
-    for (int s = 0; s + 1 < now_.draft.stages(); ++s) {
+    for (int s = 0; s + 1 < now_.draft.stages() && !done(); ++s) {
       for (const int count : {1, 4, 16}) {
         for (const bool up : {true, false}) {
           bool better_here = true;
@@ -168,7 +168,7 @@ class Refiner {
         std::vector<int> fewer = counts();
         fewer[to] -= step;
         changed |= try_counts(now_.draft, fewer);
-        for (size_t from = 0; from < groups; ++from) {
+        for (size_t from = 0; from < groups && !done(); ++from) {
           const size_t distance = from > to ? from - to : to - from;
           if (from == to || (groups > kFewGroups && distance > 2)) continue;
           std::vector<int> moved = counts();

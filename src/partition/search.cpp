@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -23,10 +24,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kBeam = 2;
 /// Ranks (or units of ranks) of a column that the closed form tells apart.
 constexpr int kMostPositions = 64;
+constexpr int kMostPositionsEver = 512;  // when memory demands many stages
 constexpr size_t kMostColumnChoices = 8;
+constexpr size_t kWave = 4;
 constexpr size_t kMostLines = 3;
-constexpr size_t kKept = 16;    // shapes remembered
-constexpr size_t kRefined = 8;  // shapes refined
+constexpr size_t kManyBlocks = 400;  // one line only
+constexpr size_t kKept = 16;         // shapes remembered
+constexpr size_t kRefined = 8;       // shapes refined
 /// Work of refining one shape: blocks and actions looked at.
 constexpr int64_t kRefineWork = 6'000'000;
 
@@ -74,18 +78,34 @@ void for_each(size_t count, int threads, const Work& work) {
   }
 }
 
-std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space) {
+/// `fewest_stages`: what memory demands at least.
+std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space,
+                        int64_t fewest_stages) {
   if (!space.replicas.empty() || space.one_replica) return {{1, 1}};
+  const auto positions =
+      static_cast<int>(std::clamp<int64_t>(3 * fewest_stages, kMostPositions, kMostPositionsEver));
   std::vector<Grid> result;
   for (const int columns : column_choices(cluster, kMostColumnChoices)) {
     const int width = cluster.ranks() / columns;
-    int unit = (width + kMostPositions - 1) / kMostPositions;
+    if (width < fewest_stages) continue;
+    int unit = (width + positions - 1) / positions;
     while (width % unit != 0) ++unit;
     result.push_back({columns, unit});
     // Finer, so that a model that needs few ranks is not given many.
     if (unit > 1 && columns == 1) result.push_back({columns, std::max(1, unit / 4)});
   }
+  if (result.empty()) result.push_back({1, 1});
   return result;
+}
+
+int64_t fewest_stages(const BlockModel& model, const cost::Cluster& cluster,
+                      const Request& request) {
+  BlockModel::State all;
+  for (size_t block = 0; block < model.blocks(); ++block) all += model.own_state(block);
+  for (const BlockModel::SharedParam& param : model.shared_params()) all += param.state;
+  const double bytes = all.param_bytes + all.gradient_bytes + all.optimizer_bytes;
+  const double device = cluster.device_memory_bytes * (1 - request.memory_margin);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::min(bytes / std::max(device, 1.0), 1e6)));
 }
 
 class Searcher {
@@ -103,28 +123,40 @@ class Searcher {
     const int64_t m = space.micro_batches[space.micro_batches.size() / 2];
     const auto rows = static_cast<double>(std::max<int64_t>(1, request.global_batch / m));
     std::vector<std::vector<uint32_t>> orders = linear_orders(blocks, rows);
-    if (orders.size() > kMostLines) orders.resize(kMostLines);
+    const size_t lines = model.blocks() > kManyBlocks ? 1 : kMostLines;
+    if (orders.size() > lines) orders.resize(lines);
     for (std::vector<uint32_t>& order : orders) {
       lines_.push_back(std::make_unique<Line>(std::move(order), blocks, model, request));
     }
     for (const plan::Schedule schedule : space.schedules) {
       if (schedule != plan::Schedule::interleaved) plain_.push_back(schedule);
     }
+    std::ranges::stable_sort(plain_, [](plan::Schedule a, plan::Schedule b) {
+      return a == plan::Schedule::one_f_one_b && b != plan::Schedule::one_f_one_b;
+    });
+    grids_ = grids(cluster, space, fewest_stages(model, cluster, request));
   }
 
   SearchResult run() {
-    for (const Grid grid : grids(cluster_, space_)) {
+    for (const Grid grid : grids_) {
       for (const std::unique_ptr<Line>& line : lines_) {
         for (const int64_t m : space_.micro_batches) tasks_.push_back({line.get(), grid, m});
       }
     }
+    if (large()) thin_out();
+    // Counts from the middle of the range are likely to be good, and cut the others.
+    const auto middle = static_cast<double>(space_.micro_batches.size() - 1) * 0.6;
+    std::ranges::stable_sort(tasks_, {}, [&](const Task& task) {
+      const auto place = std::ranges::find(space_.micro_batches, task.micro_batches);
+      return std::abs(static_cast<double>(place - space_.micro_batches.begin()) - middle);
+    });
     if (!plain_.empty()) {
       single_stages();
       closed_forms(/*narrow=*/true);
-      closed_forms(/*narrow=*/false);
+      if (!large()) closed_forms(/*narrow=*/false);
     }
     if (space_.interleaves()) {
-      for (const Grid grid : grids(cluster_, space_)) {
+      for (const Grid grid : grids_) {
         search_chunks(assessor_, lines_.front()->ranges, lines_.front()->order, space_, grid, stop_,
                       result_.best);
       }
@@ -136,6 +168,23 @@ class Searcher {
   }
 
  private:
+  /// Whether the exact search of the closed form would take minutes.
+  bool large() const { return model_.blocks() > kManyBlocks; }
+
+  /// A few layouts and every other count; refining tries the neighbours.
+  void thin_out() {
+    std::vector<int> columns;
+    std::erase_if(tasks_, [&](const Task& task) {
+      if (std::ranges::find(columns, task.grid.columns) == columns.end()) {
+        columns.push_back(task.grid.columns);
+      }
+      const auto layout = std::ranges::find(columns, task.grid.columns) - columns.begin();
+      const auto count = std::ranges::find(space_.micro_batches, task.micro_batches) -
+                         space_.micro_batches.begin();
+      return layout > 3 || count % 2 == 1;
+    });
+  }
+
   void add(Draft draft, int columns) {
     if (!respects_pins(space_, draft)) return;
     assessor_.settle_recompute(draft);
@@ -172,16 +221,15 @@ class Searcher {
     std::vector<std::pair<plan::Schedule, Candidate>> candidates;
   };
 
-  StageSearch restricted(plan::Schedule schedule, const Grid& grid, bool narrow) const {
+  StageSearch restricted(plan::Schedule schedule, bool narrow) const {
     StageSearch search;
     search.schedule = schedule;
     search.one_replica = space_.one_replica;
     if (space_.stages > 0) search.stages = space_.stages;
     if (!space_.replicas.empty()) search.replicas = space_.replicas;
-    search.few_shares = cluster_.ranks() / grid.step() > kMostPositions / 2;
     search.beam = narrow ? kBeam : 0;
     search.each_stage_count = !narrow;
-    search.cutoff_ns = narrow ? kInfinity : closed_form_ns_ * (1 + kMargin);
+    search.cutoff_ns = closed_form_ns_ * (1 + kMargin);
     return search;
   }
 
@@ -193,38 +241,46 @@ class Searcher {
     const FrontBounds bounds(costs);
     const FrontBounds::Bound& all = bounds.at(costs.blocks(), costs.ranks());
     const double least = all.sum_ns + static_cast<double>(task.micro_batches - 1) * all.period_ns;
-    if (!narrow && least > closed_form_ns_ * (1 + kMargin)) return found;
+    if (least > closed_form_ns_ * (1 + kMargin)) return found;
     for (const plan::Schedule schedule : plain_) {
-      StageAnswer answer = solve_stages(costs, bounds, restricted(schedule, task.grid, narrow));
+      StageAnswer answer = solve_stages(costs, bounds, restricted(schedule, narrow));
       for (Candidate& candidate : answer.candidates) {
         found.candidates.emplace_back(schedule, std::move(candidate));
       }
-      if (!answer.memory_mattered) break;  // the other schedules have the same optima
+      // The other schedules have the same optima, or, for a large problem, hardly better ones: 1f1b
+      // holds fewest micro-batches, and every candidate is tried under each schedule.
+      if (!answer.memory_mattered || large()) break;
     }
     return found;
   }
 
+  /// In waves, so that what one wave finds cuts the next, on any number of threads alike.
   void closed_forms(bool narrow) {
-    std::vector<Found> found(tasks_.size());
-    for_each(tasks_.size(), options_.threads, [&](size_t k) {
-      if (!stop_.now()) found[k] = solve(tasks_[k], narrow);
-    });
-    for (size_t k = 0; k < tasks_.size(); ++k) {
-      const Task& task = tasks_[k];
-      for (const auto& [of, candidate] : found[k].candidates) {
-        closed_form_ns_ = std::min(closed_form_ns_, candidate.closed_form_ns);
-        for (const plan::Schedule schedule : plain_) {
-          add(to_draft(candidate.stages, task.line->order, cluster_, task.grid, schedule,
-                       task.micro_batches),
-              task.grid.columns);
-        }
+    for (size_t begin = 0; begin < tasks_.size(); begin += kWave) {
+      const size_t count = std::min(kWave, tasks_.size() - begin);
+      std::vector<Found> found(count);
+      for_each(count, options_.threads, [&](size_t k) {
+        if (!stop_.now()) found[k] = solve(tasks_[begin + k], narrow);
+      });
+      for (size_t k = 0; k < count; ++k) keep(tasks_[begin + k], found[k]);
+    }
+  }
+
+  void keep(const Task& task, const Found& found) {
+    for (const auto& [of, candidate] : found.candidates) {
+      closed_form_ns_ = std::min(closed_form_ns_, candidate.closed_form_ns);
+      for (const plan::Schedule schedule : plain_) {
+        add(to_draft(candidate.stages, task.line->order, cluster_, task.grid, schedule,
+                     task.micro_batches),
+            task.grid.columns);
       }
     }
   }
 
   void refine_shapes() {
     std::vector<Scored> starts = result_.best.top();
-    if (starts.size() > kRefined) starts.resize(kRefined);
+    const size_t most = large() ? 2 : kRefined;
+    if (starts.size() > most) starts.resize(most);
     std::vector<Best> bests(starts.size(), Best(kKept));
     std::vector<int64_t> examined(starts.size(), 0);
     for_each(starts.size(), options_.threads, [&](size_t k) {
@@ -234,7 +290,7 @@ class Searcher {
       const int64_t work = static_cast<int64_t>(model_.blocks() + model_.values().size()) +
                            2 * draft.stages() * draft.micro_batches;
       RefineOptions options;
-      options.most_trials = std::clamp<int64_t>(kRefineWork / work, 100, 4000);
+      options.most_trials = std::clamp<int64_t>(kRefineWork / work, 30, 4000);
       (void)refine(assessor, space_, starts[k], options, stop_, bests[k]);
       examined[k] = assessor.examined();
     });
@@ -253,6 +309,7 @@ class Searcher {
   Assessor assessor_;
   std::vector<std::unique_ptr<Line>> lines_;
   std::vector<plan::Schedule> plain_;
+  std::vector<Grid> grids_;
   std::vector<Task> tasks_;
   double closed_form_ns_ = kInfinity;
   SearchResult result_{.best = Best(kKept)};

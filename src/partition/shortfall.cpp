@@ -17,6 +17,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// The table has a cell for each number of ranks (or units of ranks, beyond this).
 constexpr int kMostPositions = 64;
+constexpr int kManyBlocks = 128;
 
 struct Arrangement {
   plan::Schedule schedule = plan::Schedule::gpipe;
@@ -134,7 +135,7 @@ class PeakSolver {
 };
 
 /// The arrangement whose fullest stage comes closest to fitting, over all allowed numbers of
-/// micro-batches. Ties: the fewest stages, then the fewest micro-batches.
+/// micro-batches. Ties: the most micro-batches, then the fewest stages.
 Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
                                 const Request& request, const SearchSpace& space) {
   // 1F1B never holds more micro-batches than fill-drain.
@@ -143,7 +144,11 @@ Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& c
   const plan::Schedule schedule = has_1f1b ? plan::Schedule::one_f_one_b : plan::Schedule::gpipe;
   Arrangement best;
   double best_peak = kInfinity;
-  for (const int64_t m : space.micro_batches) {
+  // The table of a large problem takes a second for each count: a few of them must do.
+  const size_t counts = space.micro_batches.size();
+  const size_t step = ranges.blocks() > kManyBlocks ? std::max<size_t>(1, (counts + 2) / 3) : 1;
+  for (size_t k = 0; k < counts; k += step) {
+    const int64_t m = space.micro_batches[counts - 1 - k];
     const StageCosts costs(ranges, cluster, request, m, coarse_grid(cluster, space));
     PeakSolver solver(costs, schedule, space);
     Arrangement here = solver.run();

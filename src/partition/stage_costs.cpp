@@ -13,19 +13,6 @@ int64_t share(int64_t global_batch, int64_t micro_batches, int replicas) {
   return (global_batch + parts - 1) / parts;
 }
 
-/// The largest k <= wanted for which fits(k); fits must not become true again after false.
-template <class Fits>
-int64_t most(int64_t wanted, const Fits& fits) {
-  if (fits(wanted)) return wanted;
-  if (!fits(1)) return 0;
-  int64_t low = 1, high = wanted;  // low fits, high does not
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? low : high) = middle;
-  }
-  return low;
-}
-
 }  // namespace
 
 StageCosts::StageCosts(const RangeCosts& ranges, const cost::Cluster& cluster,
@@ -143,15 +130,35 @@ StageMemory StageCosts::memory(int first, int last, int replicas, bool recompute
 }
 
 InFlight StageCosts::in_flight(int first, int last, int replicas) const {
-  InFlight room;
-  const auto fits = [&](bool recompute) {
-    return [this, first, last, replicas, recompute](int64_t k) {
-      return peak_bytes(first, last, replicas, recompute, k) <= available_bytes_;
-    };
+  // Memory grows by the same bytes with each micro-batch. The quotient may be off by one through
+  // rounding, so the count is settled by the memory itself.
+  const auto most = [&](bool recompute) -> int64_t {
+    const double one = peak_bytes(first, last, replicas, recompute, 1);
+    if (one > available_bytes_) return 0;
+    if (peak_bytes(first, last, replicas, recompute, micro_batches_) <= available_bytes_) {
+      return micro_batches_;
+    }
+    const double step = peak_bytes(first, last, replicas, recompute, 2) - one;
+    auto count =
+        static_cast<int64_t>(std::clamp(1 + (available_bytes_ - one) / std::max(step, 1e-9), 1.0,
+                                        static_cast<double>(micro_batches_ - 1)));
+    while (peak_bytes(first, last, replicas, recompute, count + 1) <= available_bytes_) ++count;
+    while (peak_bytes(first, last, replicas, recompute, count) > available_bytes_) --count;
+    return count;
   };
-  if (request_.recompute != Recompute::always) room.plain = most(micro_batches_, fits(false));
-  if (request_.recompute != Recompute::never) room.recompute = most(micro_batches_, fits(true));
+  InFlight room;
+  if (request_.recompute != Recompute::always) room.plain = most(false);
+  if (request_.recompute != Recompute::never && room.plain < micro_batches_) {
+    room.recompute = most(true);
+  }
   return room;
+}
+
+double StageCosts::least_bytes(int first, int last, int replicas) const {
+  const RangeCosts::Parameters& params = ranges_.parameters(first, last);
+  const RangeCosts::Work work = tables_[static_cast<size_t>(replicas - 1)]->work(first, last);
+  return params.bytes + params.gradient_bytes + params.optimizer_bytes + work.saved_bytes +
+         work.workspace_bytes;
 }
 
 }  // namespace rannc::partition

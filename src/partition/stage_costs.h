@@ -50,7 +50,7 @@ struct StageMemory {
 /// Most micro-batches in flight that memory allows; 0: not even one.
 struct InFlight {
   int64_t plain = 0;
-  int64_t recompute = 0;
+  int64_t recompute = 0;  ///< not worked out where `plain` is all of them
 };
 
 /// The links that a stage needs, from where its ranks lie: the class of a transfer is "between
@@ -90,6 +90,13 @@ class StageCosts {
   /// Largest share of a micro-batch.
   int64_t rows(int replicas) const;
 
+  /// With many ranks, only numbers of replicas count whose share is smaller than that of one
+  /// replica less: the others cost reduction time and save no compute.
+  bool skips(int replicas) const {
+    return ranks() > kFewRanks && replicas > 1 && rows(replicas) == rows(replicas - 1);
+  }
+  static constexpr int kFewRanks = 32;
+
   LinkClasses classes(int first_rank, int replicas) const;
   /// Forward and backward compute; never falls when `last` rises.
   double compute_ns(int first, int last, int replicas) const {
@@ -97,6 +104,8 @@ class StageCosts {
   }
   StageTime time(int first, int last, int replicas, const LinkClasses& classes) const;
   InFlight in_flight(int first, int last, int replicas) const;
+  /// A stage holds at least this; never falls when the range grows.
+  double least_bytes(int first, int last, int replicas) const;
   /// Section 6 of docs/planner-files.md, with `in_flight` micro-batches held.
   StageMemory memory(int first, int last, int replicas, bool recompute, int64_t in_flight) const;
   double peak_bytes(int first, int last, int replicas, bool recompute, int64_t in_flight) const {

@@ -79,6 +79,13 @@ class Solver {
     if (search.stages) wanted_ = *search.stages;
     most_stages_ = wanted_ > 0 ? wanted_ : std::min(blocks_, ranks_);
     max_replicas_ = search.one_replica ? std::min(1, costs.max_replicas()) : costs.max_replicas();
+    classes_.resize(static_cast<size_t>(ranks_ + 1) * static_cast<size_t>(ranks_ + 1));
+    for (int first = 0; first < ranks_; ++first) {
+      for (int replicas = 1; first + replicas <= ranks_; ++replicas) {
+        classes_[static_cast<size_t>(first) * static_cast<size_t>(ranks_ + 1) +
+                 static_cast<size_t>(replicas)] = costs.classes(first, replicas);
+      }
+    }
   }
 
   StageAnswer run() {
@@ -99,9 +106,7 @@ class Solver {
   }
 
   bool uses(int replicas) const {
-    if (search_.few_shares && replicas > 1 && costs_.rows(replicas) == costs_.rows(replicas - 1)) {
-      return false;
-    }
+    if (costs_.skips(replicas)) return false;
     return !search_.replicas ||
            std::ranges::find(*search_.replicas, replicas) != search_.replicas->end();
   }
@@ -128,6 +133,10 @@ class Solver {
       const double compute = costs_.compute_ns(first, last, replicas);
       // Compute only grows with `last`.
       if (front.sum_ns + compute + repeats_ * std::max(front.period_ns, compute) > limit_) break;
+      if (costs_.least_bytes(first, last, replicas) > costs_.available_bytes()) {
+        memory_mattered_ = true;
+        break;
+      }
       const InFlight room = costs_.in_flight(first, last, replicas);
       if (room.plain < costs_.micro_batches()) memory_mattered_ = true;
       if (room.plain < 1 && room.recompute < 1) continue;
@@ -136,7 +145,9 @@ class Solver {
         const std::vector<State>& states = cell(last, behind).states;
         if (states.empty()) continue;
         const int first_rank = ranks_ - behind - replicas;
-        const LinkClasses classes = costs_.classes(first_rank, replicas);
+        const LinkClasses& classes =
+            classes_[static_cast<size_t>(first_rank) * static_cast<size_t>(ranks_ + 1) +
+                     static_cast<size_t>(replicas)];
         std::optional<StageTime>& time = times[static_cast<size_t>(classes.index())];
         if (!time) time = costs_.time(first, last, replicas, classes);
         for (size_t k = 0; k < states.size(); ++k) {
@@ -226,8 +237,9 @@ class Solver {
   const StageSearch& search_;
   int blocks_, ranks_;
   double repeats_, limit_;
-  std::vector<Frontier> cells_;  // (border, ranks used behind it)
-  int wanted_ = 0;               // stages; 0: any number
+  std::vector<Frontier> cells_;       // (border, ranks used behind it)
+  std::vector<LinkClasses> classes_;  // (first rank, replicas)
+  int wanted_ = 0;                    // stages; 0: any number
   int most_stages_ = 0, max_replicas_ = 0;
   int64_t kept_ = 0;
   bool memory_mattered_ = false;

@@ -43,9 +43,6 @@ struct StageSearch {
   bool each_stage_count =
       false;     ///< the optimum of every number of stages, not only the overall one
   int beam = 0;  ///< states kept per cell; 0: all, exact
-  /// Only numbers of replicas with a smaller share than one replica less: more cost reduction time
-  /// and save no compute.
-  bool few_shares = false;
 };
 
 struct StageAnswer {

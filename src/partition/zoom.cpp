@@ -12,7 +12,7 @@ namespace {
 /// Pieces on each side of a border that are kept apart.
 constexpr size_t kReach = 16;
 constexpr int kMostRounds = 4;
-constexpr int64_t kTrials = 600;
+constexpr int64_t kTrialWork = 6'000'000;
 
 /// Blocks for refining the borders of a plan, with the stage of each.
 struct CloseUp {
@@ -86,9 +86,12 @@ NodePlan zoom(const cost::GraphProfile& profile, const cost::Cluster& cluster,
     Scored start = plan.scored;
     start.draft.stage_of = view.stage_of;
     start.figures = assessor.assess(start.draft);
+    const int64_t work = static_cast<int64_t>(view.blocks.size()) +
+                         4 * start.draft.stages() * start.draft.micro_batches;
+    const int64_t trials = std::clamp<int64_t>(kTrialWork / work, 20, 600);
     Best best(1);
     const Scored refined = refine(assessor, with_pins(space, view, space.pin_of_node), start,
-                                  {.borders_only = true, .most_trials = kTrials}, stop, best);
+                                  {.borders_only = true, .most_trials = trials}, stop, best);
     examined += assessor.examined();
     if (refined.figures.iteration_ns >= start.figures.iteration_ns) break;
     plan = to_node_plan(refined, view.blocks);
