@@ -16,6 +16,9 @@ namespace rannc::cost {
 namespace {
 
 constexpr int kMaxRanks = 1 << 24;
+constexpr size_t kMaxFileBytes = size_t{64} << 10;
+// Time is bytes over bandwidth: between these limits it is finite.
+constexpr double kLeastBandwidth = 1e-9;
 
 /// One table of the file; errors name file, line, column and key.
 class Table {
@@ -50,6 +53,10 @@ class Table {
     const double value = *node.value<double>();
     if (!std::isfinite(value) || value < 0) {
       fail(node, key, fmt::format("expected a finite number of at least 0, found {}", value));
+    }
+    if (value > json::kMostNumber) {
+      fail(node, key,
+           fmt::format("expected a number of at most {}, found {}", json::kMostNumber, value));
     }
     return value;
   }
@@ -101,9 +108,11 @@ void verify_link(const Link& link, std::string_view key, bool used) {
   };
   check(link.bandwidth_bytes_per_s, "bandwidth_bytes_per_s");
   check(link.latency_ns, "latency_ns");
-  if (used && link.bandwidth_bytes_per_s == 0) {
-    throw ConfigError(fmt::format(
-        "cluster: {}.bandwidth_bytes_per_s: must be above 0, as devices talk over this link", key));
+  if (used && link.bandwidth_bytes_per_s < kLeastBandwidth) {
+    throw ConfigError(
+        fmt::format("cluster: {}.bandwidth_bytes_per_s: must be at least {}, as "
+                    "devices talk over this link, found {}",
+                    key, kLeastBandwidth, link.bandwidth_bytes_per_s));
   }
 }
 
@@ -140,6 +149,10 @@ void verify(const Cluster& cluster) {
 }
 
 Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
+  if (text.size() > kMaxFileBytes) {
+    throw ConfigError(fmt::format("{}: {} bytes are too many for a cluster; at most {}", file_name,
+                                  text.size(), kMaxFileBytes));
+  }
   toml::table file;
   try {
     file = toml::parse(text, file_name);
@@ -177,7 +190,9 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
   try {
     verify(cluster);
   } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("{}: {}", file_name, error.what()));
+    std::string_view why = error.what();
+    if (why.starts_with("cluster: ")) why.remove_prefix(std::size("cluster: ") - 1);
+    throw ConfigError(fmt::format("{}: {}", file_name, why));
   }
   return cluster;
 }

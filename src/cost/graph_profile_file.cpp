@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "rannc/cost/graph_profile.h"
@@ -126,7 +127,11 @@ class Reader {
     const std::string name = text.substr(0, colon);
     const auto found = producers_.find(name);
     if (found == producers_.end()) {
-      place.fail(fmt::format("'{}' is no graph input and no earlier node", name));
+      place.fail(is_later_node(name)
+                     ? fmt::format("'{}' is not an earlier node: nodes must be in a topological "
+                                   "order, without cycles",
+                                   name)
+                     : fmt::format("'{}' is no graph input and no node", name));
     }
     const size_t outputs =
         found->second.is_input ? 1 : profile_.nodes[found->second.index].outputs.size();
@@ -135,6 +140,14 @@ class Reader {
       place.fail(fmt::format("'{}' has {} outputs; '{}' is not among them", name, outputs, text));
     }
     return {found->second.is_input, found->second.index, output};
+  }
+
+  [[nodiscard]] bool is_later_node(const std::string& name) const {
+    const std::vector<Place> nodes = root_.at("nodes").elements();
+    return std::ranges::any_of(nodes, [&](const Place& node) {
+      const auto found = node.is_object() ? node.find("name") : std::nullopt;
+      return found && found->is_string() && found->string() == name;
+    });
   }
 
   static uint32_t output_number(Place place, const std::string& text, size_t begin) {

@@ -286,7 +286,7 @@ std::string to_json(const Graph& graph) {
 
 Graph graph_from_json(std::string_view text) {
   // A graph has about ten JSON values for each node and value.
-  const json::Document document(text, "graph", {.elements = 200'000'000});
+  const json::Document document(text, "graph", {.elements = 200'000'000, .values = 200'000'000});
   return Reader(document.root()).run();
 }
 

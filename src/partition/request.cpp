@@ -7,6 +7,7 @@
 #include <climits>
 #include <cmath>
 #include <numeric>
+#include <unordered_set>
 
 #include "rannc/util/error.h"
 #include "util/json.h"
@@ -77,11 +78,10 @@ class Verifier {
   }
 
   void lists() const {
-    for (size_t i = 0; i < request_.micro_batches.size(); ++i) {
-      const int64_t count = request_.micro_batches[i];
+    std::unordered_set<int64_t> seen;
+    for (const int64_t count : request_.micro_batches) {
       require(count >= 1, "micro_batches", fmt::format("must be at least 1, found {}", count));
-      require(std::ranges::count(request_.micro_batches, count) == 1, "micro_batches",
-              fmt::format("{} occurs twice", count));
+      require(seen.insert(count).second, "micro_batches", fmt::format("{} occurs twice", count));
     }
     require(!request_.schedules.empty(), "schedules", "must name at least one schedule");
     for (Schedule schedule : request_.schedules) {
@@ -144,7 +144,7 @@ class Verifier {
 
  private:
   static void require(bool holds, std::string_view key, std::string_view why) {
-    if (!holds) throw ConfigError(fmt::format("plan request: {}: {}", key, why));
+    if (!holds) throw ConfigError(fmt::format("plan request: $.{}: {}", key, why));
   }
 
   [[nodiscard]] bool allows(Schedule schedule) const {

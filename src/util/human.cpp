@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 
 namespace rannc {
@@ -45,9 +46,22 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
-  const auto best = std::ranges::min_element(
-      candidates, {}, [&](const std::string& c) { return edit_distance(word, c); });
-  return best == candidates.end() ? "" : *best;
+  // Words from files may be long, and many: only the beginning counts, and whoever cannot win by
+  // length alone is passed over.
+  constexpr size_t kMost = 200;
+  word = word.substr(0, kMost);
+  const std::string* best = nullptr;
+  size_t fewest = SIZE_MAX;
+  for (const std::string& candidate : candidates) {
+    const std::string_view other = std::string_view(candidate).substr(0, kMost);
+    const size_t least = std::max(word.size(), other.size()) - std::min(word.size(), other.size());
+    if (least >= fewest) continue;
+    const size_t distance = edit_distance(word, other);
+    if (distance >= fewest) continue;
+    fewest = distance;
+    best = &candidate;
+  }
+  return best == nullptr ? "" : *best;
 }
 
 }  // namespace rannc

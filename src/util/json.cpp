@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "rannc/util/error.h"
@@ -16,16 +17,21 @@ enum class Type : uint8_t { null, boolean, integer, number, string, array, objec
 
 struct Document::Item {
   static constexpr uint32_t kNone = UINT32_MAX;
+  // Files have millions of values: 32 bytes for each.
   Type type = Type::null;
   uint32_t parent = kNone;
-  uint32_t next = kNone;   // sibling
-  uint32_t first = kNone;  // member or element
-  uint32_t key = kNone;    // index of a text; members of objects only
-  uint32_t text = kNone;   // strings only
-  uint32_t position = 0;   // among its siblings
-  // `whole` holds integers within int64_t, and booleans; `real` every number.
-  int64_t whole = 0;
-  double real = 0;
+  uint32_t next = kNone;     // sibling
+  uint32_t content = kNone;  // first member or element; index of a string's text
+  uint32_t key = kNone;      // index of a text; members of objects only
+  uint32_t position = 0;     // among its siblings
+  union {
+    int64_t whole = 0;  // integers within int64_t, and booleans
+    double real;        // other numbers
+  };
+
+  [[nodiscard]] double number() const {
+    return type == Type::integer ? static_cast<double>(whole) : real;
+  }
 };
 
 namespace {
@@ -71,34 +77,70 @@ std::string line_and_column(std::string_view text, size_t position) {
 
 namespace {
 
+/// nlohmann's messages quote what they read last, however long it is.
+std::string clipped(std::string_view message) {
+  constexpr size_t kMost = 300;
+  if (message.size() <= kMost) return std::string(message);
+  size_t end = kMost;
+  while ((static_cast<unsigned char>(message[end]) & 0xC0U) == 0x80U) --end;
+  return std::string(message.substr(0, end)) + "...";
+}
+
+/// Throws for a string or number beyond the limits, before a parser copies it.
+void check_tokens(std::string_view text, const std::string& what, const Limits& limits) {
+  const auto check_string = [&](size_t begin, size_t end) {
+    if (end - begin <= limits.string_bytes) return;
+    throw ConfigError(fmt::format("{}: {}: a string of more than {} bytes", what,
+                                  line_and_column(text, begin), limits.string_bytes));
+  };
+  const auto check_number = [&](size_t begin, size_t end) {
+    if (end - begin <= limits.number_bytes) return;
+    throw ConfigError(fmt::format("{}: {}: a number of more than {} bytes", what,
+                                  line_and_column(text, begin + 1), limits.number_bytes));
+  };
+  constexpr std::string_view kBetween = " \t\r\n,:[]{}";
+  size_t begin = 0;  // of a number or word
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') {
+      const size_t first = at + 1;
+      for (at = first; at < text.size() && text[at] != '"'; ++at) {
+        if (text[at] == '\\') ++at;
+      }
+      check_string(first, std::min(at, text.size()));
+      begin = at + 1;
+    } else if (kBetween.find(text[at]) != std::string_view::npos) {
+      check_number(begin, at);
+      begin = at + 1;
+    }
+  }
+  if (begin < text.size()) check_number(begin, text.size());
+}
+
 /// Receives nlohmann's SAX events and appends the items. nlohmann's own tree would keep the last of
 /// two equal keys and let a negative number pass as a huge unsigned one.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Builder(std::string_view text, const std::string& what, const Limits& limits,
-          std::vector<Document::Item>& items, std::vector<std::string>& texts)
-      : source_(text), what_(what), limits_(limits), items_(items), texts_(texts) {}
+  Builder(std::string_view text, const std::string& what, const std::string& root,
+          const Limits& limits, std::vector<Document::Item>& items, std::vector<std::string>& texts)
+      : source_(text), what_(what), root_(root), limits_(limits), items_(items), texts_(texts) {}
 
   bool null() override { return add(Type::null); }
-  bool boolean(bool value) override { return add(Type::boolean, value, value); }
-  bool number_integer(number_integer_t value) override {
-    return add(Type::integer, value, static_cast<double>(value));
-  }
+  bool boolean(bool value) override { return add(Type::boolean, value); }
+  bool number_integer(number_integer_t value) override { return add(Type::integer, value); }
   bool number_unsigned(number_unsigned_t value) override {
-    const auto real = static_cast<double>(value);
-    if (value > static_cast<number_unsigned_t>(INT64_MAX)) return add(Type::number, 0, real);
-    return add(Type::integer, static_cast<int64_t>(value), real);
+    if (value > static_cast<number_unsigned_t>(INT64_MAX)) {
+      return add_real(static_cast<double>(value));
+    }
+    return add(Type::integer, static_cast<int64_t>(value));
   }
   bool number_float(number_float_t value, const string_t&) override {
     // 4.0 and 1e9 are integers, too: other programs write them so.
     const bool whole = std::abs(value) < 9e15 && value == std::floor(value);
-    return add(whole ? Type::integer : Type::number, whole ? static_cast<int64_t>(value) : 0,
-               value);
+    return whole ? add(Type::integer, static_cast<int64_t>(value)) : add_real(value);
   }
   bool string(string_t& value) override {
-    check_length(value);
     add(Type::string);
-    items_.back().text = keep(std::move(value));
+    items_.back().content = keep(std::move(value));
     return true;
   }
   bool binary(binary_t&) override { return false; }
@@ -108,19 +150,18 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& value) override {
-    check_length(value);
     if (open_.back().has(value, texts_)) fail(fmt::format("key '{}' occurs twice", value));
-    key_ = keep(std::move(value));
+    key_ = keep_key(value);
     open_.back().keys.push_back(key_);
     return true;
   }
 
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    const std::string_view message = without_prefix(error.what());
+    const std::string message = clipped(without_prefix(error.what()));
     const bool has_place = message.starts_with("parse error at line");
     throw ConfigError(
-        has_place ? fmt::format("{}: {}", what_, message)
+        has_place ? fmt::format("{}: {}", what_, message.substr(std::size("parse error at")))
                   : fmt::format("{}: {}: {}", what_, line_and_column(source_, position), message));
   }
 
@@ -143,7 +184,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   };
 
   [[noreturn]] void fail(const std::string& why) const {
-    std::string where = "$";
+    std::string where = root_;
     for (size_t i = 1; i < open_.size(); ++i) {
       const Document::Item& item = items_[open_[i].index];
       where += item.key == Document::Item::kNone ? fmt::format("[{}]", item.position)
@@ -152,36 +193,46 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     throw ConfigError(fmt::format("{}: {}: {}", what_, where, why));
   }
 
-  void check_length(const std::string& text) const {
-    if (text.size() > limits_.string_bytes) {
-      fail(fmt::format("a string of {} bytes; at most {} are allowed", text.size(),
-                       limits_.string_bytes));
-    }
-  }
-
   uint32_t keep(std::string text) {
     texts_.push_back(std::move(text));
     return static_cast<uint32_t>(texts_.size() - 1);
   }
 
-  bool add(Type type, int64_t whole = 0, double real = 0) {
-    if (items_.size() >= limits_.elements) {
-      fail(fmt::format("more than {} values", limits_.elements));
+  /// The same few keys come again and again; the first ones are kept once.
+  uint32_t keep_key(const std::string& key) {
+    constexpr size_t kMostShared = 100;
+    if (const auto found = keys_.find(key); found != keys_.end()) return found->second;
+    const uint32_t text = keep(key);
+    if (keys_.size() < kMostShared) keys_.emplace(key, text);
+    return text;
+  }
+
+  bool add_real(double value) {
+    add(Type::number);
+    items_.back().real = value;
+    return true;
+  }
+
+  bool add(Type type, int64_t whole = 0) {
+    if (items_.size() >= limits_.values) {
+      fail(fmt::format("more than {} values", limits_.values));
     }
     Document::Item item;
     item.type = type;
     item.whole = whole;
-    item.real = real;
     item.key = std::exchange(key_, Document::Item::kNone);
     const auto index = static_cast<uint32_t>(items_.size());
     if (!open_.empty()) {
       Open& parent = open_.back();
       item.parent = parent.index;
       if (parent.last == Document::Item::kNone) {
-        items_[parent.index].first = index;
+        items_[parent.index].content = index;
       } else {
         items_[parent.last].next = index;
         item.position = items_[parent.last].position + 1;
+        if (item.position >= limits_.elements) {
+          fail(fmt::format("has more than {} elements", limits_.elements));
+        }
       }
       parent.last = index;
     }
@@ -205,18 +256,21 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   std::string_view source_;
   const std::string& what_;
+  const std::string& root_;
   const Limits& limits_;
   std::vector<Document::Item>& items_;
   std::vector<std::string>& texts_;
   std::vector<Open> open_;
   uint32_t key_ = Document::Item::kNone;
+  std::unordered_map<std::string, uint32_t> keys_;  // texts
 };
 
 }  // namespace
 
-Document::Document(std::string_view text, std::string what, const Limits& limits)
-    : what_(std::move(what)) {
-  Builder builder(text, what_, limits, items_, texts_);
+Document::Document(std::string_view text, std::string what, const Limits& limits, std::string root)
+    : what_(std::move(what)), root_(std::move(root)) {
+  check_tokens(text, what_, limits);
+  Builder builder(text, what_, root_, limits, items_, texts_);
   nlohmann::json::sax_parse(text, &builder);
 }
 
@@ -230,7 +284,7 @@ std::string Place::path() const {
     parts.push_back(item.key == Document::Item::kNone ? fmt::format("[{}]", item.position)
                                                       : "." + document_->texts_[item.key]);
   }
-  std::string path = "$";
+  std::string path = document_->root_;
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) path += *part;
   return path;
 }
@@ -247,7 +301,7 @@ bool Place::is_null() const { return document_->items_[index_].type == Type::nul
 const std::string& Place::string() const {
   const Document::Item& item = document_->items_[index_];
   if (item.type != Type::string) fail(fmt::format("expected a string, found {}", name(item.type)));
-  return document_->texts_[item.text];
+  return document_->texts_[item.content];
 }
 
 bool Place::boolean() const {
@@ -263,8 +317,12 @@ double Place::number() const {
   if (item.type != Type::number && item.type != Type::integer) {
     fail(fmt::format("expected a number, found {}", name(item.type)));
   }
-  if (item.real < 0) fail(fmt::format("expected a number of at least 0, found {}", item.real));
-  return item.real;
+  const double value = item.number();
+  if (value < 0) fail(fmt::format("expected a number of at least 0, found {}", value));
+  if (value > kMostNumber) {
+    fail(fmt::format("expected a number of at most {}, found {}", kMostNumber, value));
+  }
+  return value;
 }
 
 int64_t Place::integer(int64_t lowest, int64_t highest) const {
@@ -286,7 +344,7 @@ std::vector<Place> Place::elements() const {
     fail(fmt::format("expected an array, found {}", name(document_->items_[index_].type)));
   }
   std::vector<Place> found;
-  for (uint32_t at = document_->items_[index_].first; at != Document::Item::kNone;
+  for (uint32_t at = document_->items_[index_].content; at != Document::Item::kNone;
        at = document_->items_[at].next) {
     found.push_back({document_, at});
   }
@@ -298,7 +356,7 @@ std::vector<Place> Place::members() const {
     fail(fmt::format("expected an object, found {}", name(document_->items_[index_].type)));
   }
   std::vector<Place> found;
-  for (uint32_t at = document_->items_[index_].first; at != Document::Item::kNone;
+  for (uint32_t at = document_->items_[index_].content; at != Document::Item::kNone;
        at = document_->items_[at].next) {
     found.push_back({document_, at});
   }
@@ -315,7 +373,7 @@ std::optional<Place> Place::find(std::string_view key) const {
   if (!is_object()) {
     fail(fmt::format("expected an object, found {}", name(document_->items_[index_].type)));
   }
-  for (uint32_t at = document_->items_[index_].first; at != Document::Item::kNone;
+  for (uint32_t at = document_->items_[index_].content; at != Document::Item::kNone;
        at = document_->items_[at].next) {
     if (document_->texts_[document_->items_[at].key] == key) return Place(document_, at);
   }

@@ -15,10 +15,15 @@ namespace rannc::json {
 struct Limits {
   size_t depth = 64;
   size_t string_bytes = size_t{1} << 20;
-  size_t elements = 20'000'000;  ///< values of all kinds together
+  size_t number_bytes = 1000;
+  size_t elements = size_t{1} << 19;  ///< of one array or object
+  size_t values = 20'000'000;         ///< of all kinds together
 };
 
 class Document;
+
+/// The largest number that the planner's files may hold.
+constexpr double kMostNumber = 1e100;
 
 /// A value in a document. Cheap to copy; it lives no longer than its Document.
 class Place {
@@ -36,7 +41,8 @@ class Place {
   // thing.
   [[nodiscard]] const std::string& string() const;
   [[nodiscard]] bool boolean() const;
-  [[nodiscard]] double number() const;  ///< finite and >= 0
+  /// 0 or more, and so small that what is computed from such numbers is finite.
+  [[nodiscard]] double number() const;
   [[nodiscard]] int64_t integer(int64_t lowest, int64_t highest) const;
   [[nodiscard]] std::vector<Place> elements() const;  ///< of an array
   [[nodiscard]] std::vector<Place> members() const;   ///< values of an object, in file order
@@ -63,8 +69,10 @@ class Place {
 /// beyond the limits are errors.
 class Document {
  public:
-  /// Throws ConfigError with line and column. `what` names the file in errors: "graph profile".
-  Document(std::string_view text, std::string what, const Limits& limits = {});
+  /// Throws ConfigError with line and column. `what` names the file in errors: "graph profile";
+  /// `root` begins the paths, for a text that is part of a larger one.
+  Document(std::string_view text, std::string what, const Limits& limits = {},
+           std::string root = "$");
   ~Document();
   Document(Document&&) = delete;
 
@@ -75,6 +83,7 @@ class Document {
  private:
   friend class Place;
   std::string what_;
+  std::string root_;
   std::vector<Item> items_;  // in file order; an item's members follow it
   std::vector<std::string> texts_;
 };

@@ -71,9 +71,10 @@ TEST(ClusterFile, NamesLineColumnAndKey) {
             "cluster.toml: line 2, column 11: version: is unknown; this program reads version 1");
   EXPECT_EQ(error_with("hosts = 2", "hosts = \"2\""),
             "cluster.toml: line 3, column 9: hosts: expected an integer");
-  EXPECT_EQ(error_with("1e9", "0"),
-            "cluster.toml: cluster: intra_host.bandwidth_bytes_per_s: must be above 0, as devices "
-            "talk over this link");
+  EXPECT_EQ(
+      error_with("1e9", "0"),
+      "cluster.toml: intra_host.bandwidth_bytes_per_s: must be at least 1e-09, as devices talk "
+      "over this link, found 0");
 }
 
 TEST(ClusterFile, SaysWhatIsMissingOrTwice) {

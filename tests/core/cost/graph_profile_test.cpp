@@ -76,7 +76,8 @@ TEST(GraphProfileFile, NamesUsesOfNothing) {
   EXPECT_EQ(error_with("\"emb:1\"", "\"emb:2\""),
             "graph profile: $.nodes[1].inputs[1]: 'emb' has 2 outputs; 'emb:2' is not among them");
   EXPECT_EQ(error_with("\"emb:1\"", "\"head\""),
-            "graph profile: $.nodes[1].inputs[1]: 'head' is no graph input and no earlier node");
+            "graph profile: $.nodes[1].inputs[1]: 'head' is not an earlier node: nodes must be "
+            "in a topological order, without cycles");
   EXPECT_EQ(
       error_with("\"emb:1\"", "\"emb:one\""),
       "graph profile: $.nodes[1].inputs[1]: expected 'node' or 'node:number', found 'emb:one'");

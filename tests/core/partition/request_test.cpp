@@ -76,14 +76,14 @@ TEST(RequestFile, NamesUnknownKeysVersionsAndValues) {
 TEST(RequestVerify, RejectsListsThatCannotBe) {
   Request request;
   request.micro_batches = {1, 1};
-  EXPECT_EQ(verifying(request), "plan request: micro_batches: 1 occurs twice");
+  EXPECT_EQ(verifying(request), "plan request: $.micro_batches: 1 occurs twice");
   request.micro_batches.clear();
   request.schedules = {plan::Schedule::interleaved};
   EXPECT_EQ(verifying(request),
-            "plan request: max_interleave: 'interleaved' is among the schedules, which needs at "
+            "plan request: $.max_interleave: 'interleaved' is among the schedules, which needs at "
             "least 2, found 1");
   request.schedules = {};
-  EXPECT_EQ(verifying(request), "plan request: schedules: must name at least one schedule");
+  EXPECT_EQ(verifying(request), "plan request: $.schedules: must name at least one schedule");
 }
 
 TEST(RequestVerify, RejectsForcedValuesThatTheRestForbids) {
@@ -92,28 +92,28 @@ TEST(RequestVerify, RejectsForcedValuesThatTheRestForbids) {
   request.force.micro_batches = 3;
   EXPECT_EQ(
       verifying(request),
-      "plan request: force.micro_batches: 3 is not among 'micro_batches' (1, 2, 4, 8); add it "
+      "plan request: $.force.micro_batches: 3 is not among 'micro_batches' (1, 2, 4, 8); add it "
       "there");
   request.force = {.schedule = plan::Schedule::interleaved};
   EXPECT_EQ(verifying(request),
-            "plan request: force.schedule: 'interleaved' is not among 'schedules'");
+            "plan request: $.force.schedule: 'interleaved' is not among 'schedules'");
   request.force = {.interleave = 2};
   EXPECT_EQ(verifying(request),
-            "plan request: force.interleave: must be from 1 to max_interleave = 1, found 2");
+            "plan request: $.force.interleave: must be from 1 to max_interleave = 1, found 2");
   request.force = {.stages = 5};
   EXPECT_EQ(verifying(request),
-            "plan request: force.stages: 5 stages cannot be placed on 4 ranks by the allowed "
+            "plan request: $.force.stages: 5 stages cannot be placed on 4 ranks by the allowed "
             "schedules");
   request.force = {.stages = 2, .replicas = std::vector{1, 1, 2}};
   EXPECT_EQ(verifying(request),
-            "plan request: force.replicas: names 3 stages, but force.stages = 2");
+            "plan request: $.force.replicas: names 3 stages, but force.stages = 2");
   request.force = {.replicas = std::vector{2, 3}};
   EXPECT_EQ(verifying(request),
-            "plan request: force.replicas: 2 stages cannot be placed on 4 ranks by the allowed "
+            "plan request: $.force.replicas: 2 stages cannot be placed on 4 ranks by the allowed "
             "schedules");
   request.force = {.micro_batches = 4, .replicas = std::vector{1, 3}};
   EXPECT_EQ(verifying(request),
-            "plan request: force.replicas: 3 replicas of 4 micro-batches need 12 rows, but "
+            "plan request: $.force.replicas: 3 replicas of 4 micro-batches need 12 rows, but "
             "global_batch = 8");
   request.force = {.micro_batches = 2, .replicas = std::vector{1, 3}};
   EXPECT_EQ(verifying(request), "no error");

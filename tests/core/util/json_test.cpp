@@ -36,8 +36,8 @@ TEST(JsonDocument, KeepsEveryKindOfValueInFileOrder) {
 
 TEST(JsonDocument, NamesLineAndColumnOfASyntaxError) {
   // The comma is missing after 1: the string that starts in column 3 of line 2 cannot follow.
-  EXPECT_EQ(error_of("{\"a\": 1\n  \"b\": 2}").substr(0, 42),
-            "test file: parse error at line 2, column 5");
+  EXPECT_EQ(error_of("{\"a\": 1\n  \"b\": 2}").substr(0, 44),
+            "test file: line 2, column 5: syntax error wh");
 }
 
 TEST(JsonDocument, RejectsANumberThatIsNotFinite) {
@@ -67,8 +67,21 @@ TEST(JsonDocument, RejectsInvalidUtf8AndTextAfterTheEnd) {
 TEST(JsonDocument, StopsAtItsLimits) {
   EXPECT_EQ(error_of("[[[1]]]", {.depth = 2}), "test file: $[0]: nested deeper than 2 levels");
   EXPECT_EQ(error_of(R"(["abcd"])", {.string_bytes = 3}),
-            "test file: $: a string of 4 bytes; at most 3 are allowed");
-  EXPECT_EQ(error_of("[1, 2, 3]", {.elements = 3}), "test file: $: more than 3 values");
+            "test file: line 1, column 2: a string of more than 3 bytes");
+  EXPECT_EQ(error_of("[\n1,\n12345]", {.number_bytes = 4}),
+            "test file: line 3, column 1: a number of more than 4 bytes");
+  EXPECT_EQ(error_of(R"({"a": [1, 2, 3]})", {.elements = 2}),
+            "test file: $.a: has more than 2 elements");
+  EXPECT_EQ(error_of("[1, 2, 3]", {.values = 3}), "test file: $: more than 3 values");
+}
+
+TEST(JsonDocument, QuotesTheBeginningOfALongTokenOnly) {
+  EXPECT_LT(error_of("[" + std::string(900, '7') + "x]").size(), 400);
+}
+
+TEST(JsonPlace, RejectsNumbersWhoseSumsWouldNotBeFinite) {
+  EXPECT_EQ(reading_error("[1e300]", [](Place root) { (void)root.elements()[0].number(); }),
+            "test file: $[0]: expected a number of at most 1e+100, found 1e+300");
 }
 
 TEST(JsonPlace, NamesAnUnknownKeyAndTheClosest) {
