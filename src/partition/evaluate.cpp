@@ -30,6 +30,14 @@ class Checker {
       broken(fmt::format("micro_batches is {}, but must be at least 1", plan.micro_batches));
     }
     if (layout_.request.global_batch < 1) broken("global_batch must be at least 1");
+    // A count from a file must not decide how much memory is taken.
+    constexpr int64_t kMostTurns = int64_t{1} << 23;
+    if (plan.micro_batches >
+        kMostTurns / static_cast<int64_t>(std::max<size_t>(1, plan.stages.size()))) {
+      broken(
+          fmt::format("{} micro-batches in {} stages are too many to simulate; at most {} in all",
+                      plan.micro_batches, plan.stages.size(), kMostTurns));
+    }
   }
 
   void nodes() {
@@ -249,7 +257,17 @@ Evaluation evaluate(const cost::GraphProfile& profile, const cost::Cluster& clus
   if (!layout) return evaluation;
   const auto orders = evaluation::compute_orders(*layout);
   evaluation.stages.resize(layout->stages());
-  evaluation.iteration_ns = evaluate_time(*layout, orders, evaluation.stages);
+  const std::vector<double> gradient_ns = evaluate_compute(*layout, evaluation.stages);
+  const std::vector<evaluation::Transfer> sent = transfers(*layout);
+  for (const evaluation::Transfer& transfer : sent) {
+    evaluation.transfers.push_back({transfer.from, transfer.to, transfer.bytes, transfer.forward_ns,
+                                    transfer.backward_ns, transfer.has_backward});
+  }
+  const std::vector<double> last_backward =
+      simulate_groups(*layout, orders, sent, evaluation.stages);
+  evaluation.iteration_ns =
+      std::max(std::ranges::max(last_backward),
+               evaluate_reductions(*layout, last_backward, gradient_ns, evaluation.stages));
   evaluate_memory(*layout, orders, evaluation.stages);
 
   const double limit = cluster.device_memory_bytes * (1 - request.memory_margin);

@@ -47,13 +47,31 @@ struct Action {
 /// The fixed order of each group's compute actions. [group]
 [[nodiscard]] std::vector<std::vector<Action>> compute_orders(const Layout& layout);
 
-/// Sets rows, forward_ns, backward_ns and reduce_ns of the stages; returns iteration_ns.
-[[nodiscard]] double evaluate_time(const Layout& layout,
-                                   const std::vector<std::vector<Action>>& orders,
-                                   std::vector<StageEvaluation>& stages);
+/// All values that go from one stage to a later one, together.
+struct Transfer {
+  size_t from = 0;
+  size_t to = 0;
+  double bytes = 0;  ///< forward, of one micro-batch
+  double forward_ns = 0;
+  double backward_ns = 0;
+  bool has_backward = false;  ///< some value has a gradient
+};
+/// By (from, to).
+[[nodiscard]] std::vector<Transfer> transfers(const Layout& layout);
+
+/// Sets rows, forward_ns and backward_ns of the stages. Returns, for each, its backward without
+/// recompute.
+[[nodiscard]] std::vector<double> evaluate_compute(const Layout& layout,
+                                                   std::vector<StageEvaluation>& stages);
+
+/// The end of each stage's last backward. Requires evaluate_compute().
+[[nodiscard]] std::vector<double> simulate_groups(const Layout& layout,
+                                                  const std::vector<std::vector<Action>>& orders,
+                                                  const std::vector<Transfer>& transfers,
+                                                  const std::vector<StageEvaluation>& stages);
 
 /// Sets reduce_ns of the stages; returns the end of the last reduction, 0 when there is none.
-/// `gradient_ns[stage]` is the backward without recompute.
+/// `gradient_ns` is what evaluate_compute() returned.
 [[nodiscard]] double evaluate_reductions(const Layout& layout,
                                          const std::vector<double>& last_backward,
                                          const std::vector<double>& gradient_ns,

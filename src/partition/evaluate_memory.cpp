@@ -114,6 +114,9 @@ void evaluate_memory(const Layout& layout, const std::vector<std::vector<Action>
   for (size_t s = 0; s < layout.stages(); ++s) {
     StageEvaluation& stage = stages[s];
     const StateBytes state = state_bytes(layout, {s});
+    stage.in_bytes = flows[s].in;
+    stage.graph_input_bytes = flows[s].graph_in;
+    stage.out_bytes = flows[s].out;
     stage.param_bytes = state.param;
     stage.gradient_bytes = state.gradient;
     stage.optimizer_bytes = state.optimizer;

@@ -16,15 +16,6 @@ namespace {
 
 using plan::Rank;
 
-/// All values that go from one stage to a later one, together.
-struct Transfer {
-  size_t from = 0;
-  size_t to = 0;
-  double forward_ns = 0;
-  double backward_ns = 0;
-  bool has_backward = false;  ///< some value has a gradient
-};
-
 double sum_at(const Layout& layout, size_t stage, std::vector<double> cost::ProfileNode::*costs) {
   double sum = 0;
   for (uint32_t node : layout.nodes[stage]) {
@@ -99,6 +90,8 @@ double transfer_ns(const Layout& layout, size_t from, size_t to, const cost::Siz
   return ns;
 }
 
+}  // namespace
+
 std::vector<Transfer> transfers(const Layout& layout) {
   struct Sizes {
     cost::Size forward, backward;
@@ -125,12 +118,15 @@ std::vector<Transfer> transfers(const Layout& layout) {
   std::vector<Transfer> found;
   for (const auto& [stages, size] : sizes) {
     const auto [from, to] = stages;
-    found.push_back({from, to, transfer_ns(layout, from, to, size.forward),
+    found.push_back({from, to, size.forward.at(static_cast<double>(layout.micro_rows)),
+                     transfer_ns(layout, from, to, size.forward),
                      size.has_backward ? transfer_ns(layout, from, to, size.backward) : 0,
                      size.has_backward});
   }
   return found;
 }
+
+namespace {
 
 /// Ends of actions and arrivals of transfers, filled in as the groups advance.
 class Clock {
@@ -205,12 +201,13 @@ class Clock {
   std::vector<std::vector<size_t>> into_, out_of_;                       // [stage] transfers
 };
 
-/// The end of each stage's last backward.
+}  // namespace
+
 std::vector<double> simulate_groups(const Layout& layout,
                                     const std::vector<std::vector<Action>>& orders,
+                                    const std::vector<Transfer>& transfers,
                                     const std::vector<StageEvaluation>& stages) {
-  const std::vector<Transfer> all = transfers(layout);
-  Clock clock(layout, all, stages);
+  Clock clock(layout, transfers, stages);
   std::vector<double> free(layout.groups, 0), last(layout.stages(), 0);
   std::vector<size_t> next(layout.groups, 0);
   std::vector<size_t> awake(layout.groups);
@@ -236,8 +233,6 @@ std::vector<double> simulate_groups(const Layout& layout,
   }
   return last;
 }
-
-}  // namespace
 
 std::vector<std::vector<Action>> compute_orders(const Layout& layout) {
   const int64_t m = layout.plan.micro_batches;
@@ -271,8 +266,7 @@ std::vector<std::vector<Action>> compute_orders(const Layout& layout) {
   return orders;
 }
 
-double evaluate_time(const Layout& layout, const std::vector<std::vector<Action>>& orders,
-                     std::vector<StageEvaluation>& stages) {
+std::vector<double> evaluate_compute(const Layout& layout, std::vector<StageEvaluation>& stages) {
   std::vector<double> gradient_ns;
   for (size_t s = 0; s < layout.stages(); ++s) {
     stages[s].rows = layout.rows[s];
@@ -281,9 +275,7 @@ double evaluate_time(const Layout& layout, const std::vector<std::vector<Action>
     stages[s].backward_ns =
         gradient_ns[s] + (layout.plan.stages[s].recompute ? stages[s].forward_ns : 0);
   }
-  const std::vector<double> last_backward = simulate_groups(layout, orders, stages);
-  const double computed = std::ranges::max(last_backward);
-  return std::max(computed, evaluate_reductions(layout, last_backward, gradient_ns, stages));
+  return gradient_ns;
 }
 
 }  // namespace rannc::partition::evaluation

@@ -1,14 +1,28 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "partition/report.h"
 #include "rannc/partition/evaluate.h"
 
+// The notes of a plan: what `rannc show` and `rannc explain` say beyond its stages, as JSON text.
 namespace rannc::partition {
 
-/// The plan's notes, a JSON object: what was searched, its bound, and the best arrangement of each
-/// other kind.
-[[nodiscard]] std::string search_notes(const plan::Plan& plan, const SearchReport& report);
+/// A JSON object: how the search went, its bound, the parts of the iteration, the transfers, and
+/// the best plan of each other kind with the reason why it lost. `evaluation` is of `plan`.
+[[nodiscard]] std::string make_notes(const cost::GraphProfile& profile,
+                                     const cost::Cluster& cluster, const Request& request,
+                                     const plan::Plan& plan, const Evaluation& evaluation,
+                                     const SearchReport& report);
+
+/// The same without the search: what is known of any plan, for one that somebody wrote by hand.
+[[nodiscard]] std::string make_notes(const cost::Cluster& cluster, const Request& request,
+                                     const Evaluation& evaluation, const TimeParts& parts);
+
+/// A JSON object for each stage: its modules by their paths, and what it takes and gives.
+[[nodiscard]] std::vector<std::string> stage_notes(const cost::GraphProfile& profile,
+                                                   const plan::Plan& plan,
+                                                   const Evaluation& evaluation);
 
 }  // namespace rannc::partition

@@ -17,6 +17,7 @@
 #include "partition/contract.h"
 #include "partition/notes.h"
 #include "partition/pins.h"
+#include "partition/predictions.h"
 #include "partition/report.h"
 #include "partition/search.h"
 #include "partition/shortfall.h"
@@ -118,22 +119,6 @@ plan::Plan to_plan(const cost::GraphProfile& profile, const NodePlan& found) {
     stage.recompute = draft.recompute[static_cast<size_t>(s)];
   }
   return plan;
-}
-
-plan::Prediction rounded(const StageEvaluation& stage) {
-  plan::Prediction result;
-  result.rows = std::llround(stage.rows);
-  result.forward_ns = std::llround(stage.forward_ns);
-  result.backward_ns = std::llround(stage.backward_ns);
-  result.reduce_ns = std::llround(stage.reduce_ns);
-  result.param_bytes = std::llround(stage.param_bytes);
-  result.gradient_bytes = std::llround(stage.gradient_bytes);
-  result.optimizer_bytes = std::llround(stage.optimizer_bytes);
-  result.activation_bytes = std::llround(stage.activation_bytes);
-  result.buffer_bytes = std::llround(stage.buffer_bytes);
-  result.workspace_bytes = std::llround(stage.workspace_bytes);
-  result.peak_bytes = std::llround(stage.peak_bytes);
-  return result;
 }
 
 plan::Plan infeasible(std::string reason) {
@@ -242,10 +227,7 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
                   kAgreement * verdict.iteration_ns,
               fmt::format("the search says {} ns, the evaluation {} ns",
                           winner.scored.figures.iteration_ns, verdict.iteration_ns));
-  plan.iteration_ns = std::llround(verdict.iteration_ns);
-  for (size_t k = 0; k < plan.stages.size(); ++k) {
-    plan.stages[k].predicted = rounded(verdict.stages[k]);
-  }
+  plan = with_predictions(std::move(plan), verdict);
 
   Assessor assessor(model, cluster, request);
   SearchReport report;
@@ -261,7 +243,9 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
                            cluster, request, space);
   report.parts = parts_of(profile, cluster, request, winner);
   report.alternatives = alternatives(found.best, assessor);
-  plan.notes = search_notes(plan, report);
+  plan.notes = make_notes(profile, cluster, request, plan, verdict, report);
+  const std::vector<std::string> of_stages = stage_notes(profile, plan, verdict);
+  for (size_t k = 0; k < plan.stages.size(); ++k) plan.stages[k].notes = of_stages[k];
   log::info("partition",
             fmt::format("{} stages, {}, {} micro-batches, {} per iteration, at most {:.3f} times "
                         "the least possible; {} arrangements over {} blocks examined{}",

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <string_view>
-#include <unordered_map>
 #include <unordered_set>
 
 namespace rannc::plan {
@@ -66,38 +64,33 @@ std::vector<std::string> fold(const std::vector<std::string_view>& paths) {
 
 }  // namespace
 
-std::string module_names(const std::vector<std::string>& mine,
-                         const std::vector<std::string>& all) {
+ModuleNames::ModuleNames(const std::vector<std::string>& all) : total_(count(all)) {}
+
+std::string ModuleNames::of(const std::vector<std::string>& mine, size_t most) const {
   const Counts held = count(mine);
-  const Counts total = count(all);
-  const auto is_whole = [&](std::string_view path) { return held.at(path) == total.at(path); };
+  const auto is_whole = [&](std::string_view path) { return held.at(path) == total_.at(path); };
 
   std::vector<std::string_view> whole, parts;
-  std::unordered_set<std::string_view> seen;
+  std::unordered_set<std::string_view> seen, with_whole_child;
   for (std::string_view path : mine) {
     const bool in_part = !is_whole(path);
     while (!path.empty() && is_whole(path) && is_whole(parent(path))) path = parent(path);
-    if (seen.insert(path).second) (in_part ? parts : whole).push_back(path);
+    if (!seen.insert(path).second) continue;
+    (in_part ? parts : whole).push_back(path);
+    for (; !in_part && !path.empty(); path = parent(path)) with_whole_child.insert(parent(path));
   }
-
   // Operators between whole modules, such as a residual sum, are not worth a name of their own.
-  const auto has_whole_child = [&](std::string_view path) {
-    return std::ranges::any_of(whole, [&](std::string_view child) {
-      return path.empty() ||
-             (child.starts_with(path) && child.substr(path.size()).starts_with('.'));
-    });
-  };
-  std::erase_if(parts, has_whole_child);
+  std::erase_if(parts, [&](std::string_view path) { return with_whole_child.contains(path); });
 
   std::vector<std::string> names = fold(whole);
   for (std::string_view path : parts) {
     names.push_back(fmt::format("{} (part)", path.empty() ? "model" : path));
   }
   std::string text;
-  for (const std::string& name : names) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", name.empty() ? "model" : name);
+  for (size_t i = 0; i < std::min(names.size(), most); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", names[i].empty() ? "model" : names[i]);
   }
-  return text;
+  return names.size() <= most ? text : fmt::format("{} and {} more", text, names.size() - most);
 }
 
 std::string number_ranges(std::vector<int> numbers) {

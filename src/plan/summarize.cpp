@@ -16,12 +16,14 @@ std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph, in
     for (ir::NodeId node : nodes) all_modules.push_back(graph[node].module);
   }
 
+  const ModuleNames names(all_modules);
+
   std::vector<StageSummary> summaries;
   for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
     StageSummary& summary = summaries.emplace_back();
     std::vector<std::string> modules;
     for (ir::NodeId node : placement.nodes[stage]) modules.push_back(graph[node].module);
-    summary.modules = module_names(modules, all_modules);
+    summary.modules = names.of(modules);
     summary.ranks = number_ranges(plan.stages[stage].ranks);
     for (ir::ValueId value : taken[stage]) {
       if (graph[value].kind == ir::ValueKind::parameter) {

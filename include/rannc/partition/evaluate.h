@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,26 @@ struct StageEvaluation {
   double forward_ns = 0, backward_ns = 0, reduce_ns = 0;
   double param_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, activation_bytes = 0;
   double buffer_bytes = 0, workspace_bytes = 0, peak_bytes = 0;
+  /// Of one micro-batch, at `rows`: values of other stages, graph inputs, and its own values that
+  /// other stages use, each once.
+  double in_bytes = 0, graph_input_bytes = 0, out_bytes = 0;
 };
+
+/// All values that go from one stage to a later one, together, for one micro-batch.
+struct TransferEvaluation {
+  size_t from = 0;
+  size_t to = 0;
+  double bytes = 0;  ///< forward, of all replicas
+  double forward_ns = 0;
+  double backward_ns = 0;
+  bool grad = false;  ///< some value has a gradient, which goes back
+};
+
 struct Evaluation {
   std::vector<std::string> problems;  ///< empty: the plan is valid and fits
   double iteration_ns = 0;
   std::vector<StageEvaluation> stages;
+  std::vector<TransferEvaluation> transfers;  ///< by (from, to)
 };
 
 /// Shares no code with the search. Accepts plans written by hand; what is wrong with one is in

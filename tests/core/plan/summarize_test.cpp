@@ -9,6 +9,11 @@ namespace {
 const std::vector<std::string> kModel{"",         "embed",    "layers.0.attn", "layers.0.mlp",
                                       "layers.1", "layers.2", "head.norm",     "head.out"};
 
+std::string module_names(const std::vector<std::string>& mine,
+                         const std::vector<std::string>& all) {
+  return ModuleNames(all).of(mine);
+}
+
 TEST(ModuleNames, FoldRunsOfWholeNumberedModules) {
   EXPECT_EQ(module_names({"embed", "layers.0.attn", "layers.0.mlp", "layers.1"}, kModel),
             "embed, layers.0-1");
@@ -30,6 +35,11 @@ TEST(ModuleNames, SplitAModuleThatTwoStagesShare) {
 TEST(ModuleNames, SayWhichModuleIsHeldInPart) {
   EXPECT_EQ(module_names({"block"}, {"block", "block", "out"}), "block (part)");
   EXPECT_EQ(module_names({""}, {"", "", "out"}), "model (part)");
+}
+
+TEST(ModuleNames, CountWhatIsTooMuchToRead) {
+  const std::vector<std::string> flat{"a", "b", "c", "d", "e"};
+  EXPECT_EQ(ModuleNames(flat).of({"a", "b", "c", "d"}, /*most=*/2), "a, b and 2 more");
 }
 
 TEST(NumberRanges, FoldRuns) {
