@@ -22,7 +22,9 @@ struct Example {
   Example() {
     plan.micro_batches = 2;
     for (int stage = 0; stage < 2; ++stage) {
-      plan.stages.push_back({.nodes = {"n" + std::to_string(stage)}, .ranks = {stage}});
+      plan::Stage& made = plan.stages.emplace_back();
+      made.nodes = {"n" + std::to_string(stage)};
+      made.ranks = {stage};
     }
   }
 };

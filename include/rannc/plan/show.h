@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rannc/plan/plan.h"
+
+// Plans as text for people, from the file alone: its predictions and its notes. A plan that
+// somebody wrote by hand has neither; what is not known is left out or shown as "-". What notes
+// hold in a wrong form is a ConfigError with its JSON path.
+namespace rannc::plan {
+
+/// The table of stages, their memory, where the time goes, and what else was looked at. `width`:
+/// columns of the terminal. `global_batch`: rows, where the notes do not say it.
+[[nodiscard]] std::string show(const Plan& plan, size_t width = 110,
+                               std::optional<int64_t> global_batch = {});
+
+/// One line per group of ranks, time from left to right: forwards as the last digit of their
+/// micro-batch, backwards as letters. Throws PlanError for a plan without predictions.
+[[nodiscard]] std::string show_timeline(const Plan& plan, size_t width = 110);
+
+/// Which stage holds `module` (a node, or all whose names begin with it and a dot), and what its
+/// borders cost. Throws PlanError, naming the closest module, when there is none.
+[[nodiscard]] std::string explain(const Plan& plan, std::string_view module, size_t width = 110);
+
+}  // namespace rannc::plan

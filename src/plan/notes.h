@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rannc/plan/plan.h"
+
+// The keys of a plan's notes that are shown. Every one may be missing.
+namespace rannc::plan {
+
+struct TransferNote {
+  int from = 0, to = 0;
+  double forward_ns = 0, backward_ns = 0, bytes = 0;
+  bool grad = true;  ///< gradients go back
+};
+
+struct PartsNote {
+  int slowest_stage = 0;
+  double compute_ns = 0, bubble_ns = 0, transfer_ns = 0, reduction_ns = 0;
+};
+
+struct AlternativeNote {
+  std::string kind, schedule, why;
+  int64_t micro_batches = 1;
+  std::vector<int64_t> replicas;
+  double iteration_ns = 0, peak_bytes = 0;
+};
+
+struct PlanNotes {
+  std::string search;  ///< "complete" or "cut"
+  std::optional<double> nodes, blocks, examined, bound_ns, gap, global_batch, step_ns;
+  std::optional<double> memory_limit_bytes, devices_per_host;
+  std::optional<int64_t> hosts;
+  std::optional<PartsNote> parts;
+  std::optional<std::vector<TransferNote>> transfers;
+  std::vector<AlternativeNote> alternatives;
+};
+
+struct StageNotes {
+  std::optional<std::string> modules;
+  std::optional<double> in_bytes, out_bytes, send_bytes, graph_input_bytes;
+};
+
+/// Throw ConfigError with the JSON path ("$.notes.parts", "$.stages[2].notes.modules").
+[[nodiscard]] PlanNotes read_notes(const Plan& plan);
+[[nodiscard]] StageNotes read_stage_notes(const Plan& plan, size_t stage);
+
+}  // namespace rannc::plan
