@@ -68,4 +68,4 @@ bench: build
 	$(BIN)/python benchmarks/plan_large_gpt.py
 
 clean:
-	rm -rf build build-* pyrannc/_C*.so pyrannc/_build_info.py
+	rm -rf build build-* pyrannc/_C*.so pyrannc/_build_info.py pyrannc/rannc-plan

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from pyrannc import _C, check, log, optim, profile, state
-from pyrannc import plan as plan_view
 from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, TraceError
 from pyrannc.step import PipelineStep
 
@@ -300,7 +299,7 @@ def log_enabled(level: str) -> bool:
 
 
 def print_plan(plan) -> None:
-    log.info("deploy", "the plan\n" + plan_view.show(json.loads(plan.to_json())))
+    log.info("deploy", "the plan\n" + _C.plan.show(plan))
 
 
 class Deployment:

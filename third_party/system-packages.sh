@@ -3,7 +3,7 @@
 set -euo pipefail
 
 packages=(python3-dev python3-venv libopenmpi-dev openmpi-bin libspdlog-dev nlohmann-json3-dev
-  libtomlplusplus-dev libgtest-dev libgmock-dev libbenchmark-dev cmake ninja-build ccache
+  libtomlplusplus-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev cmake ninja-build ccache
   clang-format g++)
 
 missing=()

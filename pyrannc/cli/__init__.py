@@ -25,11 +25,25 @@ def run(
     raise typer.Exit(start(ranks, [script, *context.args]))
 
 
-@app.command(help="Show a plan file as a table.")
-def show(path: Annotated[str, typer.Argument(help="plan.json")]):
-    from pyrannc.cli.show import show as print_plan
+def planning_command(name: str, summary: str) -> None:
+    """A command of the program ``rannc-plan``, which reads its arguments and prints its help."""
 
-    print_plan(path)
+    @app.command(
+        name,
+        help=summary,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def command(context: typer.Context):
+        from pyrannc import planner
+
+        planner.become([name, *context.args])
+
+
+planning_command("plan", "Find the fastest plan for a graph, a cluster and a request, from files.")
+planning_command("evaluate", "Time and memory of any plan, and what is wrong with it.")
+planning_command("show", "Show a plan file: stages, memory, where the time goes, a timeline.")
+planning_command("explain", "Which stage of a plan holds a module, and what its borders cost.")
 
 
 @app.command(help="Write the graph-profile of a model, without a GPU: rannc capture train.py:build")

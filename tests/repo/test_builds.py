@@ -80,7 +80,12 @@ def test_a_wheel_trains_in_a_clean_environment_and_the_source_tree_stays_as_it_w
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = run("git", "ls-files", "pyrannc", cwd=ROOT).split()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    assert packed == {*sources, f"pyrannc/_C{suffix}", "pyrannc/_build_info.py"}
+    assert packed == {
+        *sources,
+        f"pyrannc/_C{suffix}",
+        "pyrannc/_build_info.py",
+        "pyrannc/rannc-plan",
+    }
 
     # The environment has the wheel, and torch by a path to where it is installed already. Only
     # after the wheel, or pip would find this project's editable install there and be content.

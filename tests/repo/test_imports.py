@@ -33,7 +33,7 @@ def test_importing_the_package_loads_neither_torch_nor_the_extension_and_prints_
 
 
 def test_plan_files_are_read_and_shown_without_torch(tmp_path):
-    python(NO_TORCH + "import pyrannc.plan, pyrannc.cli.show; pyrannc.show_deployment")
+    python(NO_TORCH + "import pyrannc.planner, pyrannc.cli; pyrannc.show_deployment, pyrannc.plan")
 
     stage = {"nodes": ["encoder.linear"], "ranks": [0, 1]}
     plan = {"format": "rannc-plan", "version": 1, "micro_batches": 2, "schedule": "fill_drain"}
