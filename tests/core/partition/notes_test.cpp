@@ -17,9 +17,10 @@ using nlohmann::json;
 struct Example {
   cost::GraphProfile profile = testing::chain({{.time_ns = 100}, {.time_ns = 50}});
   cost::Cluster cluster = testing::cluster(1, 2, 1000);
-  Request request{.global_batch = 2, .micro_batches = {}};
+  Request request;
   plan::Plan plan;
   Example() {
+    request.global_batch = 2;
     plan.micro_batches = 2;
     for (int stage = 0; stage < 2; ++stage) {
       plan::Stage& made = plan.stages.emplace_back();
