@@ -56,19 +56,29 @@ def saved_bytes(graph, objects, rows):
     there anyway. Takes neither memory nor arithmetic: the tensors are fake, so some operators
     (those whose result depends on data) cannot run; then the bytes are estimated from the graph.
     """
+    line = _sizes_are_lines(graph)
     try:
-        ends = [_saved_at(graph, objects, count) for count in (rows[0], rows[-1])]
+        found = [_saved_at(graph, objects, n) for n in ((rows[0], rows[-1]) if line else rows)]
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         log.warn("profile", f"bytes saved for backward are estimated, not measured: {reason}")
         table = _C.cost.estimate(graph, _C.cost.device_model("cpu"), rows)
         return [[cost.saved_bytes for cost in node] for node in table.node]
-    # Sizes are lines in the rows.
+    if not line:
+        return [list(node) for node in zip(*found, strict=True)]
     shares = [(count - rows[0]) / max(rows[-1] - rows[0], 1) for count in rows]
     return [
         [round(low + share * (high - low)) for share in shares]
-        for low, high in zip(*ends, strict=True)
+        for low, high in zip(*found, strict=True)
     ]
+
+
+def _sizes_are_lines(graph):
+    """Whether no tensor grows with the square of the rows, as similarities of all pairs do, nor one
+    inside an operator may: attention whose words are the rows."""
+    return not _C.ir.row_mixes(graph) and all(
+        sum(per_row != 0 for _, per_row in value.dims) < 2 for value in graph.values
+    )
 
 
 def _saved_at(graph, objects, rows):

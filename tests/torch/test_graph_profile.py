@@ -124,11 +124,22 @@ def build_mixed():
     return Mixed(), {"tokens": tokens, "targets": tokens}
 
 
-def saved_in_eager(rows):
+class AllPairs(nn.Module):
+    """Similarities of all pairs of rows, as contrastive losses take."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(6, 8)
+
+    def forward(self, x):
+        y = self.up(x)
+        return (y @ y.t()).exp().mean()
+
+
+def saved_in_eager(model, *inputs):
     """Bytes that autograd keeps of a real run, each storage once, without parameters."""
-    torch.manual_seed(0)
-    model, tokens = Mixed(), torch.randint(10, (rows, 6))
-    states = [*model.parameters(), *model.buffers(), model.scale]
+    states = [*model.parameters(), *model.buffers()]
+    states += [value for value in vars(model).values() if isinstance(value, torch.Tensor)]
     kept = {tensor.untyped_storage().data_ptr(): 0 for tensor in states}
     held = []
 
@@ -139,15 +150,29 @@ def saved_in_eager(rows):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
-        model(tokens, tokens.clone())
+        model(*inputs)
     return sum(kept.values())
+
+
+def saved_by_node(build, rows):
+    found = json.loads(graph_profile(build, rows=rows).to_json())
+    return [sum(node["saved_bytes"][i] for node in found["nodes"]) for i in range(len(rows))]
 
 
 def test_saved_bytes_are_those_of_a_real_run_at_every_number_of_rows():
     rows = [1, 2, 5, 8]
-    found = json.loads(graph_profile(build_mixed, rows=rows).to_json())
-    saved = [sum(node["saved_bytes"][i] for node in found["nodes"]) for i in range(len(rows))]
-    assert saved == [saved_in_eager(count) for count in rows]
+    tokens = torch.randint(10, (8, 6))
+    assert saved_by_node(build_mixed, rows) == [
+        saved_in_eager(Mixed(), tokens[:count].clone(), tokens[:count].clone()) for count in rows
+    ]
+
+
+def test_saved_bytes_are_exact_where_they_grow_with_the_square_of_the_rows():
+    rows = [1, 2, 5, 8]
+    saved = saved_by_node(lambda: (AllPairs(), (torch.randn(4, 6),)), rows)
+    # x and y, 24 and 32 bytes a row, and the exponentials of all pairs.
+    assert saved == [56 * count + 4 * count**2 for count in rows]
+    assert saved == [saved_in_eager(AllPairs(), torch.randn(count, 6)) for count in rows]
 
 
 def test_names_are_those_of_the_captured_graph():
