@@ -93,6 +93,6 @@ class EncoderDecoder(nn.Module):
 
 
 def build():
-    """2.8 B parameters: the shape of T5-3B."""
+    """2.9 B parameters: the shape of T5-3B."""
     model = EncoderDecoder(layers=24, width=1024, heads=32, size=128, inner=16_384)
     return model, tuple(torch.randint(32_128, (4, 512)) for _ in range(3))

@@ -77,5 +77,5 @@ class Experts(nn.Module):
 
 
 def build():
-    """7.1 B parameters: 24 layers, 16 experts in every second one."""
+    """7.5 B parameters: 24 layers, 16 experts in every second one."""
     return Experts(layers=24, width=2048, heads=16, experts=16), tokens(1024, 50_304)

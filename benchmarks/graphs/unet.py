@@ -62,6 +62,6 @@ class UNet(nn.Module):
 
 
 def build():
-    """1.7 B parameters, images of 256 x 256."""
+    """0.8 B parameters, images of 256 x 256."""
     noisy, noise = (torch.randn(4, 3, 256, 256) for _ in range(2))
     return UNet(width=256, multiples=(1, 2, 4, 6), depth=4), (noisy, noise)
