@@ -31,12 +31,11 @@
 namespace rannc::partition {
 namespace {
 
-// Defaults of max_blocks. The search takes O(blocks^2 * ranks^2), hence the upper limit; a forced
-// number of stages raises it.
-constexpr int kFewestBlocks = 128;
-constexpr int kMostBlocks = 192;
-constexpr int kBlocksPerDevice = 8;
+// Default of max_blocks. The search takes O(blocks^2 * ranks^2), and zoom() puts borders between
+// pieces afterwards. A forced number of stages raises it.
+constexpr int kBlocks = 128;
 constexpr int kBlocksPerStage = 5;
+constexpr int64_t kUsualMicroBatches = 4096;
 constexpr int kMostBlocksEver = 1024;
 /// Shapes whose borders are refined piece by piece.
 constexpr size_t kZoomed = 3;
@@ -55,8 +54,7 @@ BlockOptions block_options(const cost::GraphProfile& profile, const cost::Cluste
   if (max_blocks > 0) {
     options.max_blocks = max_blocks;
   } else {
-    const int wanted = kBlocksPerDevice * std::min(cluster.ranks(), kMostBlocks);
-    options.max_blocks = std::max(std::clamp(wanted, kFewestBlocks, kMostBlocks), space.stages);
+    options.max_blocks = std::max(kBlocks, space.stages);
     // Where memory demands many stages, they need blocks to choose borders from.
     double bytes = 0;
     for (const cost::ProfileParam& param : profile.params) {
@@ -237,7 +235,8 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
   report.blocks = blocks.size();
   report.examined = found.examined;
   report.bound_ns =
-      found.exact && blocks.size() == pieces.size()
+      found.exact && blocks.size() == pieces.size() &&
+              usual.micro_batches.size() == space.micro_batches.size()
           ? verdict.iteration_ns
           : lower_bound_ns(profile, BlockCosts(profile, single_blocks(profile.nodes.size())),
                            cluster, request, space);

@@ -22,6 +22,10 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// States per cell of the narrow search.
 constexpr int kBeam = 2;
+/// States per cell of the full search when there are more than `kExactBlocks` blocks: fronts of
+/// many states make the exact search take minutes, for plans that refining finds, too.
+constexpr int kWideBeam = 8;
+constexpr size_t kExactBlocks = 48;
 /// Ranks (or units of ranks) of a column that the closed form tells apart.
 constexpr int kMostPositions = 64;
 constexpr int kMostPositionsEver = 512;  // when memory demands many stages
@@ -227,7 +231,8 @@ class Searcher {
     search.one_replica = space_.one_replica;
     if (space_.stages > 0) search.stages = space_.stages;
     if (!space_.replicas.empty()) search.replicas = space_.replicas;
-    search.beam = narrow ? kBeam : 0;
+    const bool small = model_.blocks() <= kExactBlocks;
+    search.beam = narrow ? kBeam : small ? 0 : kWideBeam;
     search.each_stage_count = !narrow;
     search.cutoff_ns = closed_form_ns_ * (1 + kMargin);
     return search;

@@ -12,6 +12,9 @@
 namespace rannc::partition {
 namespace {
 
+/// Time is found by simulating every action.
+constexpr int64_t kMostMicroBatches = int64_t{1} << 18;
+
 std::vector<int64_t> micro_batch_counts(const Request& request) {
   if (request.global_batch < 1) {
     throw ConfigError(
@@ -25,6 +28,12 @@ std::vector<int64_t> micro_batch_counts(const Request& request) {
   result.erase(std::unique(result.begin(), result.end()), result.end());
   const int64_t smallest = result.front();
   std::erase_if(result, [&](int64_t m) { return m > request.global_batch; });
+  if (!result.empty() && result.front() > kMostMicroBatches) {
+    throw ConfigError(fmt::format(
+        "{} micro-batches are more than can be simulated ({}).\n  Try fewer micro-batches.",
+        result.front(), kMostMicroBatches));
+  }
+  std::erase_if(result, [](int64_t m) { return m > kMostMicroBatches; });
   if (result.empty()) {
     throw ConfigError(fmt::format(
         "{} micro-batches cannot be made of a global batch of {} rows: each needs a row.\n"

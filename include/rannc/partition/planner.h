@@ -20,7 +20,7 @@ struct Pin {
 
 /// What the files do not say.
 struct PlannerOptions {
-  int max_blocks = 0;        ///< 0: chosen from the number of devices
+  int max_blocks = 0;        ///< 0: 128, more where memory demands many stages
   bool one_replica = false;  ///< rows interact: every stage has one replica
   std::vector<Pin> pins = {};
   std::vector<std::string> whole = {};  ///< modules that one stage must hold
