@@ -198,8 +198,18 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
   const BlockCosts costs(profile, blocks);
   const BlockModel model(block_profile, request, costs);
 
-  SearchResult found =
-      search(block_profile, model, cluster, request, space, {.threads = options.threads}, stop);
+  // By default every power of two is allowed, but beyond some number more micro-batches only save
+  // memory: they are tried when nothing else fits.
+  SearchSpace usual = space;
+  if (request.micro_batches.empty() && !request.force.micro_batches) {
+    std::erase_if(usual.micro_batches, [](int64_t m) { return m > kUsualMicroBatches; });
+  }
+  const SearchOptions search_options{.threads = options.threads};
+  SearchResult found = search(block_profile, model, cluster, request, usual, search_options, stop);
+  if (found.best.empty() && usual.micro_batches.size() < space.micro_batches.size()) {
+    found = search(block_profile, model, cluster, request, space, search_options, stop);
+    found.exact = false;
+  }
   if (found.best.empty()) {
     const RangeCosts ranges(block_profile, request, costs);
     return infeasible(explain_shortfall(profile, blocks, ranges, cluster, request, space));
