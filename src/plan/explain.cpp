@@ -160,7 +160,7 @@ class Explanation {
 }  // namespace
 
 std::string explain(const Plan& plan, std::string_view module, size_t width) {
-  if (!plan.feasible) return fmt::format("No plan fits: {}\n", plan.reason);
+  if (!plan.feasible) return show_reason(plan) + "\n";
   const std::vector<size_t> counts = held(plan, module);
   if (std::ranges::all_of(counts, [](size_t count) { return count == 0; })) {
     throw_unknown(plan, module);

@@ -181,8 +181,15 @@ std::string alternative_table(const std::vector<AlternativeNote>& alternatives, 
 
 }  // namespace
 
+std::string show_reason(const Plan& plan) {
+  // The planner's own reasons begin in this way; others may not.
+  constexpr std::string_view kOpening = "no plan ";
+  if (!plan.reason.starts_with(kOpening)) return "No plan fits: " + plan.reason;
+  return "No plan " + plan.reason.substr(kOpening.size());
+}
+
 std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_batch) {
-  if (!plan.feasible) return fmt::format("No plan fits: {}\n", plan.reason);
+  if (!plan.feasible) return show_reason(plan) + "\n";
   PlanNotes notes = read_notes(plan);
   if (global_batch) notes.global_batch = static_cast<double>(*global_batch);
   std::string text = headline(plan, notes) + "\n" + stage_table(plan, notes, width);

@@ -50,7 +50,7 @@ std::string label(const Plan& plan, size_t group, size_t groups) {
 }  // namespace
 
 std::string show_timeline(const Plan& plan, size_t width) {
-  if (!plan.feasible) return fmt::format("No plan fits: {}\n", plan.reason);
+  if (!plan.feasible) return show_reason(plan) + "\n";
   const PlanNotes notes = read_notes(plan);
   const auto times = compute_times(plan, notes.transfers ? *notes.transfers : chain_of(plan));
 

@@ -61,7 +61,7 @@ int plan_command(const PlanArguments& arguments, std::ostream& out, std::ostream
   if (!arguments.output.empty()) write_file(arguments.output, text);
   if (arguments.json) out << text;
   if (!plan.feasible) {
-    err << "No plan fits: " << plan.reason << '\n';
+    err << plan::show_reason(plan) << '\n';
     return kDoesNotFit;
   }
   if (!arguments.json) out << plan::show(plan, terminal_width());

@@ -13,6 +13,9 @@
 // hold in a wrong form is a ConfigError with its JSON path.
 namespace rannc::plan {
 
+/// Why there is no plan, as a sentence. Requires a plan with feasible = false.
+[[nodiscard]] std::string show_reason(const Plan& plan);
+
 /// The table of stages, their memory, where the time goes, and what else was looked at. `width`:
 /// columns of the terminal. `global_batch`: rows, where the notes do not say it.
 [[nodiscard]] std::string show(const Plan& plan, size_t width = 110,
