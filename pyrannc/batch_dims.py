@@ -3,7 +3,7 @@
 import collections
 import inspect
 
-from pyrannc._C import util as native
+from pyrannc import _C
 from pyrannc.errors import ConfigError, TraceError
 
 
@@ -65,7 +65,7 @@ def _said_batch_dims(call, names, batch_dims):
         known = sorted({str(key) for these in keys for key in these})
         raise ConfigError(
             f"batch_dims names {unknown[0]!r}, which is no tensor argument of this call; did you "
-            f"mean {native.closest(str(unknown[0]), known)!r}?"
+            f"mean {_C.util.closest(str(unknown[0]), known)!r}?"
         )
     said = {}
     for i, (tensor, these) in enumerate(zip(call.tensors, keys, strict=True)):

@@ -8,8 +8,7 @@ import threading
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pyrannc import pytree
-from pyrannc._C import frontend as native
+from pyrannc import _C, pytree
 from pyrannc.batch_dims import find_batch_dims, input_names
 from pyrannc.errors import TraceError
 from pyrannc.tracing import Session, explain, substituted
@@ -155,7 +154,7 @@ def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
     dims = find_batch_dims(call, names, batch_dims)
     states = _states(model)
     result = {}
-    state = native.ThreadState()
+    state = _C.frontend.ThreadState()
     cache = torch.is_autocast_cache_enabled()
 
     def work():
@@ -187,7 +186,7 @@ def _capture(model, call, names, dims, states):
         shapes.append(shape)
     if found := pytree.difference(shapes[0], shapes[1], "the result"):
         raise TraceError(f"the result of the model depends on the batch size: {found}")
-    return Capture(native.join(traces), call, dims, shapes[0], states)
+    return Capture(_C.frontend.join(traces), call, dims, shapes[0], states)
 
 
 def _fake_like(tensor):

@@ -18,8 +18,7 @@ from torch.nn.modules import transformer
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import CheckpointFunction
 
-from pyrannc import pytree
-from pyrannc._C import frontend as native
+from pyrannc import _C, pytree
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -65,7 +64,7 @@ class Session:
     """One trace: torch's tracer, and the patches around it."""
 
     def __init__(self, mode: FakeTensorMode):
-        self.tracer = native.Tracer(TORCH_PATH, OWN_PATH)
+        self.tracer = _C.frontend.Tracer(TORCH_PATH, OWN_PATH)
         self.mode = mode
         self.paths = {}  # id of a module -> its path
         self.thread = threading.get_ident()
