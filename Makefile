@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all build check warnings stubs bench clean
+.PHONY: demo test test-all build check warnings stubs golden bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -63,6 +63,10 @@ warnings: build
 # Accepts the extension's signatures as they are now.
 stubs: build
 	$(BIN)/python tests/repo/stubs.py
+
+# Accepts the captured graphs of the models of the zoo as they are now.
+golden: build
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/torch/golden_graphs.py
 
 bench: build
 	$(BIN)/python benchmarks/plan_large_gpt.py

@@ -1,0 +1,37 @@
+"""Writes what capturing the models of the zoo gives, graphs/MODEL.txt, one set for all front ends.
+
+Source lines are left out: they change with every edit of the models, and other tests check them.
+"""
+
+import re
+from pathlib import Path
+
+from models import ZOO
+
+from pyrannc.capture import capture
+
+FOLDER = Path(__file__).with_name("graphs")
+#: Ways to capture a model, by name: each must give the same graphs.
+FRONT_ENDS = {"torchscript": capture}
+#: Together they have every kind of value and node, and every property of them.
+MODELS = (
+    "mlp", "residual_cnn", "lstm_sequence_first", "tied_lm", "several_inputs", "in_place",
+    "filled", "script_loop", "kwargs", "no_grad", "autocast", "custom_function", "frozen",
+    "stray_tensor", "buffers",
+)  # fmt: skip
+
+
+def graph_text(front_end: str, model: str) -> str:
+    """The text form of the graph that a front end gives for a model."""
+    entry = ZOO[model]
+    captured = FRONT_ENDS[front_end](entry.build(), *entry.inputs(4), entry.batch_dims)
+    return re.sub(r' at "[^"]*":\d+', "", captured.graph.text())
+
+
+def golden(model: str) -> Path:
+    return FOLDER / f"{model}.txt"
+
+
+if __name__ == "__main__":
+    for name in MODELS:
+        golden(name).write_text(graph_text("torchscript", name))

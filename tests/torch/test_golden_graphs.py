@@ -1,0 +1,27 @@
+"""Every front end gives the committed graph of each model, to the letter."""
+
+import difflib
+
+import pytest
+from golden_graphs import FOLDER, FRONT_ENDS, MODELS, golden, graph_text
+
+from pyrannc import _C
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_captured_graph_is_the_committed_one(front_end, model):
+    old, new = golden(model).read_text(), graph_text(front_end, model)
+    changes = difflib.unified_diff(
+        old.splitlines(), new.splitlines(), f"{model}.txt", front_end, "", "", 1, ""
+    )
+    assert old == new, "\n".join(["a graph changed; accept it with: make golden", *changes])
+
+
+def test_committed_graphs_verify_and_each_belongs_to_a_model():
+    assert {path.stem for path in FOLDER.iterdir()} == set(MODELS)
+    for model in MODELS:
+        text = golden(model).read_text()
+        graph = _C.ir.parse(text)
+        _C.ir.verify(graph)
+        assert graph.text() == text
