@@ -101,7 +101,10 @@ def test_nothing_fits_is_an_answer_with_a_reason(files):
     assert not plan["feasible"] and plan["reason"]
     (files / "c.toml").write_text(planner._toml(small))
     done = rannc("plan", *INPUTS, cwd=files)
-    assert done.returncode == 3 and plan["reason"].splitlines()[0] in done.stderr
+    assert done.returncode == 3
+    # As a sentence, and once: the reason itself begins with "no plan fits".
+    assert plan["reason"].startswith("no plan fits: ") and "N" + plan["reason"][1:] in done.stderr
+    assert done.stderr.lower().count("no plan fits") == 1
 
 
 def test_bad_input_names_the_file_and_the_place(files):
