@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'lower', 'map_to', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
+__all__: list[str] = ['Durations', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
 class Prediction:
     @property
     def activation_bytes(self) -> int:
@@ -206,9 +206,9 @@ def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Se
     ...
 def map_to(plan: Plan, from_graph: pyrannc._C.ir.Graph, to_graph: pyrannc._C.ir.Graph) -> Plan:
     ...
-def simulate(program: Program, durations: Durations) -> Simulation:
-    ...
 def show(plan: Plan, width: typing.SupportsInt | typing.SupportsIndex = 110, global_batch: typing.SupportsInt | typing.SupportsIndex | None = None) -> str:
+    ...
+def simulate(program: Program, durations: Durations) -> Simulation:
     ...
 def summarize(plan: Plan, graph: pyrannc._C.ir.Graph, global_rows: typing.SupportsInt | typing.SupportsIndex) -> list[StageSummary]:
     ...

@@ -65,29 +65,54 @@ class Enumeration {
   }
 
   bool run() {
-    for (const int64_t m : space_.micro_batches) {
-      for (const plan::Schedule schedule : space_.schedules) {
-        draft_.micro_batches = m;
-        draft_.schedule = schedule;
-        micro_rows_ = (request_.global_batch + m - 1) / m;
-        measure_rest();
-        if (schedule == plan::Schedule::interleaved) {
-          for (int v = space_.fewest_chunks; v <= space_.most_chunks; ++v) {
-            for (int p = 2; p * v <= blocks_ && p <= cluster_.ranks(); ++p) {
-              if (m % p == 0) pipelines_of(p, v);
-            }
-          }
-        } else {
-          for (int stages = 1; stages <= std::min(blocks_, cluster_.ranks()); ++stages) {
-            pipelines_of(stages, 1);
-          }
-        }
-      }
+    for (const Shape& shape : shapes()) {
+      draft_.micro_batches = shape.micro_batches;
+      draft_.schedule = shape.schedule;
+      micro_rows_ = (request_.global_batch + shape.micro_batches - 1) / shape.micro_batches;
+      measure_rest();
+      pipelines_of(shape.groups, shape.interleave);
     }
     return !abandoned_;
   }
 
  private:
+  struct Shape {
+    plan::Schedule schedule;
+    int64_t micro_batches;
+    int groups, interleave;
+  };
+
+  /// All of them; first those of the best plans so far, because a good plan found early cuts much.
+  std::vector<Shape> shapes() const {
+    std::vector<Shape> result;
+    for (const int64_t m : space_.micro_batches) {
+      for (const plan::Schedule schedule : space_.schedules) {
+        if (schedule == plan::Schedule::interleaved) {
+          for (int v = space_.fewest_chunks; v <= space_.most_chunks; ++v) {
+            for (int p = 2; p * v <= blocks_ && p <= cluster_.ranks(); ++p) {
+              if (m % p == 0) result.push_back({schedule, m, p, v});
+            }
+          }
+        } else {
+          for (int stages = 1; stages <= std::min(blocks_, cluster_.ranks()); ++stages) {
+            result.push_back({schedule, m, stages, 1});
+          }
+        }
+      }
+    }
+    const std::vector<Scored> top = best_.top();
+    std::ranges::stable_sort(result, {}, [&](const Shape& shape) {
+      const auto found = std::ranges::find_if(top, [&](const Scored& scored) {
+        return scored.draft.schedule == shape.schedule &&
+               scored.draft.micro_batches == shape.micro_batches &&
+               scored.draft.interleave == shape.interleave &&
+               static_cast<int>(scored.draft.groups.size()) == shape.groups;
+      });
+      return found - top.begin();
+    });
+    return result;
+  }
+
   /// The least time of a rank that each block needs, per micro-batch: on the number of replicas
   /// where it is smallest.
   void measure_rest() {
@@ -274,13 +299,15 @@ class Enumeration {
       const double in = places_.transfer_ns(there, here, values.forward, rows);
       way = std::max(way, way_[from] + stage_forward_[from] + in);
       // The link takes the micro-batches one after the other.
-      links = std::max(links, way_[from] + stage_forward_[from] + count_m * in + forward +
-                                  backward + home_[from]);
+      const double last = way_[from] + stage_forward_[from] + count_m * in + forward + backward;
+      links = std::max(links, last);
       if (!values.any_grad) continue;
       const double out = places_.transfer_ns(there, here, values.backward, rows);
-      home = std::max(home, home_[from] + stage_backward_[from] + out);
-      links = std::max(links, way_[from] + stage_forward_[from] + in + forward + backward +
-                                  count_m * out + stage_backward_[from] + home_[from]);
+      const double back = home_[from] + stage_backward_[from];
+      home = std::max(home, back + out);
+      links = std::max(
+          {links, last + out + back,
+           way_[from] + stage_forward_[from] + in + forward + backward + count_m * out + back});
     }
     stage_forward_[s] = forward;
     stage_backward_[s] = backward;
