@@ -68,7 +68,12 @@ stubs: build
 golden: build
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/torch/golden_graphs.py
 
+# The planner's benchmarks need no torch.
 bench: build
+	@cmake -S . -B build-bench -G Ninja -DRANNC_TORCH=OFF -DRANNC_BENCHMARKS=ON >/dev/null
+	@cmake --build build-bench --target planner_bench stages_bench
+	build-bench/benchmarks/planner_bench
+	build-bench/benchmarks/stages_bench
 	$(BIN)/python benchmarks/plan_large_gpt.py
 
 clean:
