@@ -19,8 +19,8 @@ namespace rannc::partition {
 ///  passed
 ///    once, so in time T it does at most (T / m) (1 - 1/m)^s of the path per micro-batch; with r
 ///    replicas at most (no replica without a row) and R ranks, the path's work in ranks' time is at
-///    most T r (1 - (1 - 1/m)^(R/r)). Taken for the path with most work; not for interleaved stages,
-///    which shorten the ramp.
+///    most T r (1 - (1 - 1/m)^(R/r)). Taken for the path with most work; not for interleaved
+///    stages, which shorten the ramp.
 /// The smallest over the counts. `costs` has one block per node. O((V + E) * micro-batch counts).
 [[nodiscard]] double lower_bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs,
                                     const cost::Cluster& cluster, const Request& request,

@@ -3,16 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
 
 #include "partition/atomic.h"
+#include "partition/attempt.h"
 #include "partition/block_costs.h"
 #include "partition/block_model.h"
-#include "partition/blocks.h"
 #include "partition/bound.h"
 #include "partition/contract.h"
 #include "partition/notes.h"
@@ -20,7 +22,6 @@
 #include "partition/predictions.h"
 #include "partition/report.h"
 #include "partition/search.h"
-#include "partition/shortfall.h"
 #include "partition/space.h"
 #include "partition/zoom.h"
 #include "rannc/partition/evaluate.h"
@@ -35,69 +36,39 @@ namespace {
 // pieces afterwards. A forced number of stages raises it.
 constexpr int kBlocks = 128;
 constexpr int kBlocksPerStage = 5;
-constexpr int64_t kUsualMicroBatches = 4096;
 constexpr int kMostBlocksEver = 1024;
-/// Shapes whose borders are refined piece by piece.
-constexpr size_t kZoomed = 3;
-constexpr size_t kMostZoomedNodes = 20'000;  // of one shape only beyond this
+constexpr std::array kCoarseBlocks = {16, 48};
 /// The two ways of computing a plan's time may differ by rounding only.
 constexpr double kAgreement = 1e-9;
 
-using Parts = std::vector<std::vector<uint32_t>>;
-
-BlockOptions block_options(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                           const Request& request, const SearchSpace& space, int max_blocks) {
-  BlockOptions options;
-  // Stages are many where micro-batches are: weigh by the shares of the middle of the range.
-  const int64_t m = space.micro_batches[space.micro_batches.size() / 2];
-  options.rows = static_cast<double>(std::max<int64_t>(1, request.global_batch / m));
-  if (max_blocks > 0) {
-    options.max_blocks = max_blocks;
-  } else {
-    options.max_blocks = std::max(kBlocks, space.stages);
-    // Where memory demands many stages, they need blocks to choose borders from.
-    double bytes = 0;
-    for (const cost::ProfileParam& param : profile.params) {
-      bytes += param.bytes;
-      if (!param.trainable) continue;
-      bytes += param.bytes * request.gradient_bytes_per_param_byte;
-      bytes += param.optimizer_bytes >= 0 ? param.optimizer_bytes
-                                          : param.bytes * request.optimizer_bytes_per_param_byte;
-    }
-    const double stages = std::min(bytes / std::max(cluster.device_memory_bytes, 1.0), 1e6);
-    options.max_blocks = std::max(
-        options.max_blocks, std::min(static_cast<int>(kBlocksPerStage * stages), kMostBlocksEver));
+/// Blocks of the finest search.
+int most_blocks(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                const Request& request, const SearchSpace& space) {
+  // Where memory demands many stages, they need blocks to choose borders from.
+  double bytes = 0;
+  for (const cost::ProfileParam& param : profile.params) {
+    bytes += param.bytes;
+    if (!param.trainable) continue;
+    bytes += param.bytes * request.gradient_bytes_per_param_byte;
+    bytes += param.optimizer_bytes >= 0 ? param.optimizer_bytes
+                                        : param.bytes * request.optimizer_bytes_per_param_byte;
   }
-  return options;
+  const double stages = std::min(bytes / std::max(cluster.device_memory_bytes, 1.0), 1e6);
+  return std::max({kBlocks, space.stages,
+                   std::min(static_cast<int>(kBlocksPerStage * stages), kMostBlocksEver)});
 }
 
-/// Blocks whose nodes have different pins fall back into their pieces.
-void split_at_pins(Parts& blocks, const std::vector<Piece>& pieces,
-                   const std::vector<int>& pin_of_node) {
-  if (pin_of_node.empty()) return;
-  std::vector<uint32_t> piece_of(pin_of_node.size());
-  for (uint32_t piece = 0; piece < pieces.size(); ++piece) {
-    for (const uint32_t node : pieces[piece]) piece_of[node] = piece;
+/// Resolutions of the searches, rising. Coarse ones take a fraction of the time of the finest, and
+/// at times find a better plan: with fewer borders to weigh, more shapes survive until they are
+/// simulated.
+std::vector<int> resolutions(int finest, size_t pieces, bool only_finest) {
+  std::vector<int> result;
+  for (const int blocks : kCoarseBlocks) {
+    const bool coarse = blocks < finest && static_cast<size_t>(2 * blocks) <= pieces;
+    if (coarse && !only_finest) result.push_back(blocks);
   }
-  Parts result;
-  for (std::vector<uint32_t>& block : blocks) {
-    int lowest = INT32_MAX, highest = INT32_MIN;
-    for (const uint32_t node : block) {
-      if (pin_of_node[node] == SearchSpace::kFree) continue;
-      lowest = std::min(lowest, pin_of_node[node]);
-      highest = std::max(highest, pin_of_node[node]);
-    }
-    if (lowest >= highest) {
-      result.push_back(std::move(block));
-      continue;
-    }
-    std::vector<uint32_t> inside;
-    for (const uint32_t node : block) inside.push_back(piece_of[node]);
-    std::ranges::sort(inside);  // pieces are in a topological order
-    inside.erase(std::unique(inside.begin(), inside.end()), inside.end());
-    for (const uint32_t piece : inside) result.push_back(pieces[piece]);
-  }
-  blocks = std::move(result);
+  result.push_back(finest);
+  return result;
 }
 
 plan::Plan to_plan(const cost::GraphProfile& profile, const NodePlan& found) {
@@ -188,44 +159,28 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
   space.pin_of_node = pins_of_nodes(profile, options.pins);
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
-  Parts blocks = make_blocks(profile, pieces,
-                             block_options(profile, cluster, request, space, options.max_blocks))
-                     .parts;
-  split_at_pins(blocks, pieces, space.pin_of_node);
-  check_stage_count(space, blocks.size());
-  space.pins = pins_of_blocks(profile, space.pin_of_node, blocks);
-  const cost::GraphProfile block_profile = contract(profile, blocks, {});
-  const BlockCosts costs(profile, blocks);
-  const BlockModel model(block_profile, request, costs);
-
-  // By default every power of two is allowed, but beyond some number more micro-batches only save
-  // memory: they are tried when nothing else fits.
-  SearchSpace usual = space;
-  if (request.micro_batches.empty() && !request.force.micro_batches) {
-    std::erase_if(usual.micro_batches, [](int64_t m) { return m > kUsualMicroBatches; });
-  }
-  const SearchOptions search_options{.threads = options.threads};
-  SearchResult found = search(block_profile, model, cluster, request, usual, search_options, stop);
-  if (found.best.empty() && usual.micro_batches.size() < space.micro_batches.size()) {
-    found = search(block_profile, model, cluster, request, space, search_options, stop);
-    found.exact = false;
-  }
-  if (found.best.empty()) {
-    const RangeCosts ranges(block_profile, request, costs);
-    return infeasible(explain_shortfall(profile, blocks, ranges, cluster, request, space));
-  }
-
-  NodePlan winner = to_node_plan(found.best.winner(), blocks);
-  if (blocks.size() < pieces.size()) {
-    const size_t shapes = profile.nodes.size() > kMostZoomedNodes ? 1 : kZoomed;
-    for (size_t k = 0; k < std::min(shapes, found.best.top().size()); ++k) {
-      NodePlan close = zoom(profile, cluster, request, space, pieces,
-                            to_node_plan(found.best.top()[k], blocks), stop, found.examined);
-      if (close.scored.figures.iteration_ns < winner.scored.figures.iteration_ns) {
-        winner = std::move(close);
-      }
+  const Attempt::Problem problem{profile, cluster, request,
+                                 pieces,  space,   {.threads = options.threads}};
+  const int finest =
+      options.max_blocks > 0 ? options.max_blocks : most_blocks(profile, cluster, request, space);
+  // Blocks of a coarse search may be fewer than the stages that are demanded.
+  const bool only_finest =
+      options.max_blocks > 0 || space.stages > kCoarseBlocks[0] / 2 || finest > kBlocks;
+  std::vector<std::unique_ptr<Attempt>> attempts;
+  const Attempt* best = nullptr;
+  int64_t examined = 0;
+  for (const int max_blocks : resolutions(finest, pieces.size(), only_finest)) {
+    attempts.push_back(std::make_unique<Attempt>(problem, max_blocks, stop));
+    const Attempt& next = *attempts.back();
+    examined += next.examined();
+    if (!next.found()) continue;
+    if (best == nullptr ||
+        next.winner().scored.figures.iteration_ns <= best->winner().scored.figures.iteration_ns) {
+      best = &next;
     }
   }
+  if (best == nullptr) return infeasible(attempts.back()->shortfall());
+  const NodePlan& winner = best->winner();
 
   plan::Plan plan = to_plan(profile, winner);
   const Evaluation verdict = evaluate(profile, cluster, request, plan);
@@ -237,21 +192,20 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
                           winner.scored.figures.iteration_ns, verdict.iteration_ns));
   plan = with_predictions(std::move(plan), verdict);
 
-  Assessor assessor(model, cluster, request);
   SearchReport report;
   report.complete = !stop.stopped();
   report.nodes = profile.nodes.size();
   report.pieces = pieces.size();
-  report.blocks = blocks.size();
-  report.examined = found.examined;
+  report.blocks = attempts.back()->blocks().size();
+  report.examined = examined;
   report.bound_ns =
-      found.exact && blocks.size() == pieces.size() &&
-              usual.micro_batches.size() == space.micro_batches.size()
+      attempts.back()->exact()
           ? verdict.iteration_ns
           : lower_bound_ns(profile, BlockCosts(profile, single_blocks(profile.nodes.size())),
                            cluster, request, space);
   report.parts = parts_of(profile, cluster, request, winner);
-  report.alternatives = alternatives(found.best, assessor);
+  Assessor assessor(best->model(), cluster, request);
+  report.alternatives = alternatives(best->best(), assessor);
   plan.notes = make_notes(profile, cluster, request, plan, verdict, report);
   const std::vector<std::string> of_stages = stage_notes(profile, plan, verdict);
   for (size_t k = 0; k < plan.stages.size(); ++k) plan.stages[k].notes = of_stages[k];
@@ -260,7 +214,7 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
                         "the least possible; {} arrangements over {} blocks examined{}",
                         plan.stages.size(), plan::name(plan.schedule), plan.micro_batches,
                         human_ns(verdict.iteration_ns), verdict.iteration_ns / report.bound_ns,
-                        report.examined, blocks.size(),
+                        report.examined, report.blocks,
                         report.complete ? "" : " before the search was cut"));
   return plan;
 }

@@ -25,9 +25,13 @@ struct Arrangement {
   std::vector<StageChoice> stages;  ///< ranks in steps of the grid
 };
 
-Grid coarse_grid(const cost::Cluster& cluster, const SearchSpace& space) {
+int positions(const RangeCosts& ranges) {
+  return ranges.blocks() > kManyBlocks ? 1024 : kMostPositions;
+}
+
+Grid coarse_grid(const cost::Cluster& cluster, const SearchSpace& space, int most) {
   if (!space.replicas.empty() || space.one_replica) return {};
-  int unit = (cluster.ranks() + kMostPositions - 1) / kMostPositions;
+  int unit = (cluster.ranks() + most - 1) / most;
   while (cluster.ranks() % unit != 0) ++unit;
   return {1, unit};
 }
@@ -134,8 +138,46 @@ class PeakSolver {
   double best_ = kInfinity;
 };
 
+/// For a problem whose table would be too large: stages of equally many blocks and equally many
+/// ranks, in the number (powers of two, or as many as there can be) whose fullest comes closest.
+Arrangement even_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
+                             const Request& request, const SearchSpace& space,
+                             plan::Schedule schedule) {
+  Arrangement best;
+  double best_peak = kInfinity;
+  const Grid grid = coarse_grid(cluster, space, positions(ranges));
+  for (const int64_t m : space.micro_batches) {
+    const StageCosts costs(ranges, cluster, request, m, grid);
+    const int most = std::min(costs.blocks(), costs.ranks());
+    for (int stages = space.stages > 0 ? std::min(space.stages, most) : 1; stages <= most;
+         stages = stages == most ? most + 1 : std::min(2 * stages, most)) {
+      const int replicas =
+          space.one_replica ? 1 : std::min(costs.max_replicas(), costs.ranks() / stages);
+      if (replicas < 1) continue;
+      Arrangement here{schedule, m, {}};
+      double peak = 0;
+      for (int k = 0; k < stages; ++k) {
+        StageChoice stage{k * costs.blocks() / stages, (k + 1) * costs.blocks() / stages, replicas,
+                          k * replicas, request.recompute == Recompute::always};
+        const int64_t held = in_flight(schedule, m, stages, k);
+        const auto bytes = [&](bool recompute) {
+          return costs.peak_bytes(stage.first, stage.last, replicas, recompute, held);
+        };
+        if (request.recompute == Recompute::automatic) stage.recompute = bytes(true) < bytes(false);
+        peak = std::max(peak, bytes(stage.recompute));
+        here.stages.push_back(stage);
+      }
+      if (peak >= best_peak) continue;
+      best_peak = peak;
+      best = std::move(here);
+      if (space.stages > 0) break;
+    }
+  }
+  return best;
+}
+
 /// The arrangement whose fullest stage comes closest to fitting, over all allowed numbers of
-/// micro-batches. Ties: the most micro-batches, then the fewest stages.
+/// micro-batches. Ties: the fewest stages, then the fewest micro-batches.
 Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
                                 const Request& request, const SearchSpace& space) {
   // 1F1B never holds more micro-batches than fill-drain.
@@ -144,12 +186,12 @@ Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& c
   const plan::Schedule schedule = has_1f1b ? plan::Schedule::one_f_one_b : plan::Schedule::gpipe;
   Arrangement best;
   double best_peak = kInfinity;
-  // The table of a large problem takes a second for each count: a few of them must do.
-  const size_t counts = space.micro_batches.size();
-  const size_t step = ranges.blocks() > kManyBlocks ? std::max<size_t>(1, (counts + 2) / 3) : 1;
-  for (size_t k = 0; k < counts; k += step) {
-    const int64_t m = space.micro_batches[counts - 1 - k];
-    const StageCosts costs(ranges, cluster, request, m, coarse_grid(cluster, space));
+  if (ranges.blocks() > kManyBlocks) {
+    return even_arrangement(ranges, cluster, request, space, schedule);
+  }
+  for (const int64_t m : space.micro_batches) {
+    const StageCosts costs(ranges, cluster, request, m,
+                           coarse_grid(cluster, space, positions(ranges)));
     PeakSolver solver(costs, schedule, space);
     Arrangement here = solver.run();
     if (solver.best_peak_bytes() >= best_peak) continue;
@@ -277,7 +319,7 @@ std::string explain_shortfall(const cost::GraphProfile& profile,
     const Arrangement closest = closest_arrangement(ranges, cluster, request, space);
     if (closest.stages.empty()) return nothing_to_try(request, space, cluster);
     fullest = fullest_stage(closest, StageCosts(ranges, cluster, request, closest.micro_batches,
-                                                coarse_grid(cluster, space)));
+                                                coarse_grid(cluster, space, positions(ranges))));
   }
   const StageMemory& memory = fullest.memory;
   const double parameters = memory.param_bytes + memory.gradient_bytes + memory.optimizer_bytes;
