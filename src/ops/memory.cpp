@@ -1,9 +1,13 @@
 #include "rannc/ops/memory.h"
 
+#include <c10/util/Flags.h>
+#include <c10/util/Logging.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
 
+#include <algorithm>
 #include <atomic>
+#include <mutex>
 
 namespace rannc::ops {
 namespace {
@@ -41,9 +45,33 @@ class Counter final : public ProfilerStateBase {
   std::atomic<int64_t> peak_{0};
 };
 
+/// c10 warns when a block is freed that was allocated before the recording: that is no mistake.
+/// The level belongs to the process, so the last of several recorders gives it back.
+class QuietAllocator {
+ public:
+  QuietAllocator() {
+    const std::scoped_lock lock(mutex_);
+    if (count_++ > 0) return;
+    level_ = FLAGS_caffe2_log_level;
+    FLAGS_caffe2_log_level = std::max(level_, static_cast<int>(c10::GLOG_ERROR));
+  }
+  ~QuietAllocator() {
+    const std::scoped_lock lock(mutex_);
+    if (--count_ == 0) FLAGS_caffe2_log_level = level_;
+  }
+  QuietAllocator(const QuietAllocator&) = delete;
+  QuietAllocator& operator=(const QuietAllocator&) = delete;
+
+ private:
+  inline static std::mutex mutex_;
+  inline static int count_ = 0;  // guarded by the mutex, as the next
+  inline static int level_ = 0;
+};
+
 }  // namespace
 
 struct MemoryRecorder::Impl {
+  QuietAllocator quiet;
   std::shared_ptr<Counter> counter = std::make_shared<Counter>();
   c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, counter};
 };
