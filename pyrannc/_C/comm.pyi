@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'finish_mpi', 'make_local', 'make_mpi', 'mpi_available', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LinkSpeed', 'LinkSpeeds', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'started_mpi']
 class Communicator:
     def abort(self, reason: str) -> None:
         ...
@@ -35,11 +35,27 @@ class Communicator:
     @timeout_s.setter
     def timeout_s(self, arg1: typing.SupportsFloat | typing.SupportsIndex) -> None:
         ...
+class LinkSpeed:
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        ...
+    @property
+    def latency_ns(self) -> float:
+        ...
+class LinkSpeeds:
+    @property
+    def inter_host(self) -> LinkSpeed | None:
+        ...
+    @property
+    def intra_host(self) -> LinkSpeed | None:
+        ...
 def finish_mpi() -> None:
     ...
 def make_local(ranks: typing.SupportsInt | typing.SupportsIndex, timeout_s: typing.SupportsFloat | typing.SupportsIndex = 20.0) -> list[Communicator]:
     ...
 def make_mpi(timeout_s: typing.SupportsFloat | typing.SupportsIndex, start_timeout_s: typing.SupportsFloat | typing.SupportsIndex = 60.0) -> Communicator:
+    ...
+def measure_links(comm: Communicator) -> LinkSpeeds:
     ...
 def mpi_available() -> bool:
     ...

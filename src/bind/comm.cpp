@@ -4,6 +4,7 @@
 
 #include "bind/module.h"
 #include "rannc/comm/communicator.h"
+#include "rannc/comm/links.h"
 #include "rannc/comm/local.h"
 #include "rannc/comm/mpi.h"
 #include "rannc/util/error.h"
@@ -124,6 +125,14 @@ void init_comm(py::module_& m) {
       .def(
           "barrier", [](Communicator& self) { comm::barrier(self, all_ranks(self), kScript); },
           Unlocked());
+
+  py::class_<comm::LinkSpeed>(m, "LinkSpeed")
+      .def_readonly("latency_ns", &comm::LinkSpeed::latency_ns)
+      .def_readonly("bandwidth_bytes_per_s", &comm::LinkSpeed::bandwidth_bytes_per_s);
+  py::class_<comm::LinkSpeeds>(m, "LinkSpeeds")
+      .def_readonly("intra_host", &comm::LinkSpeeds::intra_host)
+      .def_readonly("inter_host", &comm::LinkSpeeds::inter_host);
+  m.def("measure_links", &comm::measure_links, "comm"_a, Unlocked());
 
   m.def(
       "make_local",

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+
+#include "rannc/comm/communicator.h"
+
+namespace rannc::comm {
+
+struct LinkSpeed {
+  double latency_ns = 0;             ///< of a message of a few bytes, one way
+  double bandwidth_bytes_per_s = 0;  ///< of a message of a megabyte, beyond the latency
+};
+
+/// What messages between two ranks of one host, and of two hosts, take; empty where the job has no
+/// such pair.
+struct LinkSpeeds {
+  std::optional<LinkSpeed> intra_host;
+  std::optional<LinkSpeed> inter_host;
+};
+
+/// Sends a few messages to and fro between one pair of each kind, while the other ranks wait: about
+/// 10 ms. Every rank calls it and gets the same numbers.
+[[nodiscard]] LinkSpeeds measure_links(Communicator& comm);
+
+}  // namespace rannc::comm

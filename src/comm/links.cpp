@@ -1,0 +1,79 @@
+#include "rannc/comm/links.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+namespace rannc::comm {
+namespace {
+
+constexpr int64_t kSmallBytes = 8;
+constexpr int64_t kLargeBytes = 1 << 20;
+constexpr int kSmallRounds = 15;
+constexpr int kLargeRounds = 7;
+constexpr Purpose kPurpose{.what = "link test"};
+
+using Pair = std::pair<int, int>;
+
+/// Half of the median time of a message and its answer of the same size; meaningful on
+/// `pair.first`.
+double one_way_ns(Communicator& comm, Pair pair, int64_t bytes, int rounds, int64_t tag) {
+  const bool asks = comm.rank() == pair.first;
+  const int peer = asks ? pair.second : pair.first;
+  std::vector<char> sent(static_cast<size_t>(bytes)), received(sent.size());
+  std::vector<double> times;
+  for (int round = 0; round <= rounds; ++round) {  // the first one warms up
+    const auto begin = std::chrono::steady_clock::now();
+    const Handle answer = comm.receive(received.data(), bytes, peer, tag, kPurpose);
+    if (!asks) answer->wait();
+    comm.send(sent.data(), bytes, peer, tag, kPurpose)->wait();
+    if (asks) answer->wait();
+    const std::chrono::duration<double, std::nano> passed =
+        std::chrono::steady_clock::now() - begin;
+    if (round > 0) times.push_back(passed.count() / 2);
+  }
+  const auto middle = times.begin() + rounds / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+/// The pair measures, and tells all ranks.
+LinkSpeed measure(Communicator& comm, Pair pair, std::span<const int> ranks) {
+  const int64_t tag = comm.next_collective_tag(ranks);
+  LinkSpeed speed;
+  if (comm.rank() == pair.first || comm.rank() == pair.second) {
+    const double small = one_way_ns(comm, pair, kSmallBytes, kSmallRounds, tag);
+    const double large = one_way_ns(comm, pair, kLargeBytes, kLargeRounds, tag);
+    // A large message that a small one outlasts is noise; a tenth of it is surely transfer.
+    const double transfer = std::max(large - small, large / 10);
+    speed = {.latency_ns = small,
+             .bandwidth_bytes_per_s = static_cast<double>(kLargeBytes) / transfer * 1e9};
+  }
+  broadcast_into(comm, &speed, sizeof(speed), pair.first, ranks, kPurpose);
+  return speed;
+}
+
+}  // namespace
+
+LinkSpeeds measure_links(Communicator& comm) {
+  std::vector<int> ranks(static_cast<size_t>(comm.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::vector<std::string> hosts = all_gather(comm, comm.host(), ranks, kPurpose);
+  std::optional<Pair> intra, inter;
+  for (int a = 0; a < comm.size() && !intra; ++a) {
+    for (int b = a + 1; b < comm.size() && !intra; ++b) {
+      if (hosts[static_cast<size_t>(a)] == hosts[static_cast<size_t>(b)]) intra = {a, b};
+    }
+  }
+  const auto other =
+      std::ranges::find_if(hosts, [&](const std::string& host) { return host != hosts.front(); });
+  if (other != hosts.end()) inter = {0, static_cast<int>(other - hosts.begin())};
+
+  LinkSpeeds speeds;
+  if (intra) speeds.intra_host = measure(comm, *intra, ranks);
+  if (inter) speeds.inter_host = measure(comm, *inter, ranks);
+  return speeds;
+}
+
+}  // namespace rannc::comm
