@@ -21,7 +21,7 @@ from torch import nn  # noqa: E402
 
 from pyrannc import _C  # noqa: E402
 from pyrannc.capture import capture  # noqa: E402
-from pyrannc.profile import saved_bytes  # noqa: E402
+from pyrannc.profile import trace  # noqa: E402
 
 
 class GPT(nn.Module):
@@ -75,7 +75,7 @@ def main():
     tokens = torch.zeros(2, options.length, dtype=torch.int64)
     captured = timed("trace", lambda: capture(model, (tokens, tokens), {}))
     rows = [1, 2, 4]
-    saved = timed("saved", lambda: saved_bytes(captured.graph, captured.objects, rows))
+    saved = timed("saved", lambda: trace(captured.graph, captured.objects, rows).saved)
     device = _C.cost.device_model(options.device_model)
     table = timed("cost", lambda: _C.cost.estimate(captured.graph, device, rows, saved))
 

@@ -193,13 +193,13 @@ def _register_tensors(model):
 
 
 def _fold(captured, device, rows):
-    saved = profile.saved_bytes(captured.graph, captured.objects, rows)
+    traced = profile.trace(captured.graph, captured.objects, rows)
     if device == MEASURED:
         world = _C.comm.make_local(1, 60.0)[0]
-        table = profile.time_operators(captured.graph, captured.objects, saved, world, rows)
+        table = profile.time_operators(captured.graph, captured.objects, traced, world, rows)
     else:
         model = _C.cost.device_model(device)
-        table = _C.cost.estimate(captured.graph, model, rows, saved)
+        table = _C.cost.estimate(captured.graph, model, rows, traced.saved)
     return _C.cost.fold(captured.graph, table, [])
 
 

@@ -1,5 +1,6 @@
 """What every operator of a graph costs: times measured, saved bytes from autograd's own hooks."""
 
+import dataclasses
 import json
 import math
 import sys
@@ -16,7 +17,7 @@ _LINE_S = 5.0
 
 
 def profile(graph, objects, world, local_rows):
-    """Costs of all nodes of ``graph``, equal on every rank.
+    """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
 
     Collective. Each distinct operator is timed once, forward and backward, at a few numbers of
     rows; the ranks share the work.
@@ -29,15 +30,18 @@ def profile(graph, objects, world, local_rows):
     """
     rows = row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
-    saved = saved_bytes(graph, objects, rows) if world.rank == 0 else None
-    saved = json.loads(world.broadcast(json.dumps(saved).encode(), 0).decode())
-    return time_operators(graph, objects, saved, world, rows)
+    traced = trace(graph, objects, rows) if world.rank == 0 else None
+    message = b"" if traced is None else json.dumps(dataclasses.asdict(traced)).encode()
+    traced = Traced(**json.loads(world.broadcast(message, 0).decode()))
+    return time_operators(graph, objects, traced, world, rows), traced
 
 
-def time_operators(graph, objects, saved, world, rows):
+def time_operators(graph, objects, traced, world, rows):
     """The measured part of :func:`profile`: times all distinct operators at each of ``rows``."""
     with _Progress(world.rank == 0) as progress:
-        return _C.profile.measure(graph, objects, saved, world, rows, progress=progress)
+        return _C.profile.measure(
+            graph, objects, traced.saved, world, rows, traced.strides, progress=progress
+        )
 
 
 def row_counts(local_rows):
@@ -49,28 +53,63 @@ def row_counts(local_rows):
     return counts if len(counts) > 1 else [2, 4]
 
 
-def saved_bytes(graph, objects, rows):
-    """For each node and number of rows, the bytes that autograd keeps for the backward.
+@dataclasses.dataclass
+class Traced:
+    """What fake tensors tell about a graph.
 
-    Each storage counts at the first node that saves it; parameters, buffers and constants are
-    there anyway. Takes neither memory nor arithmetic: the tensors are fake, so some operators
-    (those whose result depends on data) cannot run; then the bytes are estimated from the graph.
+    Attributes:
+        saved: [node][number of rows]: bytes that autograd keeps for the backward. Each storage
+            counts at the first node that saves it; parameters, buffers and constants are there
+            anyway.
+        storages: The same by storage: (nodes that save it, bytes at each number of rows). A stage
+            that holds only later ones of these nodes keeps it, too.
+        strides: [first, last number of rows][node][operand]: empty where they are not known, or no
+            lines in the rows.
+    """
+
+    saved: list
+    storages: list
+    strides: list
+
+
+def trace(graph, objects, rows) -> Traced:
+    """Runs ``graph`` on fake tensors at the first and at the last number of ``rows``, or at all of
+    them where sizes are no lines in the rows.
+
+    Takes neither memory nor arithmetic, so some operators (those whose result depends on data)
+    cannot run; then the bytes are estimated from the graph, and there are no strides.
     """
     line = _sizes_are_lines(graph)
     try:
-        found = [_saved_at(graph, objects, n) for n in ((rows[0], rows[-1]) if line else rows)]
+        found = [_trace_at(graph, objects, n) for n in ((rows[0], rows[-1]) if line else rows)]
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         log.warn("profile", f"bytes saved for backward are estimated, not measured: {reason}")
         table = _C.cost.estimate(graph, _C.cost.device_model("cpu"), rows)
-        return [[cost.saved_bytes for cost in node] for node in table.node]
-    if not line:
-        return [list(node) for node in zip(*found, strict=True)]
-    shares = [(count - rows[0]) / max(rows[-1] - rows[0], 1) for count in rows]
-    return [
-        [round(low + share * (high - low)) for share in shares]
-        for low, high in zip(*found, strict=True)
-    ]
+        saved = [[cost.saved_bytes for cost in node] for node in table.node]
+        return Traced(saved, [[[node], sizes] for node, sizes in enumerate(saved)], [])
+    traces = [storages for storages, _ in found]
+    if any([nodes for nodes, _ in trace] != [nodes for nodes, _ in traces[0]] for trace in traces):
+        # What is saved depends on the number of rows; what each node saves has a size at each.
+        traces = [_by_first_node(storages, len(graph.nodes)) for storages in traces]
+    storages = []
+    for same in zip(*traces, strict=True):
+        sizes = [size for _, size in same]
+        if line:
+            shares = [(count - rows[0]) / max(rows[-1] - rows[0], 1) for count in rows]
+            sizes = [round(sizes[0] + share * (sizes[1] - sizes[0])) for share in shares]
+        storages.append([same[0][0], sizes])
+    saved = [[0] * len(rows) for _ in graph.nodes]
+    for nodes, sizes in storages:
+        saved[nodes[0]] = [sum(pair) for pair in zip(saved[nodes[0]], sizes, strict=True)]
+    return Traced(saved, storages, [found[0][1], found[-1][1]] if line else [])
+
+
+def _by_first_node(storages, count):
+    sums = [0] * count
+    for nodes, size in storages:
+        sums[nodes[0]] += size
+    return [([node], size) for node, size in enumerate(sums)]
 
 
 def _sizes_are_lines(graph):
@@ -81,30 +120,33 @@ def _sizes_are_lines(graph):
     )
 
 
-def _saved_at(graph, objects, rows):
-    saved = [0] * len(graph.nodes)
+def _trace_at(graph, objects, rows):
+    """(nodes that save it, bytes) of each storage, and each node's strides, at ``rows`` rows."""
     kept = {}  # by address; a storage that is held keeps its address
-    node = 0
+    strides = []
 
-    def enter(index):
-        nonlocal node
-        node = index
+    def enter(_, operands):
+        strides.append(operands)
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        if storage._cdata not in kept:
-            kept[storage._cdata] = storage
-            saved[node] += storage.nbytes()
+        _, nodes = kept.setdefault(storage._cdata, (storage, []))
+        if len(strides) - 1 not in nodes:
+            nodes.append(len(strides) - 1)
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed)
     with torch.inference_mode(False), FakeTensorMode(), hooks:
         tensors, is_input = _C.profile.placeholders(graph, rows)
-        for tensor, batched in zip(tensors, is_input, strict=True):
-            if not batched:
-                storage = tensor.untyped_storage()
-                kept[storage._cdata] = storage
+        state = {
+            tensor.untyped_storage()._cdata
+            for tensor, batched in zip(tensors, is_input, strict=True)
+            if not batched
+        }
         _C.profile.replay(graph, objects, tensors, rows, enter)
-    return saved
+    found = [
+        (nodes, storage.nbytes()) for key, (storage, nodes) in kept.items() if key not in state
+    ]
+    return found, strides
 
 
 class _Progress:

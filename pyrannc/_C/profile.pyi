@@ -6,9 +6,9 @@ import pyrannc._C.ir
 import torch
 import typing
 __all__: list[str] = ['measure', 'placeholders', 'replay']
-def measure(graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]], comm: pyrannc._C.comm.Communicator, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], repeats: typing.SupportsInt | typing.SupportsIndex = 3, device: str = 'cpu', progress: collections.abc.Callable[[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex], None] = None) -> pyrannc._C.cost.CostTable:
+def measure(graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]], comm: pyrannc._C.comm.Communicator, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]]] = [], repeats: typing.SupportsInt | typing.SupportsIndex = 5, device: str = 'cpu', progress: collections.abc.Callable[[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex], None] = None) -> pyrannc._C.cost.CostTable:
     ...
 def placeholders(graph: pyrannc._C.ir.Graph, rows: typing.SupportsInt | typing.SupportsIndex, device: str = 'cpu') -> tuple:
     ...
-def replay(graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, given: collections.abc.Sequence[torch.Tensor], rows: typing.SupportsInt | typing.SupportsIndex, before_node: collections.abc.Callable[[typing.SupportsInt | typing.SupportsIndex], None], device: str = 'cpu') -> None:
+def replay(graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, given: collections.abc.Sequence[torch.Tensor], rows: typing.SupportsInt | typing.SupportsIndex, before_node: collections.abc.Callable[[typing.SupportsInt | typing.SupportsIndex, collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]], None], device: str = 'cpu') -> None:
     ...

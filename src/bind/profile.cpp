@@ -13,17 +13,22 @@ using namespace py::literals;
 
 cost::CostTable measure(const ir::Graph& graph, const py::sequence& objects,
                         const std::vector<std::vector<int64_t>>& saved, comm::Communicator& comm,
-                        const std::vector<int64_t>& rows, int repeats, const std::string& device,
-                        const std::function<void(int, int)>& progress) {
+                        const std::vector<int64_t>& rows,
+                        const std::vector<profile::OperandStrides>& strides, int repeats,
+                        const std::string& device, const std::function<void(int, int)>& progress) {
   const ops::Objects held = to_objects(objects);
-  const profile::MeasureOptions options{rows, repeats, c10::Device(device), progress};
+  const profile::MeasureOptions options{.rows = rows,
+                                        .repeats = repeats,
+                                        .device = c10::Device(device),
+                                        .strides = strides,
+                                        .progress = progress};
   const py::gil_scoped_release unlocked;
   return profile::measure(graph, held, saved, comm, options);
 }
 
 void replay(const ir::Graph& graph, const py::sequence& objects,
             const std::vector<at::Tensor>& given, int64_t rows,
-            const std::function<void(uint32_t)>& before_node, const std::string& device) {
+            const profile::BeforeNode& before_node, const std::string& device) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
   profile::replay(graph, held, given, rows, c10::Device(device), before_node);
@@ -37,8 +42,9 @@ py::tuple placeholders(const ir::Graph& graph, int64_t rows, const std::string& 
 }  // namespace
 
 void init_profile(py::module_& m) {
-  m.def("measure", &measure, "graph"_a, "objects"_a, "saved"_a, "comm"_a, "rows"_a, "repeats"_a = 3,
-        "device"_a = "cpu", "progress"_a = py::none());
+  m.def("measure", &measure, "graph"_a, "objects"_a, "saved"_a, "comm"_a, "rows"_a,
+        "strides"_a = std::vector<profile::OperandStrides>(), "repeats"_a = 5, "device"_a = "cpu",
+        "progress"_a = py::none());
   m.def("placeholders", &placeholders, "graph"_a, "rows"_a, "device"_a = "cpu");
   m.def("replay", &replay, "graph"_a, "objects"_a, "given"_a, "rows"_a, "before_node"_a,
         "device"_a = "cpu");

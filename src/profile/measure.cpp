@@ -27,12 +27,17 @@ struct Work {
   std::vector<size_t> signature_of;  // [node] index into representatives
 };
 
-Work distinct(const ir::Graph& graph) {
+Work distinct(const ir::Graph& graph, const std::vector<OperandStrides>& strides) {
   Work work;
   std::unordered_map<std::string, size_t> known;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
-    const auto [found, fresh] =
-        known.emplace(cost::signature(graph, {index}), work.representatives.size());
+    std::string key = cost::signature(graph, {index});
+    for (const OperandStrides& at_rows : strides) {
+      for (const std::vector<int64_t>& operand : at_rows[index]) {
+        key += c10::str(';', c10::IntArrayRef(operand));
+      }
+    }
+    const auto [found, fresh] = known.emplace(std::move(key), work.representatives.size());
     if (fresh) work.representatives.push_back({index});
     work.signature_of.push_back(found->second);
   }
@@ -59,11 +64,22 @@ bool varies(const ir::Graph& graph, ir::NodeId id) {
          std::ranges::any_of(node.outputs, varying);
 }
 
+/// Parameters, and what each operator writes: what a step touches between two uses of a weight.
+int64_t step_bytes(const ir::Graph& graph, int64_t rows) {
+  int64_t bytes = 0;
+  for (const ir::Value& value : graph.values) bytes += value.bytes(rows);
+  return bytes;
+}
+
 /// Times one signature after the other; what cannot run is charged by the CPU device model.
 class Measurer {
  public:
   Measurer(const ir::Graph& graph, const ops::Objects& objects, const MeasureOptions& options)
-      : graph_(graph), objects_(objects), options_(options), random_state_(options.device) {}
+      : graph_(graph),
+        objects_(objects),
+        options_(options),
+        random_state_(options.device),
+        bench_(options.device, step_bytes(graph, options.rows.back())) {}
 
   std::vector<NodeCost> measure(ir::NodeId node) {
     std::vector<NodeCost> costs;
@@ -72,7 +88,8 @@ class Measurer {
         if (!costs.empty() && !varies(graph_, node)) {
           costs.push_back(costs.front());
         } else {
-          costs.push_back(time_node(graph_, node, objects_, rows, options_, generator_));
+          costs.push_back(time_node(graph_, node, objects_, operands(node, rows), rows,
+                                    options_.repeats, bench_));
         }
       }
     } catch (const std::exception& error) {
@@ -84,6 +101,19 @@ class Measurer {
   }
 
  private:
+  std::vector<at::Tensor> operands(ir::NodeId node, int64_t rows) {
+    std::vector<std::vector<int64_t>> strides;
+    if (!options_.strides.empty()) {
+      const auto& low = options_.strides.front()[node.index];
+      const auto& high = options_.strides.back()[node.index];
+      for (size_t i = 0; i < low.size(); ++i) {
+        strides.push_back(
+            strides_at(low[i], options_.rows.front(), high.at(i), options_.rows.back(), rows));
+      }
+    }
+    return random_operands(graph_, node, rows, options_.device, generator_, strides);
+  }
+
   std::vector<NodeCost> estimated(ir::NodeId node) {
     if (!estimate_) {
       estimate_ = cost::estimate(graph_, cost::device_model("cpu"), options_.rows);
@@ -95,6 +125,7 @@ class Measurer {
   const ops::Objects& objects_;
   const MeasureOptions& options_;
   RandomStateGuard random_state_;
+  Bench bench_;
   at::Generator generator_ = at::make_generator<at::CPUGeneratorImpl>(/*seed=*/0);
   std::optional<cost::CostTable> estimate_;
 };
@@ -146,7 +177,12 @@ cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
       c10::str("saved bytes of ", saved.size(), " nodes, but the graph has ", graph.nodes.size()));
   // Casts are nodes of the graph.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const Work work = distinct(graph);
+  for (const OperandStrides& strides : options.strides) {
+    RANNC_CHECK(
+        strides.size() == graph.nodes.size(),
+        c10::str("strides of ", strides.size(), " nodes, but the graph has ", graph.nodes.size()));
+  }
+  const Work work = distinct(graph, options.strides);
   Measurer measurer(graph, objects, options);
   const std::vector<std::vector<NodeCost>> costs = share(work, measurer, comm, options);
 

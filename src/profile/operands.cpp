@@ -46,6 +46,25 @@ at::Tensor pattern(const ir::Value& value, int64_t length, int64_t limit,
   return at::rand({length}, generator, at::TensorOptions().dtype(at::kFloat)).to(type);
 }
 
+/// `tensor` with other strides, where they fit.
+at::Tensor laid_out(const at::Tensor& tensor, const std::vector<int64_t>& strides) {
+  if (strides.size() != tensor.sizes().size() || tensor.strides() == c10::IntArrayRef(strides)) {
+    return tensor;
+  }
+  at::Tensor result = at::empty_strided(tensor.sizes(), strides, tensor.options());
+  if (result.is_non_overlapping_and_dense()) return result.copy_(tensor);
+  // With holes, or several elements in one place: what lies there decides.
+  const auto length = static_cast<int64_t>(result.storage().nbytes() / result.element_size());
+  if (tensor.numel() == 0 || length == 0) return tensor;
+  const at::Tensor all = result.as_strided({length}, {1}, 0);
+  const at::Tensor flat = tensor.flatten();
+  for (int64_t begin = 0; begin < length; begin += flat.numel()) {
+    const int64_t part = std::min(flat.numel(), length - begin);
+    all.narrow(0, begin, part).copy_(flat.narrow(0, 0, part));
+  }
+  return result;
+}
+
 at::Tensor random_tensor(const ir::Value& value, int64_t rows, int64_t limit, c10::Device device,
                          const at::Generator& generator) {
   std::vector<int64_t> sizes;
@@ -62,7 +81,8 @@ at::Tensor random_tensor(const ir::Value& value, int64_t rows, int64_t limit, c1
 }  // namespace
 
 std::vector<at::Tensor> random_operands(const ir::Graph& graph, ir::NodeId node, int64_t rows,
-                                        c10::Device device, at::Generator generator) {
+                                        c10::Device device, at::Generator generator,
+                                        const std::vector<std::vector<int64_t>>& strides) {
   const std::vector<ir::ValueId> ids = graph.operands(node);
   const int64_t limit = index_limit(graph, node, rows);
   std::vector<at::Tensor> operands;
@@ -74,6 +94,7 @@ std::vector<at::Tensor> random_operands(const ir::Graph& graph, ir::NodeId node,
     }
     const ir::Value& value = graph[ids[i]];
     at::Tensor tensor = random_tensor(value, rows, limit, device, generator);
+    if (i < strides.size()) tensor = laid_out(tensor, strides[i]);
     if (value.requires_grad && ir::is_floating(value.dtype)) tensor.requires_grad_(true);
     operands.push_back(std::move(tensor));
   }

@@ -28,7 +28,7 @@ Placeholders placeholders(const ir::Graph& graph, int64_t rows, c10::Device devi
 
 void replay(const ir::Graph& graph, const ops::Objects& objects,
             const std::vector<at::Tensor>& given, int64_t rows, c10::Device device,
-            const std::function<void(uint32_t node)>& before_node) {
+            const BeforeNode& before_node) {
   // Casts are nodes of the graph.
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   std::vector<at::Tensor> values(graph.values.size());
@@ -40,13 +40,20 @@ void replay(const ir::Graph& graph, const ops::Objects& objects,
     values[index] = given[next++];
   }
   std::vector<at::Tensor> operands, results;
+  std::vector<std::vector<int64_t>> strides;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const ir::Node& node = graph.nodes[index];
     ops::Operator call(graph, {index}, objects, device);
     call.set_rows(rows);
     operands.clear();
-    for (ir::ValueId operand : graph.operands({index})) operands.push_back(values[operand.index]);
-    before_node(index);
+    strides.clear();
+    for (ir::ValueId operand : graph.operands({index})) {
+      operands.push_back(values[operand.index]);
+      const at::Tensor& tensor = operands.back();
+      strides.push_back(tensor.layout() == at::kStrided ? tensor.strides().vec()
+                                                        : std::vector<int64_t>());
+    }
+    before_node(index, strides);
     const c10::AutoGradMode grad_mode(node.grad_enabled);
     call.call(operands, results);
     for (size_t i = 0; i < results.size(); ++i) {

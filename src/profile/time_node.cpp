@@ -2,20 +2,16 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <chrono>
 
-#include "profile/operands.h"
 #include "rannc/ops/memory.h"
 #include "rannc/ops/operator.h"
 
 namespace rannc::profile {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using torch::autograd::variable_list;
 
 constexpr int64_t kLongCall_ns = 200'000'000;
@@ -25,17 +21,30 @@ struct Sample {
   int64_t backward_ns = 0;
 };
 
+int64_t median(std::vector<int64_t> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+variable_list gradients_of(const variable_list& outputs, const variable_list& wanted,
+                           const variable_list& gradients) {
+  return torch::autograd::grad(outputs, wanted, gradients, /*retain_graph=*/false,
+                               /*create_graph=*/false, /*allow_unused=*/true);
+}
+
 class Timer {
  public:
-  Timer(const ir::Graph& graph, ir::NodeId node, const ops::Objects& objects, int64_t rows,
-        c10::Device device, const at::Generator& generator)
+  Timer(const ir::Graph& graph, ir::NodeId node, const ops::Objects& objects,
+        std::vector<at::Tensor> leaves, int64_t rows, Bench& bench)
       : node_(graph[node]),
-        device_(device),
-        operator_(graph, node, objects, device),
-        leaves_(random_operands(graph, node, rows, device, generator)) {
+        operator_(graph, node, objects, bench.device),
+        leaves_(std::move(leaves)),
+        bench_(bench) {
     operator_.set_rows(rows);
     for (ir::ValueId operand : graph.operands(node)) {
       written_.push_back(std::ranges::find(node_.writes, operand) != node_.writes.end());
+      fresh_.push_back(graph[operand].kind == ir::ValueKind::result);
     }
     for (const at::Tensor& leaf : leaves_) {
       const bool repeated = std::ranges::any_of(
@@ -53,9 +62,14 @@ class Timer {
     for (size_t i = 0; i < operands.size(); ++i) {
       if (written_[i]) operands[i] = operands[i].clone();
     }
+    bench_.cache.evict();
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (fresh_[i]) Cache::touch(operands[i]);
+    }
     Sample sample;
     std::vector<at::Tensor> results;
     sample.forward_ns = timed(workspace_bytes, 0, [&] { operator_.call(operands, results); });
+    operands.clear();
     backward(results, workspace_bytes, sample);
     return sample;
   }
@@ -71,63 +85,68 @@ class Timer {
       incoming += static_cast<int64_t>(gradients.back().nbytes());
     }
     if (outputs.empty() || wanted_.empty()) return;
+    bench_.cache.evict();
+    for (const at::Tensor& gradient : gradients) Cache::touch(gradient);
     variable_list found;  // kept, as the gradients that go out count
-    sample.backward_ns = timed(workspace_bytes, incoming, [&] {
-      found = torch::autograd::grad(outputs, wanted_, gradients, /*retain_graph=*/false,
-                                    /*create_graph=*/false, /*allow_unused=*/true);
-    });
+    const int64_t ns = timed(workspace_bytes, incoming,
+                             [&] { found = gradients_of(outputs, wanted_, gradients); });
+    sample.backward_ns = std::max<int64_t>(ns - bench_.engine_ns, 1);
   }
 
   /// The forward's results remain allocated and are no temporaries; of the backward everything is.
   template <class Call>
   int64_t timed(int64_t* workspace_bytes, int64_t incoming_bytes, Call call) {
-    if (workspace_bytes == nullptr) return elapsed_ns(call);
+    if (workspace_bytes == nullptr) return bench_.stopwatch.time_ns(call);
     const ops::MemoryRecorder counter;
-    const int64_t ns = elapsed_ns(call);
+    const int64_t ns = bench_.stopwatch.time_ns(call);
     const int64_t kept = incoming_bytes > 0 ? 0 : std::max<int64_t>(counter.current_bytes(), 0);
     const int64_t peak = std::max<int64_t>(counter.peak_bytes() - kept, 0) + incoming_bytes;
     *workspace_bytes = std::max(*workspace_bytes, peak);
     return ns;
   }
 
-  template <class Call>
-  int64_t elapsed_ns(Call& call) const {
-    synchronize();
-    const auto begin = Clock::now();
-    call();
-    synchronize();
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count();
-  }
-
-  void synchronize() const {
-    if (device_.is_cpu()) return;
-    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-  }
-
   const ir::Node& node_;
-  c10::Device device_;
   ops::Operator operator_;
   std::vector<at::Tensor> leaves_;
   std::vector<bool> written_;  // [operand]
+  std::vector<bool> fresh_;    // [operand] another operator has just written it
   variable_list wanted_;       // leaves that require a gradient, each once
+  Bench& bench_;
 };
 
-int64_t median(std::vector<int64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+/// What autograd takes for the backward of an operator that has nothing to do. A stage's backward
+/// is one call for all its operators.
+int64_t time_engine(const Stopwatch& stopwatch, c10::Device device) {
+  constexpr int kCalls = 9;
+  const at::Tensor leaf = at::ones({1}, at::TensorOptions().device(device)).set_requires_grad(true);
+  const c10::AutoGradMode with_grad(true);
+  std::vector<int64_t> times;
+  for (int i = 0; i < kCalls; ++i) {
+    const at::Tensor result = leaf.view({1});
+    const at::Tensor gradient = at::ones_like(result);
+    variable_list found;
+    times.push_back(stopwatch.time_ns([&] { found = gradients_of({result}, {leaf}, {gradient}); }));
+  }
+  return median(times);
 }
 
 }  // namespace
 
+Bench::Bench(c10::Device device, int64_t step_bytes)
+    : device(device),
+      stopwatch(device),
+      cache(device, step_bytes),
+      engine_ns(time_engine(stopwatch, device)) {}
+
 cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Objects& objects,
-                         int64_t rows, const MeasureOptions& options, at::Generator generator) {
-  Timer timer(graph, node, objects, rows, options.device, generator);
+                         std::vector<at::Tensor> operands, int64_t rows, int repeats,
+                         Bench& bench) {
+  Timer timer(graph, node, objects, std::move(operands), rows, bench);
   cost::NodeCost cost;
   const Sample first = timer.run(&cost.workspace_bytes);
   std::vector<int64_t> forward, backward;
   const bool is_long = first.forward_ns + first.backward_ns > kLongCall_ns;
-  for (int i = 0; i < options.repeats && !is_long; ++i) {
+  for (int i = 0; i < repeats && !is_long; ++i) {
     const Sample sample = timer.run(nullptr);
     forward.push_back(sample.forward_ns);
     backward.push_back(sample.backward_ns);

@@ -1,17 +1,32 @@
 #pragma once
 
-#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
+#include <vector>
+
+#include "profile/cache.h"
+#include "profile/stopwatch.h"
 #include "rannc/cost/cost_table.h"
 #include "rannc/profile/measure.h"
 
 namespace rannc::profile {
 
-/// Times forward and backward of one node on random data at `rows` rows: one warm-up, which also
-/// counts the memory, then `options.repeats` calls, of which the median counts. A call that takes
+/// What all measurements of a graph share.
+struct Bench {
+  Bench(c10::Device device, int64_t step_bytes);
+
+  c10::Device device;
+  Stopwatch stopwatch;
+  Cache cache;
+  int64_t engine_ns = 0;  ///< of autograd for one call, however much there is to do
+};
+
+/// Times forward and backward of one node at `rows` rows on `operands` (leaves): one warm-up, which
+/// also counts the memory, then `repeats` calls, of which the median counts. A call that takes
 /// longer than 0.2 s is not repeated. `saved_bytes` stays 0. Throws what the operator throws.
 [[nodiscard]] cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node,
-                                       const ops::Objects& objects, int64_t rows,
-                                       const MeasureOptions& options, at::Generator generator);
+                                       const ops::Objects& objects,
+                                       std::vector<at::Tensor> operands, int64_t rows, int repeats,
+                                       Bench& bench);
 
 }  // namespace rannc::profile

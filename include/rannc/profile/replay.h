@@ -21,12 +21,16 @@ struct Placeholders {
 };
 [[nodiscard]] Placeholders placeholders(const ir::Graph& graph, int64_t rows, c10::Device device);
 
+using BeforeNode =
+    std::function<void(uint32_t node, const std::vector<std::vector<int64_t>>& strides)>;
+
 /// Runs all nodes of `graph` in order on `given` (as placeholders()), each in the grad mode of
-/// the model and with autocast off, and calls `before_node` with a node's index before it runs.
+/// the model and with autocast off, and calls `before_node` with a node's index and the strides of
+/// its operands before it runs.
 /// Every result lives to the end: meant for tensors without memory. The caller does not hold the
 /// GIL.
 void replay(const ir::Graph& graph, const ops::Objects& objects,
             const std::vector<at::Tensor>& given, int64_t rows, c10::Device device,
-            const std::function<void(uint32_t node)>& before_node);
+            const BeforeNode& before_node);
 
 }  // namespace rannc::profile
