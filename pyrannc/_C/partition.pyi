@@ -1,9 +1,10 @@
 from __future__ import annotations
 import collections.abc
 import pyrannc._C.cost
+import pyrannc._C.ir
 import pyrannc._C.plan
 import typing
-__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'evaluate', 'make_plan', 'verify_request']
+__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'StepCosts', 'evaluate', 'make_plan', 'step_ns', 'step_peak_bytes', 'verify_request']
 class Force:
     def __init__(self, *, stages: typing.SupportsInt | typing.SupportsIndex | None = None, micro_batches: typing.SupportsInt | typing.SupportsIndex | None = None, schedule: str | None = None, interleave: typing.SupportsInt | typing.SupportsIndex | None = None, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> None:
         ...
@@ -83,9 +84,16 @@ class Evaluation:
     @property
     def stages(self) -> list[StageEvaluation]:
         ...
+class StepCosts:
+    def __init__(self, *, cores: typing.SupportsFloat | typing.SupportsIndex = 1.0, action_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, message_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, copy_ns_per_byte: typing.SupportsFloat | typing.SupportsIndex = 0.0, accumulate_ns_per_byte: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> None:
+        ...
 def evaluate(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, plan: pyrannc._C.plan.Plan) -> Evaluation:
     ...
 def make_plan(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False, log_candidates: bool = False) -> pyrannc._C.plan.Plan:
+    ...
+def step_ns(program: pyrannc._C.plan.Program, plan: pyrannc._C.plan.Plan, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, costs: StepCosts) -> float:
+    ...
+def step_peak_bytes(program: pyrannc._C.plan.Program, plan: pyrannc._C.plan.Plan, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, saved: collections.abc.Sequence[tuple[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]]], optimizer_bytes_per_param_byte: typing.SupportsFloat | typing.SupportsIndex = 2.0) -> list[float]:
     ...
 def verify_request(request: Request, ranks: typing.SupportsInt | typing.SupportsIndex) -> None:
     ...

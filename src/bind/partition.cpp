@@ -5,6 +5,8 @@
 #include "rannc/partition/evaluate.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
+#include "rannc/partition/step_memory.h"
+#include "rannc/partition/step_time.h"
 
 namespace rannc::bind {
 
@@ -125,6 +127,34 @@ void init_partition(py::module_& m) {
       },
       "profile"_a, "cluster"_a, "request"_a, "max_blocks"_a = 0, "one_replica"_a = false,
       "log_candidates"_a = false, py::call_guard<py::gil_scoped_release>());
+  py::class_<partition::StepCosts>(m, "StepCosts")
+      .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
+                       double accumulate_ns_per_byte, std::vector<double> optimizer_ns) {
+             return partition::StepCosts{cores,
+                                         action_ns,
+                                         message_ns,
+                                         copy_ns_per_byte,
+                                         accumulate_ns_per_byte,
+                                         std::move(optimizer_ns)};
+           }),
+           py::kw_only(), "cores"_a = 1.0, "action_ns"_a = 0.0, "message_ns"_a = 0.0,
+           "copy_ns_per_byte"_a = 0.0, "accumulate_ns_per_byte"_a = 0.0,
+           "optimizer_ns"_a = std::vector<double>());
+  m.def("step_ns", &partition::step_ns, "program"_a, "plan"_a, "graph"_a, "profile"_a, "cluster"_a,
+        "costs"_a, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "step_peak_bytes",
+      [](const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
+         const cost::GraphProfile& profile,
+         const std::vector<std::pair<std::vector<uint32_t>, std::vector<double>>>& saved,
+         double optimizer_factor) {
+        std::vector<partition::SavedStorage> storages;
+        for (const auto& [nodes, bytes] : saved) storages.push_back({nodes, bytes});
+        return partition::step_peak_bytes(program, plan, graph, profile, storages,
+                                          optimizer_factor);
+      },
+      "program"_a, "plan"_a, "graph"_a, "profile"_a, "saved"_a,
+      "optimizer_bytes_per_param_byte"_a = 2.0, py::call_guard<py::gil_scoped_release>());
   m.def("evaluate", &partition::evaluate, "profile"_a, "cluster"_a, "request"_a, "plan"_a,
         py::call_guard<py::gil_scoped_release>());
 }

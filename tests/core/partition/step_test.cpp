@@ -1,0 +1,102 @@
+#include <gtest/gtest.h>
+
+#include "plan/graphs.h"
+#include "rannc/cost/cost_table.h"
+#include "rannc/partition/step_memory.h"
+#include "rannc/partition/step_time.h"
+
+namespace rannc::partition {
+namespace {
+
+using plan::chain_plan;
+
+/// Every node takes 100 ns forward and 200 ns backward per row; no workspace.
+cost::GraphProfile profile_of(const ir::Graph& graph) {
+  cost::CostTable table;
+  table.rows = {1, 2};
+  table.node.assign(graph.nodes.size(), {{.forward_ns = 100, .backward_ns = 200},
+                                         {.forward_ns = 200, .backward_ns = 400}});
+  return cost::fold(graph, table, {});
+}
+
+/// One host, whose messages take no time.
+cost::Cluster one_host(int ranks) {
+  const cost::Link link{.bandwidth_bytes_per_s = 1e18, .latency_ns = 0};
+  return {.devices_per_host = ranks, .intra_host = link, .inter_host = link};
+}
+
+double step_of(const plan::Plan& plan, const ir::Graph& graph, const std::vector<int64_t>& rows,
+               const StepCosts& costs) {
+  return step_ns(plan::lower(plan, graph, rows, /*training=*/true), plan, graph, profile_of(graph),
+                 one_host(static_cast<int>(rows.size())), costs);
+}
+
+TEST(StepTime, HasTheOptimizerStepAtItsEnd) {
+  // Two rows: 200 forward, 400 backward; the step of w0 takes 50.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  EXPECT_NEAR(step_of(chain_plan({1}, 1), graph, {2}, {.optimizer_ns = {50}}), 650, 1e-6);
+}
+
+TEST(StepTime, RanksShareTheCoresOfTheirHost) {
+  // A row on each of two replicas: 300 side by side, 600 when both share a core.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {1, 1}, {.cores = 2}), 300, 1e-6);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {1, 1}, {.cores = 1}), 600, 1e-6);
+}
+
+TEST(StepTime, OfAPipelineIsThePeriodOfItsLoop) {
+  // Stage 0: F 0-100-200; stage 1: F 100-200-300, B 300-500-700; stage 0: B 500-700-900. The next
+  // step starts then. On one core the work of both stages lines up: 2 * 2 * 300.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 2);
+  EXPECT_NEAR(step_of(plan, graph, {2, 0}, {.cores = 2}), 900, 1e-6);
+  EXPECT_NEAR(step_of(plan, graph, {2, 0}, {.cores = 1}), 1200, 1e-6);
+  // Adding the gradients of the second micro-batch (16 bytes) to those of the first: stage 1 ends
+  // at 716, where stage 0 begins its last 216.
+  EXPECT_NEAR(step_of(plan, graph, {2, 0}, {.cores = 2, .accumulate_ns_per_byte = 1}), 932, 1e-6);
+}
+
+TEST(StepTime, CountsTheRowsThatARankReallyHas) {
+  // Three rows on two replicas: the larger share has two.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {2, 1}, {.cores = 2}), 600, 1e-6);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {2, 1}, {.cores = 1}), 900, 1e-6);
+}
+
+std::vector<double> peaks_of(const plan::Plan& plan, const ir::Graph& graph,
+                             const std::vector<int64_t>& rows,
+                             const std::vector<SavedStorage>& saved) {
+  return step_peak_bytes(plan::lower(plan, graph, rows, /*training=*/true), plan, graph,
+                         profile_of(graph), saved, 2);
+}
+
+TEST(StepMemory, GradientsComeWhileWhatWasSavedGoes) {
+  // Two parameters of 16 bytes with two copies each in the optimizer: 96. Two rows of x and of
+  // n0's result are kept: 160 when forward has ended. Backward of n1 adds 16 and frees 32.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  EXPECT_EQ(peaks_of(plan, graph, {2}, {{{0}, {16, 32}}, {{1}, {16, 32}}}),
+            std::vector<double>{160});
+}
+
+TEST(StepMemory, BothSidesOfACutKeepWhatBothSave) {
+  // Both n0 and n1 save n0's result, 32 bytes. Stage 0: 48 of state, 32 saved, 32 on their way out.
+  // Stage 1: 48, 32 saved; after its backward 48 + 16 of gradient + 32 of n0's gradient.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  EXPECT_EQ(peaks_of(chain_plan({1, 1}, 1), graph, {2, 0}, {{{0, 1}, {16, 32}}}),
+            (std::vector<double>{112, 96}));
+}
+
+TEST(StepMemory, RecomputeKeepsInputsUntilTheBackward) {
+  // Stage 1, two micro-batches of one row: 48 of state. Two inputs of 16, and the 64 saved bytes of
+  // the one that is run again, whose own input is among them: 48 + 16 + 64; with the gradient of
+  // the first, and without its input, 48 + 16 + 64 again, and 16 on their way back.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1, 1}, 2);
+  plan.stages[1].recompute = true;
+  EXPECT_EQ(peaks_of(plan, graph, {2, 0}, {{{1}, {64, 128}}})[1], 128);
+}
+
+}  // namespace
+}  // namespace rannc::partition
