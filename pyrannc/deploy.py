@@ -5,18 +5,15 @@ capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> run.
 
 import json
 import os
-import time
 from pathlib import Path
 
 import torch
 
-from pyrannc import _C, check, log, optim, profile, state
+from pyrannc import _C, check, log, optim, profile, state, step_costs
 from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, TraceError
 from pyrannc.step import PipelineStep
+from pyrannc.steps import Steps
 
-# Assumed until links are measured: one host's shared memory, and ordinary Ethernet between hosts.
-INTRA_HOST = {"bandwidth_bytes_per_s": 2e9, "latency_ns": 200e3}
-INTER_HOST = {"bandwidth_bytes_per_s": 1e9, "latency_ns": 300e3}
 GIB = 2**30
 
 
@@ -43,17 +40,20 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
             world, lambda: read_plan(path, captured.graph, sum(local_rows), world.size)
         )
     else:
-        table = profile.profile(captured.graph, captured.objects, world, max(local_rows))
+        table, traced = profile.profile(captured.graph, captured.objects, world, max(local_rows))
+        costs = step_costs.measure(captured.graph, parameters, optimizer, world)
+        devices = cluster(hosts, memory, _C.comm.measure_links(world))
         plan_json = on_rank_0(
             world,
             lambda: make_plan(
                 captured.graph,
                 table,
                 optimizer_bytes(captured.graph, parameters, optimizer, config),
-                cluster(hosts, memory),
+                devices,
                 request(sum(local_rows), config, mixing),
                 config,
                 mixing,
+                step_costs.Step(costs, traced.storages, local_rows),
             ),
         )
     plan = _C.plan.Plan.from_json(plan_json)
@@ -159,21 +159,38 @@ def memory_bytes(config, ranks_on_host: int) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // ranks_on_host
 
 
-def cluster(hosts: list[str], memory: int):
+def cluster(hosts: list[str], memory: int, links):
     """The job's ranks as hosts with equally many devices; ``hosts[rank]`` is a name.
 
     Ranks that are not laid out host by host, equally many on each, count as a host each.
+
+    Args:
+        hosts: Name of each rank's host.
+        memory: Bytes that a rank may use.
+        links: What ``_C.comm.measure_links`` found.
     """
     names = list(dict.fromkeys(hosts))
     per_host = len(hosts) // len(names)
     even = hosts == [name for name in names for _ in range(per_host)]
     shape = (len(names), per_host) if even else (len(hosts), 1)
+    # Where the job has no pair of ranks of one kind, nothing is sent over such a link either.
+    intra = links.intra_host or links.inter_host
+    inter = links.inter_host or links.intra_host
     return _C.cost.Cluster(
         hosts=shape[0],
         devices_per_host=shape[1],
         device_memory_bytes=memory,
-        intra_host=_C.cost.Link(**INTRA_HOST),
-        inter_host=_C.cost.Link(**INTER_HOST),
+        intra_host=link(intra),
+        inter_host=link(inter),
+    )
+
+
+def link(speed):
+    """A link of the planner's cluster; a job of one rank has none, and any will do."""
+    if speed is None:
+        return _C.cost.Link(bandwidth_bytes_per_s=1e9, latency_ns=0)
+    return _C.cost.Link(
+        bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s, latency_ns=speed.latency_ns
     )
 
 
@@ -223,7 +240,7 @@ def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
     ]
 
 
-def make_plan(graph, table, state_bytes, devices, wanted, config, mixing) -> str:
+def make_plan(graph, table, state_bytes, devices, wanted, config, mixing, step) -> str:
     """The planner's answer for this job, as JSON."""
     folded = _C.cost.fold(graph, table, state_bytes)
     plan = _C.partition.make_plan(
@@ -242,25 +259,9 @@ def make_plan(graph, table, state_bytes, devices, wanted, config, mixing) -> str
         global_batch=json.loads(wanted)["global_batch"],
         world=devices.hosts * devices.devices_per_host,
         memory_limit_bytes=int(devices.device_memory_bytes),
-        step_ns=step_ns(plan, devices),
+        **step.predict(plan, graph, folded, devices),
     )
     return json.dumps(content)
-
-
-def step_ns(plan, devices) -> int:
-    """The predicted iteration when ranks share the cores of a host.
-
-    ``iteration_ns`` gives every rank a device of its own. Ranks on one host's CPU cannot compute
-    more at a time than it has cores, so their work over the cores bounds the iteration, too.
-    """
-    work = {}
-    for stage in plan.stages:
-        busy = plan.micro_batches * (stage.predicted.forward_ns + stage.predicted.backward_ns)
-        for rank in stage.ranks:
-            host = rank // devices.devices_per_host
-            work[host] = work.get(host, 0) + busy
-    cores = len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)
-    return int(max(plan.iteration_ns, *(total / max(cores, 1) for total in work.values())))
 
 
 def read_plan(path, graph, global_rows, world_size) -> str:
@@ -311,7 +312,7 @@ class Deployment:
         self._config = config
         self._planned = captured
         self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
-        self.seconds, self.steps = 0.0, 0  # of all forwards and backwards, for pyrannc.measure
+        self.steps = Steps(self, optimizer)
         self.owners = state.Owners(world, model)
         executor = self._executor(captured, plan)
         self.owners.assign({*executor.parameter_names, *executor.buffer_names})
@@ -339,9 +340,6 @@ class Deployment:
         return _C.runtime.Executor(
             captured.graph, captured.objects, plan, self.local_rows, self.world
         )
-
-    def add_seconds(self, seconds: float) -> None:
-        self.seconds += seconds
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
@@ -379,24 +377,22 @@ class Run:
     def step(self, inputs):
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
         with_backward = self._trains and torch.is_grad_enabled()
-        begin = time.perf_counter()
-        call = self._executor.forward(
-            [tensor.detach() for tensor in inputs],
-            [
-                parameter.detach() if not with_backward else parameter
-                for parameter in self._parameters
-            ],
-            self._buffers,
-            with_backward,
-        )
-        self._deployment.add_seconds(time.perf_counter() - begin)
-        self._deployment.steps += 1
+        with self._deployment.steps.forward(with_backward):
+            call = self._executor.forward(
+                [tensor.detach() for tensor in inputs],
+                [
+                    parameter.detach() if not with_backward else parameter
+                    for parameter in self._parameters
+                ],
+                self._buffers,
+                with_backward,
+            )
         if not with_backward:
             return list(call.outputs)
         return list(
             PipelineStep.apply(
                 call,
-                self._deployment.add_seconds,
+                self._deployment.steps.backward,
                 self._differentiable,
                 self._deployment.gate,
                 *self._parameters,

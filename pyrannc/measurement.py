@@ -1,10 +1,9 @@
-"""Measured against predicted: time of an iteration and memory of each stage."""
+"""Measured against predicted: time of a step and memory of each stage."""
 
 import json
+import weakref
 
-import torch
-
-from pyrannc import _C, state
+from pyrannc import _C, state, steps
 
 
 class measure:
@@ -13,8 +12,13 @@ class measure:
     Every rank enters and leaves it, after the model's first call. Afterwards ``str()`` of it is a
     table, and its attributes hold the numbers, equal on all ranks.
 
+    Args:
+        model: The :class:`RaNNCModule`.
+        optimizer: Its state counts as memory. Default: the one that the model was given.
+
     Attributes:
-        iteration_ms: Mean time of one forward and backward on the slowest rank.
+        iteration_ms: Mean time of one step (forward, backward and the optimizer that the model
+            was given) on the slowest rank.
         peak_mib: For each stage, the largest peak of its ranks: tensors held and temporaries.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
@@ -29,12 +33,20 @@ class measure:
 
     def __init__(self, model, optimizer=None):
         self._deployment = model._deployed("measure")
-        self._optimizer = optimizer
+        self._optimizer = optimizer if optimizer is not None else model._optimizer
         self.iteration_ms, self.peak_mib = 0.0, []
 
     def __enter__(self):
-        self._held = self._held_bytes()
-        self._seconds, self._steps = self._deployment.seconds, self._deployment.steps
+        model = self._deployment.model
+        self._held = steps.held_bytes(model, self._optimizer, with_gradients=False)
+        # Gradients of the step before are usually freed by zero_grad(), which the recorder does
+        # not see, as it did not see them come: they count only if they outlive the block.
+        self._old = [
+            (weakref.ref(tensor.grad), tensor.grad.nbytes)
+            for tensor in {id(t): t for t in state.tensors(model).values()}.values()
+            if tensor.grad is not None
+        ]
+        self._seconds, self._count = self._deployment.steps.seconds, self._deployment.steps.count
         self._recorder = _C.runtime.MemoryRecorder()
         self._recorder.__enter__()
         return self
@@ -43,10 +55,11 @@ class measure:
         self._recorder.__exit__(None, None, None)
         if kind is not None:
             return
-        steps = self._deployment.steps - self._steps
+        outlived = sum(size for gradient, size in self._old if gradient() is not None)
+        count = self._deployment.steps.count - self._count
         mine = {
-            "ms": 1e3 * (self._deployment.seconds - self._seconds) / max(steps, 1),
-            "mib": (self._held + self._recorder.peak_bytes) / 2**20,
+            "ms": 1e3 * (self._deployment.steps.seconds - self._seconds) / max(count, 1),
+            "mib": (self._held + outlived + self._recorder.peak_bytes) / 2**20,
         }
         ranks = [
             json.loads(item)
@@ -58,27 +71,6 @@ class measure:
             for stage in self._deployment.plan.stages
         ]
 
-    def _held_bytes(self) -> int:
-        """Parameters, buffers, gradients and optimizer state that this rank holds now."""
-        held = {id(tensor): tensor for tensor in state.tensors(self._deployment.model).values()}
-        tensors = [tensor for tensor in held.values() if not tensor.is_meta]
-        tensors += [tensor.grad for tensor in tensors if tensor.grad is not None]
-        for entry in self._optimizer.state.values() if self._optimizer else ():
-            tensors += [value for value in entry.values() if torch.is_tensor(value)]
-        return sum(tensor.nbytes for tensor in tensors)
-
     def __str__(self) -> str:
-        plan = self._deployment.plan
-        step_ns = json.loads(plan.notes or "{}").get("step_ns", plan.iteration_ns)
-        lines = [
-            f"iteration: predicted {step_ns / 1e6:.0f} ms, measured {self.iteration_ms:.0f} ms"
-        ]
-        for index, (stage, measured) in enumerate(zip(plan.stages, self.peak_mib, strict=True)):
-            predicted = (
-                f"{stage.predicted.peak_bytes / 2**20:.1f} MiB" if stage.predicted else "nothing"
-            )
-            lines.append(
-                f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): memory predicted "
-                f"{predicted}, measured {measured:.1f} MiB"
-            )
-        return "\n".join(lines)
+        peaks = [mib * 2**20 for mib in self.peak_mib]
+        return steps.compare(self._deployment.plan, self.iteration_ms, peaks)[0]

@@ -1,7 +1,5 @@
 """One training step as one node of the user's autograd graph."""
 
-import time
-
 import torch
 
 from pyrannc.errors import RaNNCError
@@ -12,14 +10,14 @@ class PipelineStep(torch.autograd.Function):
 
     The real parameters are inputs, so that autograd itself does everything about ``.grad``:
     accumulation, hooks, ``torch.autograd.grad``. What belongs to a call is kept in its ``ctx``, so
-    several forwards before a backward are right. ``on_time`` is told how long backward took.
+    several forwards before a backward are right. Backward runs in a ``with during()`` block.
     """
 
     @staticmethod
-    def forward(ctx, call, on_time, differentiable, gate, *leaves):
+    def forward(ctx, call, during, differentiable, gate, *leaves):
         # `gate` requires grad on every rank: a rank without trainable parameters must still have a
         # loss that backward can be called on, because its backward takes part in the pipeline.
-        ctx.call, ctx.on_time = call, on_time
+        ctx.call, ctx.during = call, during
         ctx.set_materialize_grads(False)
         outputs = tuple(output.detach() for output in call.outputs)
         ctx.mark_non_differentiable(
@@ -34,7 +32,6 @@ class PipelineStep(torch.autograd.Function):
                 "backward(create_graph=True) through a RaNNCModule is not possible: second "
                 "derivatives would have to run the pipeline again"
             )
-        begin = time.perf_counter()
-        gradients = ctx.call.backward(list(gradients))
-        ctx.on_time(time.perf_counter() - begin)
+        with ctx.during():
+            gradients = ctx.call.backward(list(gradients))
         return (None, None, None, None, *gradients)

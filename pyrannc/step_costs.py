@@ -1,0 +1,141 @@
+"""What a training step costs beyond its operators, measured on this machine in milliseconds."""
+
+import collections
+import copy
+import dataclasses
+import json
+import os
+import statistics
+import time
+
+import torch
+
+from pyrannc import _C, log
+
+# Large enough to leave the cache, small enough to be quick.
+_LARGE = 1 << 20
+_SMALL = 16
+_REPEATS = 5
+
+
+def measure(graph, parameters, optimizer, world) -> dict:
+    """The arguments of ``_C.partition.StepCosts``; every rank measures, and the median counts.
+
+    Args:
+        graph: ``_C.ir.Graph``.
+        parameters: All tensors of the model, by name.
+        optimizer: The user's optimizer, or None. It is not touched.
+        world: The communicator of the job.
+    """
+    mine = {"accumulate": _accumulate_ns_per_byte(), "groups": _optimizer_lines(optimizer)}
+    everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    lines = [
+        [statistics.median(values) for values in zip(*group, strict=True)]
+        for group in zip(*(each["groups"] for each in everyone), strict=True)
+    ]
+    group_of = {}
+    for index, group in enumerate(optimizer.param_groups if optimizer else ()):
+        group_of.update({id(parameter): index for parameter in group["params"]})
+
+    def optimizer_ns(value):
+        parameter = parameters.get(value.name) if value.kind == "parameter" else None
+        if parameter is None or id(parameter) not in group_of or not value.requires_grad:
+            return 0.0
+        fixed, per_byte = lines[group_of[id(parameter)]]
+        return fixed + per_byte * parameter.nbytes
+
+    return {
+        "cores": max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
+        "accumulate_ns_per_byte": statistics.median(each["accumulate"] for each in everyone),
+        # In the order of the profile's parameters, which are those of the graph.
+        "optimizer_ns": [
+            optimizer_ns(value)
+            for value in graph.values
+            if value.kind in ("parameter", "buffer", "constant")
+        ],
+    }
+
+
+def _median_ns(call, *, warm_up=1):
+    """Median time of ``call()``; that of this thread where it is the only one that computes."""
+    clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+    times = []
+    for _ in range(warm_up + _REPEATS):
+        begin = clock()
+        call()
+        times.append(clock() - begin)
+    return statistics.median(times[warm_up:])
+
+
+def _accumulate_ns_per_byte():
+    total, summand = torch.zeros(_LARGE), torch.zeros(_LARGE)
+    pool = torch.zeros(_LARGE)
+
+    def add():
+        total.add_(summand)
+
+    ns = _median_ns(lambda: (pool.sum(), add())) - _median_ns(pool.sum)
+    return max(ns, 0) / total.nbytes
+
+
+def _optimizer_lines(optimizer):
+    """For each parameter group the time of one step as (fixed per parameter, per byte)."""
+    if optimizer is None:
+        return []
+    try:
+        return [_group_line(optimizer, group) for group in optimizer.param_groups]
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        log.info(
+            "deploy", f"a step of {type(optimizer).__name__} counts as no time, because: {reason}"
+        )
+        return [(0.0, 0.0)] * len(optimizer.param_groups)
+
+
+def _group_line(optimizer, group):
+    small, large = (_step_ns(optimizer, group, [size] * 4) / 4 for size in (_SMALL, _LARGE // 4))
+    per_byte = max(large - small, 0) / (4 * (_LARGE // 4 - _SMALL))
+    return small, per_byte
+
+
+def _step_ns(optimizer, group, sizes):
+    """One step of an optimizer of the same class and options over parameters of ``sizes``."""
+    parameters = [torch.zeros(size, requires_grad=True) for size in sizes]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    # A copy shares the options, but neither state, parameters nor hooks; its class's own `step`, as
+    # a learning-rate scheduler replaces the one of the instance.
+    trial = copy.copy(optimizer)
+    for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if hasattr(trial, hooks):
+            setattr(trial, hooks, collections.OrderedDict())
+    trial.state = collections.defaultdict(dict)
+    trial.param_groups = [{**group, "params": parameters}]
+    return _median_ns(lambda: type(optimizer).step(trial), warm_up=2)
+
+
+@dataclasses.dataclass
+class Step:
+    """What it takes to predict a training step under any plan of one job."""
+
+    costs: dict  # as measure() returns them
+    storages: list  # profile.Traced.storages
+    local_rows: list
+
+    def predict(self, plan, graph, folded, devices) -> dict:
+        """For the notes of ``plan``: time of a step, and the largest memory of each stage's ranks.
+
+        Unlike ``iteration_ns`` and ``peak_bytes``, which any evaluator of planner files computes,
+        they know this host, the optimizer, and when within a step what is held.
+        """
+        program = _C.plan.lower(plan, graph, self.local_rows, True)
+        costs = _C.partition.StepCosts(**self.costs)
+        return {
+            "step_ns": round(_C.partition.step_ns(program, plan, graph, folded, devices, costs)),
+            "step_peak_bytes": [
+                round(peak)
+                for peak in _C.partition.step_peak_bytes(
+                    program, plan, graph, folded, self.storages
+                )
+            ],
+        }

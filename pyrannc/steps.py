@@ -1,0 +1,130 @@
+"""Training steps as they happen: how long they take, and how the plan's predictions turn out."""
+
+import contextlib
+import json
+import time
+
+from pyrannc import _C, log, state
+
+# The report comes after this step; the steps up to FIRST, which warm up, do not count.
+REPORT_AFTER = 10
+FIRST = 3
+# Of the measured value; a larger difference is a warning.
+TOLERANCE = 0.15
+
+
+class Steps:
+    """Counts the steps of one deployment, and the time that forward, backward and the optimizer
+    take on this rank, waiting for others included.
+
+    After the tenth step every stage's time and memory is compared with its prediction, once.
+    """
+
+    def __init__(self, deployment, optimizer):
+        self.count = 0
+        self.seconds = 0.0
+        self._deployment, self._optimizer = deployment, optimizer
+        self._activations = 0  # bytes between forward and backward
+        self._peak = 0
+        self._start = (0, 0.0)
+        if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
+            optimizer.register_step_pre_hook(self._before_optimizer)
+            optimizer.register_step_post_hook(self._after_optimizer)
+
+    @contextlib.contextmanager
+    def forward(self, trains):
+        """Around the executor's forward; every rank's steps begin here, in the same order."""
+        if trains:
+            if self.count == FIRST:
+                self._start = (self.count, self.seconds)
+            if self.count == REPORT_AFTER:
+                self._report()
+            self.count += 1
+            self._activations = 0
+        with self._timed(trains):
+            yield
+
+    @contextlib.contextmanager
+    def backward(self):
+        """Around the executor's backward."""
+        with self._timed(True):
+            yield
+
+    @contextlib.contextmanager
+    def _timed(self, trains):
+        if trains and FIRST < self.count <= REPORT_AFTER:
+            held = held_bytes(self._deployment.model, self._optimizer)
+            with _C.runtime.MemoryRecorder() as memory:
+                begin = time.perf_counter()
+                yield
+                self.seconds += time.perf_counter() - begin
+                self._peak = max(self._peak, held + self._activations + memory.peak_bytes)
+                self._activations += memory.current_bytes
+        else:
+            begin = time.perf_counter()
+            yield
+            if trains:
+                self.seconds += time.perf_counter() - begin
+
+    def _before_optimizer(self, *_):
+        self._optimizer_begin = time.perf_counter()
+
+    def _after_optimizer(self, *_):
+        self.seconds += time.perf_counter() - self._optimizer_begin
+
+    def _report(self):
+        count, seconds = self._start
+        mine = [(self.seconds - seconds) / (self.count - count), self._peak]
+        ranks = [
+            json.loads(item)
+            for item in self._deployment.world.all_gather(json.dumps(mine).encode())
+        ]
+        if self._deployment.world.rank != 0:
+            return
+        text, worst = compare(
+            self._deployment.plan,
+            1e3 * max(seconds for seconds, _ in ranks),
+            [max(ranks[rank][1] for rank in stage.ranks) for stage in self._deployment.plan.stages],
+        )
+        log.info("deploy", f"after {REPORT_AFTER} steps\n{text}")
+        if worst > TOLERANCE:
+            log.warn(
+                "deploy",
+                f"a prediction of the plan is off by {worst:.0%}, so another plan may be better or "
+                f"fit better (after {REPORT_AFTER} steps):\n{text}",
+            )
+
+
+def held_bytes(model, optimizer, with_gradients=True) -> int:
+    """Parameters, buffers, gradients and optimizer state that this rank holds now."""
+    held = {id(tensor): tensor for tensor in state.tensors(model).values() if not tensor.is_meta}
+    total = sum(tensor.nbytes for tensor in held.values())
+    if with_gradients:
+        total += sum(tensor.grad.nbytes for tensor in held.values() if tensor.grad is not None)
+    for entry in optimizer.state.values() if optimizer is not None else ():
+        total += sum(value.nbytes for value in entry.values() if hasattr(value, "nbytes"))
+    return total
+
+
+def compare(plan, iteration_ms, peak_bytes) -> tuple[str, float]:
+    """Lines of predicted against measured values, and the largest relative error.
+
+    ``peak_bytes``: of each stage the largest of its ranks.
+    """
+    notes = json.loads(plan.notes or "{}")
+    predicted_ms = notes.get("step_ns", plan.iteration_ns) / 1e6
+    lines = [f"step: predicted {predicted_ms:.1f} ms, measured {iteration_ms:.1f} ms"]
+    errors = [abs(predicted_ms - iteration_ms) / iteration_ms] if predicted_ms else []
+    peaks = notes.get("step_peak_bytes") or [
+        stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
+    ]
+    for index, (stage, measured) in enumerate(zip(plan.stages, peak_bytes, strict=True)):
+        text = "nothing"
+        if peaks[index]:
+            text = f"{peaks[index] / 2**20:.1f} MiB"
+            errors.append(abs(peaks[index] - measured) / max(measured, 1))
+        lines.append(
+            f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): memory predicted "
+            f"{text}, measured {measured / 2**20:.1f} MiB"
+        )
+    return "\n".join(lines), max(errors, default=0.0)
