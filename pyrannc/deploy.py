@@ -188,7 +188,7 @@ def cluster(hosts: list[str], memory: int, links):
 def link(speed):
     """A link of the planner's cluster; a job of one rank has none, and any will do."""
     if speed is None:
-        return _C.cost.Link(bandwidth_bytes_per_s=1e9, latency_ns=0)
+        return _C.cost.Link(bandwidth_bytes_per_s=1e9, latency_ns=0.0)
     return _C.cost.Link(
         bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s, latency_ns=speed.latency_ns
     )
