@@ -22,7 +22,7 @@ using plan::kUser;
 using plan::Rank;
 
 /// Gradients are copied together up to this size before they are reduced (runtime/reduce.cpp).
-constexpr double kBucketBytes = 16 << 20;
+constexpr double kBucketBytes = 1 << 20;
 
 /// What a stage holds and needs, by its nodes.
 struct StageMemory {

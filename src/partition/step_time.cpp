@@ -26,7 +26,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The first steps of a loop start with idle ranks; a later one shows the period.
 constexpr int kSteps = 4;
 /// Gradients travel in messages of this size (runtime/reduce.cpp).
-constexpr double kBucketBytes = 16 << 20;
+constexpr double kBucketBytes = 1 << 20;
 
 /// What each stage costs on one of its ranks.
 class Stages {

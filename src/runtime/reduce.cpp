@@ -15,7 +15,7 @@ namespace {
 
 /// Gradients are copied together up to this size: large enough to hide the latency of a message,
 /// small enough that the copy does not matter for the peak of memory.
-constexpr int64_t kBucketBytes = 16 << 20;
+constexpr int64_t kBucketBytes = 1 << 20;
 
 comm::Element element_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
