@@ -23,12 +23,22 @@ using torch::profiler::impl::ProfilerStateBase;
 /// A profiler state that is disabled, not a bare MemoryReportingInfoBase: whoever asks torch
 /// whether a profiler is on (a Python autograd function does, in each call) takes what is in this
 /// slot for a ProfilerStateBase, and would read its configuration past the end of a smaller object.
+///
+/// It takes the place of whoever counted before, a recorder around this one or torch's profiler,
+/// and hands on what it is told: else the outer one would miss a block here, and see it freed
+/// later.
 class Counter final : public ProfilerStateBase {
  public:
-  Counter() : ProfilerStateBase(ProfilerConfig(ProfilerState::Disabled)) {}
+  /// `outer` stays alive with the thread-local chain that this counter is pushed upon.
+  explicit Counter(c10::MemoryReportingInfoBase* outer)
+      : ProfilerStateBase(ProfilerConfig(ProfilerState::Disabled)), outer_(outer) {}
 
   ActiveProfilerType profilerType() override { return ActiveProfilerType::NONE; }
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+  void reportMemoryUsage(void* block, int64_t bytes, size_t allocated, size_t reserved,
+                         c10::Device device) override {
+    if (outer_ != nullptr && outer_->memoryProfilingEnabled()) {
+      outer_->reportMemoryUsage(block, bytes, allocated, reserved, device);
+    }
     const int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     int64_t peak = peak_.load(std::memory_order_relaxed);
     while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
@@ -41,9 +51,15 @@ class Counter final : public ProfilerStateBase {
   void reset_peak() { peak_.store(current(), std::memory_order_relaxed); }
 
  private:
+  c10::MemoryReportingInfoBase* const outer_;
   std::atomic<int64_t> current_{0};
   std::atomic<int64_t> peak_{0};
 };
+
+c10::MemoryReportingInfoBase* current_counter() {
+  return dynamic_cast<c10::MemoryReportingInfoBase*>(
+      c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE));
+}
 
 /// c10 warns when a block is freed that was allocated before the recording: that is no mistake.
 /// The level belongs to the process, so the last of several recorders gives it back.
@@ -72,7 +88,7 @@ class QuietAllocator {
 
 struct MemoryRecorder::Impl {
   QuietAllocator quiet;
-  std::shared_ptr<Counter> counter = std::make_shared<Counter>();
+  std::shared_ptr<Counter> counter = std::make_shared<Counter>(current_counter());
   c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, counter};
 };
 

@@ -48,11 +48,11 @@ def test_what_backward_allocates_counts():
     weight.grad = None
 
 
-def test_recorders_nest_and_the_inner_one_counts():
+def test_recorders_nest_and_both_count():
     with _C.runtime.MemoryRecorder() as outer:
         with _C.runtime.MemoryRecorder() as inner:
             kept = tensor(1)
-        assert (outer.current_bytes, inner.current_bytes) == (0, MIB)
+        assert (outer.current_bytes, inner.current_bytes) == (MIB, MIB)
         more = tensor(2)
-        assert outer.current_bytes == 2 * MIB
+        assert (outer.current_bytes, inner.current_bytes) == (3 * MIB, MIB)
     del kept, more

@@ -6,7 +6,7 @@
 namespace rannc::ops {
 
 /// Counts the bytes that c10's CPU allocator hands out in this thread and in the autograd threads
-/// it starts, from construction on. Displaces torch.profiler's memory reporting while it lives.
+/// it starts, from construction on. A recorder around this one and torch.profiler still count, too.
 class MemoryRecorder {
  public:
   MemoryRecorder();
