@@ -9,8 +9,9 @@ from pyrannc import _C, log, state
 # The report comes after this step; the steps up to FIRST, which warm up, do not count.
 REPORT_AFTER = 10
 FIRST = 3
-# Of the measured value; a larger difference is a warning.
+# Of the measured value; a larger difference is a warning, unless it is too small to matter.
 TOLERANCE = 0.15
+SMALL_MS, SMALL_BYTES = 1.0, 2**20
 
 
 class Steps:
@@ -107,14 +108,14 @@ def held_bytes(model, optimizer, with_gradients=True) -> int:
 
 
 def compare(plan, iteration_ms, peak_bytes) -> tuple[str, float]:
-    """Lines of predicted against measured values, and the largest relative error.
+    """Lines of predicted against measured values, and the largest relative error that matters.
 
     ``peak_bytes``: of each stage the largest of its ranks.
     """
     notes = json.loads(plan.notes or "{}")
     predicted_ms = notes.get("step_ns", plan.iteration_ns) / 1e6
     lines = [f"step: predicted {predicted_ms:.1f} ms, measured {iteration_ms:.1f} ms"]
-    errors = [abs(predicted_ms - iteration_ms) / iteration_ms] if predicted_ms else []
+    errors = [_error(predicted_ms, iteration_ms, SMALL_MS)] if predicted_ms else []
     peaks = notes.get("step_peak_bytes") or [
         stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
     ]
@@ -122,9 +123,14 @@ def compare(plan, iteration_ms, peak_bytes) -> tuple[str, float]:
         text = "nothing"
         if peaks[index]:
             text = f"{peaks[index] / 2**20:.1f} MiB"
-            errors.append(abs(peaks[index] - measured) / max(measured, 1))
+            errors.append(_error(peaks[index], measured, SMALL_BYTES))
         lines.append(
             f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): memory predicted "
             f"{text}, measured {measured / 2**20:.1f} MiB"
         )
     return "\n".join(lines), max(errors, default=0.0)
+
+
+def _error(predicted, measured, small):
+    difference = abs(predicted - measured)
+    return difference / measured if difference > small and measured else 0.0
