@@ -119,14 +119,15 @@ void init_partition(py::module_& m) {
   m.def(
       "make_plan",
       [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
-         int max_blocks, bool one_replica, bool log_candidates) {
-        return partition::make_plan(profile, cluster, request,
-                                    {.max_blocks = max_blocks,
-                                     .one_replica = one_replica,
-                                     .log_candidates = log_candidates});
+         int max_blocks, bool one_replica, int threads) {
+        partition::PlannerOptions options;
+        options.max_blocks = max_blocks;
+        options.one_replica = one_replica;
+        options.threads = threads;
+        return partition::make_plan(profile, cluster, request, options);
       },
       "profile"_a, "cluster"_a, "request"_a, "max_blocks"_a = 0, "one_replica"_a = false,
-      "log_candidates"_a = false, py::call_guard<py::gil_scoped_release>());
+      "threads"_a = 1, py::call_guard<py::gil_scoped_release>());
   py::class_<partition::StepCosts>(m, "StepCosts")
       .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
                        double accumulate_ns_per_byte, std::vector<double> optimizer_ns) {

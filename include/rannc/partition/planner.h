@@ -29,7 +29,6 @@ struct PlannerOptions {
   double time_limit_s = 0;
   const std::atomic<bool>* stop = nullptr;  ///< the same, when it becomes true
   int threads = 1;                          ///< the answer does not depend on it
-  bool log_candidates = false;              ///< names the runners-up in the plan's notes
 };
 
 /// The whole planner: atomic pieces -> blocks -> stages, for every allowed micro-batch count and
