@@ -6,8 +6,8 @@
 #include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
+#include <unordered_map>
 
 namespace rannc::ops {
 namespace {
@@ -39,21 +39,41 @@ class Counter final : public ProfilerStateBase {
     if (outer_ != nullptr && outer_->memoryProfilingEnabled()) {
       outer_->reportMemoryUsage(block, bytes, allocated, reserved, device);
     }
-    const int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    int64_t peak = peak_.load(std::memory_order_relaxed);
-    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    const std::scoped_lock lock(mutex_);
+    if (bytes > 0) {
+      blocks_[block] = bytes;
+      current_ += bytes;
+      peak_ = std::max(peak_, current_);
+      return;
     }
+    // c10 knows the sizes of all blocks that any recorder saw: what was there before this one does
+    // not count here when it goes.
+    const auto found = blocks_.find(block);
+    if (found == blocks_.end()) return;
+    current_ -= found->second;
+    blocks_.erase(found);
   }
   bool memoryProfilingEnabled() const override { return true; }
 
-  int64_t current() const { return current_.load(std::memory_order_relaxed); }
-  int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
-  void reset_peak() { peak_.store(current(), std::memory_order_relaxed); }
+  int64_t current() const {
+    const std::scoped_lock lock(mutex_);
+    return current_;
+  }
+  int64_t peak() const {
+    const std::scoped_lock lock(mutex_);
+    return peak_;
+  }
+  void reset_peak() {
+    const std::scoped_lock lock(mutex_);
+    peak_ = current_;
+  }
 
  private:
   c10::MemoryReportingInfoBase* const outer_;
-  std::atomic<int64_t> current_{0};
-  std::atomic<int64_t> peak_{0};
+  mutable std::mutex mutex_;  // guards the rest: several threads report
+  std::unordered_map<void*, int64_t> blocks_;
+  int64_t current_ = 0;
+  int64_t peak_ = 0;
 };
 
 c10::MemoryReportingInfoBase* current_counter() {

@@ -56,3 +56,14 @@ def test_recorders_nest_and_both_count():
         more = tensor(2)
         assert (outer.current_bytes, inner.current_bytes) == (3 * MIB, MIB)
     del kept, more
+
+
+def test_blocks_of_an_earlier_recording_do_not_count_when_they_go():
+    # c10 remembers blocks that any recorder saw; the second one counted -4 MiB for this one.
+    with _C.runtime.MemoryRecorder():
+        old = tensor(4)
+    with _C.runtime.MemoryRecorder() as memory:
+        del old
+        new = tensor(1)
+        assert (memory.current_bytes, memory.peak_bytes) == (MIB, MIB)
+    del new
