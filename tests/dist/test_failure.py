@@ -93,7 +93,7 @@ def test_a_stopped_rank_is_named_at_the_deadline():
     )
     assert result.returncode != 0
     assert (
-        "rank 0 waited 3 s for the message of the script from rank 1; rank 1 waits for the message "
+        "rank 0 waited 5 s for the message of the script from rank 1; rank 1 waits for the message "
         "of the script from rank 2; rank 2 does not answer: it is stopped or dead" in result.stderr
     )
 
