@@ -62,14 +62,7 @@ BlockModel::BlockModel(const cost::GraphProfile& blocks, const Request& request,
     }
   }
   for (size_t param = 0; param < param_users.size(); ++param) {
-    const cost::ProfileParam& source = blocks.params[param];
-    State state{.param_bytes = source.bytes};
-    if (source.trainable) {
-      state.gradient_bytes = source.bytes * request.gradient_bytes_per_param_byte;
-      state.optimizer_bytes = source.optimizer_bytes >= 0
-                                  ? source.optimizer_bytes
-                                  : source.bytes * request.optimizer_bytes_per_param_byte;
-    }
+    const State state = state_of(blocks.params[param], request);
     if (param_users[param].size() == 1) {
       own_[param_users[param].front()] += state;
     } else if (param_users[param].size() > 1) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "partition/block_costs.h"
+#include "partition/state_bytes.h"
 #include "rannc/cost/graph_profile.h"
 #include "rannc/partition/request.h"
 
@@ -15,15 +16,7 @@ namespace rannc::partition {
 /// live, and be of the same blocks.
 class BlockModel {
  public:
-  struct State {
-    double param_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
-    State& operator+=(const State& other) {
-      param_bytes += other.param_bytes;
-      gradient_bytes += other.gradient_bytes;
-      optimizer_bytes += other.optimizer_bytes;
-      return *this;
-    }
-  };
+  using State = StateBytes;
   struct Value {
     cost::Size size;
     bool grad = true;

@@ -55,10 +55,8 @@ double lower_bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs
       for (const cost::ProfileUse& use : profile.nodes[node].inputs) {
         if (use.is_input) continue;
         way[node] = std::max(way[node], way[use.node] + forward[use.node]);
-        if (profile.nodes[use.node].outputs[use.output].grad) {
-          heaviest[node] = std::max(heaviest[node], heaviest[use.node]);
-        }
         if (!profile.nodes[use.node].outputs[use.output].grad) continue;
+        heaviest[node] = std::max(heaviest[node], heaviest[use.node]);
         home[node] = std::max(home[node], home[use.node] + backward[use.node]);
       }
       heaviest[node] += least[node];

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -16,13 +15,13 @@
 #include "partition/block_costs.h"
 #include "partition/block_model.h"
 #include "partition/bound.h"
-#include "partition/contract.h"
 #include "partition/notes.h"
 #include "partition/pins.h"
 #include "partition/predictions.h"
 #include "partition/report.h"
 #include "partition/search.h"
 #include "partition/space.h"
+#include "partition/time_parts.h"
 #include "partition/zoom.h"
 #include "rannc/partition/evaluate.h"
 #include "rannc/util/error.h"
@@ -42,20 +41,10 @@ constexpr std::array kCoarseBlocks = {16, 48};
 constexpr double kAgreement = 1e-9;
 
 /// Blocks of the finest search.
-int most_blocks(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                const Request& request, const SearchSpace& space) {
+int most_blocks(const SearchSpace& space) {
   // Where memory demands many stages, they need blocks to choose borders from.
-  double bytes = 0;
-  for (const cost::ProfileParam& param : profile.params) {
-    bytes += param.bytes;
-    if (!param.trainable) continue;
-    bytes += param.bytes * request.gradient_bytes_per_param_byte;
-    bytes += param.optimizer_bytes >= 0 ? param.optimizer_bytes
-                                        : param.bytes * request.optimizer_bytes_per_param_byte;
-  }
-  const double stages = std::min(bytes / std::max(cluster.device_memory_bytes, 1.0), 1e6);
-  return std::max({kBlocks, space.stages,
-                   std::min(static_cast<int>(kBlocksPerStage * stages), kMostBlocksEver)});
+  return std::max(
+      {kBlocks, space.stages, std::min(kBlocksPerStage * space.fewest_stages, kMostBlocksEver)});
 }
 
 /// Resolutions of the searches, rising. Coarse ones take a fraction of the time of the finest, and
@@ -127,18 +116,6 @@ std::vector<Alternative> alternatives(const Best& best, Assessor& assessor) {
   return result;
 }
 
-/// With one block per stage.
-TimeParts parts_of(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                   const Request& request, const NodePlan& found) {
-  const cost::GraphProfile stages = contract(profile, found.nodes, {});
-  const BlockCosts costs(profile, found.nodes);
-  const BlockModel model(stages, request, costs);
-  Draft draft = found.scored.draft;
-  draft.stage_of.resize(found.nodes.size());
-  std::iota(draft.stage_of.begin(), draft.stage_of.end(), 0);
-  return Assessor(model, cluster, request).parts(draft);
-}
-
 }  // namespace
 
 plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
@@ -157,12 +134,12 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
   const std::optional<cost::GraphProfile> changed = keep_whole(given, options.whole);
   const cost::GraphProfile& profile = changed ? *changed : given;
   space.pin_of_node = pins_of_nodes(profile, options.pins);
+  space.fewest_stages = fewest_stages(profile, cluster, request);
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
   const Attempt::Problem problem{profile, cluster, request,
                                  pieces,  space,   {.threads = options.threads}};
-  const int finest =
-      options.max_blocks > 0 ? options.max_blocks : most_blocks(profile, cluster, request, space);
+  const int finest = options.max_blocks > 0 ? options.max_blocks : most_blocks(space);
   // Blocks of a coarse search may be fewer than the stages that are demanded.
   const bool only_finest =
       options.max_blocks > 0 || space.stages > kCoarseBlocks[0] / 2 || finest > kBlocks;
@@ -203,7 +180,7 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
           ? verdict.iteration_ns
           : lower_bound_ns(profile, BlockCosts(profile, single_blocks(profile.nodes.size())),
                            cluster, request, space);
-  report.parts = parts_of(profile, cluster, request, winner);
+  report.parts = time_parts(profile, cluster, request, plan, verdict.iteration_ns);
   Assessor assessor(best->model(), cluster, request);
   report.alternatives = alternatives(best->best(), assessor);
   plan.notes = make_notes(profile, cluster, request, plan, verdict, report);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "partition/state_bytes.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -85,13 +86,10 @@ void RangeCosts::fill_parameters(const cost::GraphProfile& blocks, const Request
     for (int last = first + 1; last <= blocks_; ++last) {
       for (const Use& use : uses[static_cast<size_t>(last - 1)]) {
         if (use.previous >= first) continue;
-        const cost::ProfileParam& param = blocks.params[use.what];
-        sum.bytes += param.bytes;
-        if (!param.trainable) continue;
-        sum.gradient_bytes += param.bytes * request.gradient_bytes_per_param_byte;
-        sum.optimizer_bytes += param.optimizer_bytes >= 0
-                                   ? param.optimizer_bytes
-                                   : param.bytes * request.optimizer_bytes_per_param_byte;
+        const StateBytes state = state_of(blocks.params[use.what], request);
+        sum.bytes += state.param_bytes;
+        sum.gradient_bytes += state.gradient_bytes;
+        sum.optimizer_bytes += state.optimizer_bytes;
       }
       Parameters& cell = parameters_[at(first, last)];
       cell = sum;

@@ -82,16 +82,13 @@ void for_each(size_t count, int threads, const Work& work) {
   }
 }
 
-/// `fewest_stages`: what memory demands at least.
-std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space,
-                        int64_t fewest_stages) {
+std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space) {
   if (!space.replicas.empty() || space.one_replica) return {{1, 1}};
-  const auto positions =
-      static_cast<int>(std::clamp<int64_t>(3 * fewest_stages, kMostPositions, kMostPositionsEver));
+  const int positions = std::clamp(3 * space.fewest_stages, kMostPositions, kMostPositionsEver);
   std::vector<Grid> result;
   for (const int columns : column_choices(cluster, kMostColumnChoices)) {
     const int width = cluster.ranks() / columns;
-    if (width < fewest_stages) continue;
+    if (width < space.fewest_stages) continue;
     int unit = (width + positions - 1) / positions;
     while (width % unit != 0) ++unit;
     result.push_back({columns, unit});
@@ -100,16 +97,6 @@ std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space,
   }
   if (result.empty()) result.push_back({1, 1});
   return result;
-}
-
-int64_t fewest_stages(const BlockModel& model, const cost::Cluster& cluster,
-                      const Request& request) {
-  BlockModel::State all;
-  for (size_t block = 0; block < model.blocks(); ++block) all += model.own_state(block);
-  for (const BlockModel::SharedParam& param : model.shared_params()) all += param.state;
-  const double bytes = all.param_bytes + all.gradient_bytes + all.optimizer_bytes;
-  const double device = cluster.device_memory_bytes * (1 - request.memory_margin);
-  return std::max<int64_t>(1, static_cast<int64_t>(std::min(bytes / std::max(device, 1.0), 1e6)));
 }
 
 class Searcher {
@@ -138,7 +125,7 @@ class Searcher {
     std::ranges::stable_sort(plain_, [](plan::Schedule a, plan::Schedule b) {
       return a == plan::Schedule::one_f_one_b && b != plan::Schedule::one_f_one_b;
     });
-    grids_ = grids(cluster, space, fewest_stages(model, cluster, request));
+    grids_ = grids(cluster, space);
   }
 
   SearchResult run() {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <string>
 
+#include "partition/state_bytes.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -155,6 +156,14 @@ bool respects_pins(const SearchSpace& space, const Draft& draft) {
     }
   }
   return true;
+}
+
+int fewest_stages(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                  const Request& request) {
+  double bytes = 0;
+  for (const cost::ProfileParam& param : profile.params) bytes += state_of(param, request).bytes();
+  const double device = cluster.device_memory_bytes * (1 - request.memory_margin);
+  return std::max(1, static_cast<int>(std::min(bytes / std::max(device, 1.0), 1e6)));
 }
 
 bool replicas_repeat(const SearchSpace& space, int groups) {

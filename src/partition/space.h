@@ -5,6 +5,7 @@
 
 #include "partition/draft.h"
 #include "rannc/cost/cluster.h"
+#include "rannc/cost/graph_profile.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
 #include "rannc/plan/plan.h"
@@ -18,6 +19,7 @@ struct SearchSpace {
   int stages = 0;                         ///< forced number of stages, 0: any
   std::vector<int> replicas;              ///< forced, one per stage; empty: any
   bool one_replica = false;
+  int fewest_stages = 1;  ///< what memory demands at least, for parameters and their state
   int fewest_chunks = 2, most_chunks = 1;  ///< stages of an interleaved group; none: fewest > most
   /// [block] the stage that a pin demands, kLastStage, or kFree; empty: no pins.
   std::vector<int> pins;
@@ -33,6 +35,10 @@ struct SearchSpace {
 /// cluster has, shares without a row.
 [[nodiscard]] SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
                                        const PlannerOptions& options);
+
+/// Parameters, gradients and optimizer state over the memory of a device; at most a million.
+[[nodiscard]] int fewest_stages(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                                const Request& request);
 
 /// Whether forced replicas are those of `groups` groups, again and again.
 [[nodiscard]] bool replicas_repeat(const SearchSpace& space, int groups);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "rannc/plan/reduction.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -21,8 +22,7 @@ using plan::Direction;
 using plan::kUser;
 using plan::Rank;
 
-/// Gradients are copied together up to this size before they are reduced (runtime/reduce.cpp).
-constexpr double kBucketBytes = 1 << 20;
+constexpr auto kReductionBytes = static_cast<double>(plan::kReductionBytes);
 
 /// What a stage holds and needs, by its nodes.
 struct StageMemory {
@@ -193,7 +193,7 @@ class Walker {
     for (ir::ValueId value : reduction.parameters) {
       bytes += static_cast<double>(graph_[value].bytes(1));
     }
-    if (reduction.parameters.size() > 1) reach(std::min(bytes, kBucketBytes));
+    if (reduction.parameters.size() > 1) reach(std::min(bytes, kReductionBytes));
   }
 
   const plan::Program& program_;

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "rannc/plan/reduction.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -25,8 +26,7 @@ using plan::Rank;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The first steps of a loop start with idle ranks; a later one shows the period.
 constexpr int kSteps = 4;
-/// Gradients travel in messages of this size (runtime/reduce.cpp).
-constexpr double kBucketBytes = 1 << 20;
+constexpr auto kReductionBytes = static_cast<double>(plan::kReductionBytes);
 
 /// What each stage costs on one of its ranks.
 class Stages {
@@ -302,7 +302,7 @@ class Loop {
       return cluster_.host_of(member) == cluster_.host_of(members[0]);
     });
     const cost::Link& link = one_host ? cluster_.intra_host : cluster_.inter_host;
-    const double rounds = bytes > 0 ? 1 + std::max(1.0, std::ceil(bytes / kBucketBytes)) : 1;
+    const double rounds = bytes > 0 ? 1 + std::max(1.0, std::ceil(bytes / kReductionBytes)) : 1;
     return rounds * 2 * (r - 1) * link.latency_ns +
            2 * (r - 1) / r * bytes / link.bandwidth_bytes_per_s * 1e9 +
            bytes * costs_.copy_ns_per_byte;

@@ -8,14 +8,11 @@
 
 #include <numeric>
 
+#include "rannc/plan/reduction.h"
 #include "rannc/util/error.h"
 
 namespace rannc::runtime {
 namespace {
-
-/// Gradients are copied together up to this size: large enough to hide the latency of a message,
-/// small enough that the copy does not matter for the peak of memory.
-constexpr int64_t kBucketBytes = 1 << 20;
 
 comm::Element element_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -99,7 +96,7 @@ void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
     if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
     const auto size = static_cast<int64_t>(parameter.nbytes());
     const bool other_dtype = !bucket.empty() && bucket[0].dtype() != parameter.dtype();
-    if (bytes + size > kBucketBytes || other_dtype) flush();
+    if (bytes + size > plan::kReductionBytes || other_dtype) flush();
     bucket.push_back(parameter);
     bytes += size;
   }
