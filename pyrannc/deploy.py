@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from pyrannc import _C, check, log, optim, profile, state, step_costs
+from pyrannc import _C, check, files, log, optim, profile, state, step_costs
 from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, TraceError
 from pyrannc.step import PipelineStep
 from pyrannc.steps import Steps
@@ -289,10 +289,8 @@ def read_plan(path, graph, global_rows, world_size) -> str:
 def save_plan(deployment, path) -> None:
     """Writes the plan on rank 0; a file that is there is replaced as a whole."""
     if deployment.world.rank == 0:
-        target = Path(path)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_text(json.dumps(json.loads(deployment.plan.to_json()), indent=1) + "\n")
-        partial.replace(target)
+        content = json.dumps(json.loads(deployment.plan.to_json()), indent=1)
+        files.write_whole(path, content + "\n")
 
 
 def log_enabled(level: str) -> bool:

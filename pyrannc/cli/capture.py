@@ -1,10 +1,11 @@
 """``rannc capture``: a model as a graph-profile file, without a GPU."""
 
 import os
-import tempfile
 import time
 
 import typer
+
+from pyrannc import files
 
 
 def capture(target, output, device, dtype, rows, level, depth, real) -> None:
@@ -29,7 +30,7 @@ def capture(target, output, device, dtype, rows, level, depth, real) -> None:
         typer.echo(f"rannc: {error}", err=True)
         raise typer.Exit(2) from None
     try:
-        _write(output, found.to_json())
+        files.write_whole(output, found.to_json())
     except OSError as error:
         typer.echo(f"rannc: cannot write '{output}': {error.strerror}", err=True)
         raise typer.Exit(2) from None
@@ -44,16 +45,3 @@ def _numbers(text):
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f"--rows takes numbers, as 1,2,4,8; found '{text}'") from None
-
-
-def _write(path, text):
-    """The whole file or none: interrupted, the old one stays."""
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=os.path.basename(path) + ".")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
