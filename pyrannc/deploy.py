@@ -335,9 +335,7 @@ class Deployment:
         return Run(self, captured, executor)
 
     def _executor(self, captured, plan):
-        return _C.runtime.Executor(
-            captured.graph, captured.objects, plan, self.local_rows, self.world
-        )
+        return _C.runtime.Executor(captured.graph, captured.objects, plan, self.world)
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
@@ -383,6 +381,7 @@ class Run:
                     for parameter in self._parameters
                 ],
                 self._buffers,
+                self._deployment.local_rows,
                 with_backward,
             )
         if not with_backward:

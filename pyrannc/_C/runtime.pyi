@@ -37,11 +37,9 @@ class Call:
     def outputs(self) -> list[torch.Tensor | None]:
         ...
 class Executor:
-    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], communicator: pyrannc._C.comm.Communicator, device: str = 'cpu') -> None:
+    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu') -> None:
         ...
-    def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], with_backward: bool = True) -> Call:
-        ...
-    def program(self, with_backward: bool = True) -> pyrannc._C.plan.Program:
+    def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True) -> Call:
         ...
     @property
     def buffer_names(self) -> list[str]:

@@ -34,12 +34,12 @@ MaybeTensors to_optional(Tensors tensors) {
 }
 
 std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequence& objects,
-                                        const plan::Plan& plan, const std::vector<int64_t>& rows,
+                                        const plan::Plan& plan,
                                         std::shared_ptr<comm::Communicator> communicator,
                                         const std::string& device) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
-  return std::make_unique<Executor>(graph, held, plan, rows, std::move(communicator),
+  return std::make_unique<Executor>(graph, held, plan, std::move(communicator),
                                     c10::Device(device));
 }
 
@@ -59,13 +59,11 @@ void init_executor(py::module_& m) {
           "output_grads"_a, Unlocked());
 
   py::class_<Executor>(m, "Executor")
-      .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "local_rows"_a,
-           "communicator"_a, "device"_a = "cpu")
+      .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,
+           "device"_a = "cpu")
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
-      .def("program", &Executor::program, "with_backward"_a = true,
-           py::return_value_policy::reference_internal)
-      .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a,
+      .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,
            "with_backward"_a = true, Unlocked());
 }
 

@@ -37,7 +37,7 @@ void PipelineCall::check_arguments(const std::vector<at::Tensor>& parameters) co
   for (size_t index = 0; index < inputs_.size(); ++index) {
     const ir::Value& value = graph[graph.inputs[index]];
     const at::Tensor& input = inputs_[index];
-    const std::vector<int64_t> sizes = sizes_at(value, part_->rows);
+    const std::vector<int64_t> sizes = sizes_at(value, orders_->rows);
     if (!input.defined() || input.sizes() != c10::IntArrayRef(sizes) ||
         input.scalar_type() != ops::to_torch(value.dtype)) {
       throw Error(c10::str("argument '", value.name, "' is ", describe(input),
@@ -82,7 +82,7 @@ at::Tensor PipelineCall::finish_output(size_t index) {
   at::Tensor tensor = std::move(own_outputs_[index].tensor);
   if (is_sum(value)) {
     tensor = scalars_[place_of(part_->scalar_outputs, id)].to(ops::to_torch(value.dtype));
-  } else if (!tensor.defined() && part_->rows == 0) {
+  } else if (!tensor.defined() && orders_->rows == 0) {
     tensor = at::empty(sizes_at(value, 0), options_of(value, part_->device));
   }
   return tensor.defined() ? tensor.detach() : tensor;
@@ -90,7 +90,7 @@ at::Tensor PipelineCall::finish_output(size_t index) {
 
 void PipelineCall::seed_output_gradients(const std::vector<at::Tensor>& output_grads) {
   // The loss of all ranks is the mean over all rows, so a rank's own loss counts by its rows.
-  const double own = static_cast<double>(part_->rows) / static_cast<double>(part_->global_rows);
+  const double own = static_cast<double>(orders_->rows) / static_cast<double>(orders_->global_rows);
   for (size_t position = 0; position < output_grads.size(); ++position) {
     if (!output_grads[position].defined()) continue;
     const ir::ValueId id = part_->graph.outputs[position];

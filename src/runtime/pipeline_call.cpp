@@ -22,6 +22,13 @@ using plan::kUser;
 /// during the computation before, and only one micro-batch more than needed takes memory.
 constexpr int kComputationsAhead = 2;
 
+/// Tags tell calls apart, so that a backward of another call is no gradient of this one. Ranges
+/// come round again, because messages of equal tags arrive in the order sent.
+constexpr int64_t kTagsOfCall = int64_t{1} << 24;
+constexpr int64_t kCallsApart = (int64_t{1} << 30) / kTagsOfCall;  // the caller's tags end there
+
+int64_t first_tag(int64_t call) { return call % kCallsApart * kTagsOfCall; }
+
 bool is_computation(const plan::Action& action) {
   return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
 }
@@ -46,17 +53,20 @@ at::Tensor zeros_on_wire(const ir::Value& value, const plan::Transfer& transfer,
 
 }  // namespace
 
-PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part, int64_t number,
+PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
+                           std::shared_ptr<const Orders> orders, int64_t number,
                            std::vector<at::Tensor> inputs,
                            const std::vector<at::Tensor>& parameters,
                            std::vector<at::Tensor> buffers, bool with_backward)
     : part_(std::move(part)),
-      orders_(part_->orders(with_backward)),
+      orders_(std::move(orders)),
       number_(number),
       with_backward_(with_backward),
       inputs_(std::move(inputs)),
       buffers_(std::move(buffers)) {
   check_arguments(parameters);
+  RANNC_CHECK(2 * static_cast<int64_t>(program().transfers.size()) <= kTagsOfCall,
+              c10::str(program().transfers.size(), " messages in one iteration"));
   // New aliases in each call, so that `parameter.data = ...` is followed.
   for (const at::Tensor& parameter : parameters) {
     at::Tensor alias = parameter.detach();
@@ -74,7 +84,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part, int64_t number,
       batches[k].rows = program().shares[stage][static_cast<size_t>(local.replica)][k].size();
       batches[k].inputs.resize(local.stage->inputs().size());
       batches[k].output_grads.resize(local.stage->outputs().size());
-      batches[k].unsent = orders_.sends[stage][k];
+      batches[k].unsent = orders_->sends[stage][k];
     }
     batches_.push_back(std::move(batches));
   }
@@ -91,7 +101,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part, int64_t number,
 void PipelineCall::forward() {
   const at::NoGradGuard no_grad;
   const size_t actions = program().actions[static_cast<size_t>(part_->rank)].size();
-  const size_t split = orders_.return_outputs;
+  const size_t split = orders_->return_outputs;
   if (with_backward_ && split == actions) seed_unit_gradient();
   run(0, split);
   finish_outputs();
@@ -112,16 +122,16 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
   outputs_.clear();
   const at::NoGradGuard no_grad;
   const size_t actions = program().actions[static_cast<size_t>(part_->rank)].size();
-  if (orders_.return_outputs == actions) return scaled_gradients(output_grads);
+  if (orders_->return_outputs == actions) return scaled_gradients(output_grads);
   seed_output_gradients(output_grads);
   output_grads.clear();
-  run(orders_.return_outputs + 1, actions);
+  run(orders_->return_outputs + 1, actions);
   return take_gradients();
 }
 
 void PipelineCall::run(size_t begin, size_t end) {
   const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
-  Exchange exchange(*part_->comm, (number_ % part_->tag_slots) * part_->tag_stride);
+  Exchange exchange(*part_->comm, first_tag(number_));
   size_t posted = begin;
   int ahead = 0;  // computations among the actions from `at` to `posted`
   for (size_t at = begin; at < end; ++at) {
@@ -193,7 +203,7 @@ std::vector<at::Tensor> PipelineCall::take_inputs(const LocalStage& local, Micro
 /// What a share contributes to a scalar of the whole batch, and receives of its gradient.
 double PipelineCall::scalar_weight(ir::ValueId value, const MicroBatch& batch) const {
   if (part_->graph[value].rows.kind == ir::RowKind::sum) return 1;
-  return static_cast<double>(batch.rows) / static_cast<double>(part_->global_rows);
+  return static_cast<double>(batch.rows) / static_cast<double>(orders_->global_rows);
 }
 
 void PipelineCall::run_forward(int stage, int micro_batch) {
@@ -246,7 +256,7 @@ PipelineCall::End PipelineCall::origin(const plan::Transfer& transfer, Direction
   End end;
   end.range = forward ? transfer.source : transfer.target;
   if (stage == kUser) {
-    end.rows = part_->rows;
+    end.rows = orders_->rows;
     end.tensor = forward ? inputs_[place_of(part_->graph.inputs, transfer.value)]
                          : user_grads_[place_of(part_->output_values, transfer.value)];
     return end;
@@ -266,7 +276,7 @@ PipelineCall::End PipelineCall::target(const plan::Transfer& transfer, Direction
   End end;
   end.range = forward ? transfer.target : transfer.source;
   if (stage == kUser) {
-    end.rows = part_->rows;
+    end.rows = orders_->rows;
     end.assembly = forward ? &own_outputs_[place_of(part_->output_values, transfer.value)]
                            : &input_grads_[place_of(part_->graph.inputs, transfer.value)];
     return end;

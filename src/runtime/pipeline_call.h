@@ -8,6 +8,7 @@
 
 #include "rannc/runtime/executor.h"
 #include "runtime/exchange.h"
+#include "runtime/orders.h"
 #include "runtime/rank_part.h"
 #include "runtime/rows_layout.h"
 
@@ -27,7 +28,8 @@ struct MicroBatch {
 /// One iteration of a Program on one rank: walks the rank's actions.
 class PipelineCall final : public Call {
  public:
-  PipelineCall(std::shared_ptr<const RankPart> part, int64_t number, std::vector<at::Tensor> inputs,
+  PipelineCall(std::shared_ptr<const RankPart> part, std::shared_ptr<const Orders> orders,
+               int64_t number, std::vector<at::Tensor> inputs,
                const std::vector<at::Tensor>& parameters, std::vector<at::Tensor> buffers,
                bool with_backward);
 
@@ -69,7 +71,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] std::vector<at::Tensor> scaled_gradients(
       const std::vector<at::Tensor>& output_grads);
 
-  [[nodiscard]] const plan::Program& program() const { return orders_.program; }
+  [[nodiscard]] const plan::Program& program() const { return orders_->program; }
   [[nodiscard]] const LocalStage& local(int stage) const;
   [[nodiscard]] MicroBatch& batch(int stage, int micro_batch);
   [[nodiscard]] std::vector<at::Tensor> state_of(const LocalStage& local) const;
@@ -77,7 +79,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] double scalar_weight(ir::ValueId value, const MicroBatch& batch) const;
 
   std::shared_ptr<const RankPart> part_;
-  const Orders& orders_;
+  std::shared_ptr<const Orders> orders_;
   int64_t number_;
   bool with_backward_;
   bool finished_ = false;  ///< backward has run, or there is none

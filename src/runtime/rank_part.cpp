@@ -6,16 +6,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "rannc/plan/program.h"
 #include "rannc/util/error.h"
 #include "runtime/rows_layout.h"
 
 namespace rannc::runtime {
 namespace {
-
-/// The caller's tags of a communicator end here.
-constexpr int64_t kTags = int64_t{1} << 30;
-/// More calls than anybody keeps between forward and backward.
-constexpr int64_t kMostSlots = 1024;
 
 bool is_scalar(const ir::Value& value) {
   return value.rows.kind == ir::RowKind::mean || value.rows.kind == ir::RowKind::sum;
@@ -35,22 +31,6 @@ std::vector<ir::NodeId> find_nodes(const plan::Stage& stage,
   return nodes;
 }
 
-Orders give_orders(plan::Program program, int rank) {
-  Orders orders{.program = std::move(program), .return_outputs = 0, .sends = {}};
-  const auto& actions = orders.program.actions[static_cast<size_t>(rank)];
-  const auto split =
-      std::ranges::find(actions, plan::ActionKind::return_outputs, &plan::Action::kind);
-  orders.return_outputs = static_cast<size_t>(split - actions.begin());
-  orders.sends.assign(static_cast<size_t>(orders.program.stages()),
-                      std::vector<int>(orders.program.split.micro_rows.size()));
-  for (const plan::Transfer& transfer : orders.program.transfers) {
-    if (transfer.from != rank || transfer.from_stage == plan::kUser) continue;
-    ++orders.sends[static_cast<size_t>(transfer.from_stage)]
-                  [static_cast<size_t>(transfer.micro_batch)];
-  }
-  return orders;
-}
-
 }  // namespace
 
 size_t place_of(const std::vector<ir::ValueId>& values, ir::ValueId value) {
@@ -60,25 +40,9 @@ size_t place_of(const std::vector<ir::ValueId>& values, ir::ValueId value) {
 }
 
 RankPart::RankPart(const ir::Graph& whole, const ops::Objects& objects, const plan::Plan& plan,
-                   const std::vector<int64_t>& local_rows,
                    std::shared_ptr<comm::Communicator> communicator, c10::Device on_device)
     : graph(whole), comm(std::move(communicator)), device(on_device), rank(comm->rank()) {
-  if (static_cast<int>(local_rows.size()) != comm->size()) {
-    throw PlanError(c10::str("local batch sizes of ", local_rows.size(), " ranks were given for ",
-                             comm->size(), " ranks"));
-  }
   plan::verify(plan, graph, comm->size());
-  training = give_orders(plan::lower(plan, graph, local_rows, /*training=*/true), rank);
-  inference = give_orders(plan::lower(plan, graph, local_rows, /*training=*/false), rank);
-  rows = local_rows[static_cast<size_t>(rank)];
-  global_rows = training.program.split.global_rows();
-
-  const size_t transfers =
-      std::max(training.program.transfers.size(), inference.program.transfers.size());
-  tag_stride = 2 * static_cast<int64_t>(transfers) + 1;
-  tag_slots = std::clamp<int64_t>(kTags / tag_stride, 1, kMostSlots);
-  RANNC_CHECK(tag_stride <= kTags, c10::str(transfers, " messages in one iteration"));
-
   for (ir::ValueId output : graph.outputs) {
     if (std::ranges::find(output_values, output) == output_values.end()) {
       output_values.push_back(output);
@@ -93,7 +57,7 @@ RankPart::RankPart(const ir::Graph& whole, const ops::Objects& objects, const pl
   }
   add_stages(objects, plan);
   name_state();
-  find_gradients();
+  find_gradients(plan);
 }
 
 void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
@@ -144,15 +108,17 @@ void RankPart::name_state() {
   }
 }
 
-void RankPart::find_gradients() {
+void RankPart::find_gradients(const plan::Plan& plan) {
   for (LocalStage& local : stages) {
     if (local.stage) local.input_requires_grad.assign(local.stage->inputs().size(), false);
   }
-  for (const plan::Transfer& transfer : training.program.transfers) {
-    if (transfer.to != rank || transfer.to_stage == plan::kUser || !transfer.grad) continue;
-    LocalStage& local = stages[static_cast<size_t>(transfer.to_stage)];
-    const int input = local.stage->find_input(transfer.value);
-    RANNC_CHECK(input >= 0, graph[transfer.value].name);
+  for (const plan::Crossing& crossing : plan::crossings(plan, graph)) {
+    const ir::Value& value = graph[crossing.value];
+    if (crossing.to_stage == plan::kUser || !value.requires_grad) continue;
+    LocalStage& local = stages[static_cast<size_t>(crossing.to_stage)];
+    if (!local.stage || !ir::is_floating(value.dtype)) continue;
+    const int input = local.stage->find_input(crossing.value);
+    RANNC_CHECK(input >= 0, value.name);
     local.input_requires_grad[static_cast<size_t>(input)] = true;
   }
 }

@@ -12,7 +12,6 @@
 #include "rannc/ir/graph.h"
 #include "rannc/ops/objects.h"
 #include "rannc/plan/plan.h"
-#include "rannc/plan/program.h"
 #include "runtime/buffers.h"
 #include "runtime/stage.h"
 
@@ -34,35 +33,18 @@ struct LocalStage {
   RunningStatistics statistics;
 };
 
-/// A Program and what this rank has to know about it, beyond its actions.
-struct Orders {
-  plan::Program program;
-  size_t return_outputs = 0;  ///< actions before this one belong to forward(), the rest to backward
-  /// [stage][k]: messages that carry outputs of this rank's share to others or to itself.
-  std::vector<std::vector<int>> sends;
-};
-
 /// Index of `value`, which must be among `values`.
 [[nodiscard]] size_t place_of(const std::vector<ir::ValueId>& values, ir::ValueId value);
 
-/// One rank's part of a plan: all that stays the same over the calls.
+/// One rank's part of a plan: all that stays the same over the calls, whatever their batches.
 struct RankPart {
   RankPart(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-           const std::vector<int64_t>& local_rows, std::shared_ptr<comm::Communicator> comm,
-           c10::Device device);
-
-  [[nodiscard]] const Orders& orders(bool with_backward) const {
-    return with_backward ? training : inference;
-  }
+           std::shared_ptr<comm::Communicator> comm, c10::Device device);
 
   ir::Graph graph;
   std::shared_ptr<comm::Communicator> comm;
   c10::Device device;
   int rank = 0;
-  int64_t rows = 0;  ///< of this rank's local batch
-  int64_t global_rows = 0;
-  Orders training;
-  Orders inference;
   std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none
   std::vector<ir::ValueId> output_values;   ///< graph.outputs, each value once
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum
@@ -70,13 +52,11 @@ struct RankPart {
   std::vector<std::string> buffer_names;
   std::vector<std::vector<int64_t>> parameter_sizes;
   std::vector<std::vector<int64_t>> buffer_sizes;
-  int64_t tag_stride = 0;  ///< tags of one call
-  int64_t tag_slots = 1;   ///< calls with tags of their own
 
  private:
   void add_stages(const ops::Objects& objects, const plan::Plan& plan);
   void name_state();
-  void find_gradients();
+  void find_gradients(const plan::Plan& plan);
 };
 
 }  // namespace rannc::runtime

@@ -94,9 +94,9 @@ def run_ranks(ranks, function, timeout_s=20.0):
     return results
 
 
-def make_executor(text, plan, local_rows, communicator):
+def make_executor(text, plan, communicator):
     return _C.runtime.Executor(
-        _C.ir.parse(text), [], _C.plan.Plan.from_json(json.dumps(plan)), local_rows, communicator
+        _C.ir.parse(text), [], _C.plan.Plan.from_json(json.dumps(plan)), communicator
     )
 
 
@@ -107,39 +107,46 @@ def local_state(executor, state):
 
 
 def run_plan(graph, outputs, plan, state, inputs, local_rows, output_grads):
-    """The graph under a plan; ``inputs`` and ``output_grads`` hold the rows of all ranks.
+    """The graph under a plan; ``inputs`` and ``output_grads`` hold the rows of all ranks."""
+
+    def one_rank(communicator):
+        executor = make_executor(graph.text(outputs), plan, communicator)
+        return one_call(
+            executor, communicator.rank, graph, outputs, state, inputs, local_rows, output_grads
+        )
+
+    return run_ranks(len(local_rows), one_rank)
+
+
+def one_call(executor, rank, graph, outputs, state, inputs, local_rows, output_grads):
+    """Forward and backward of one rank; ``inputs`` and ``output_grads`` hold the rows of all ranks.
 
     As the contract of Call.backward says, a rank's loss counts by its rows: its own gradients of
     outputs with rows are divided by that weight first.
     """
-    text, total = graph.text(outputs), sum(local_rows)
 
-    def one_rank(communicator):
-        def own_gradient(gradient, value):
-            if value.dtype != "float64":
-                return None
-            if layout(value.rows) is None:
-                return gradient
-            return rows_of(gradient, value.rows, begin, end) / max(weight, 1e-300)
+    def own_gradient(gradient, value):
+        if value.dtype != "float64":
+            return None
+        if layout(value.rows) is None:
+            return gradient
+        return rows_of(gradient, value.rows, begin, end) / max(weight, 1e-300)
 
-        begin = sum(local_rows[: communicator.rank])
-        end = begin + local_rows[communicator.rank]
-        weight = (end - begin) / total
-        executor = make_executor(text, plan, local_rows, communicator)
-        parameters, buffers = local_state(executor, state)
-        own = [
-            rows_of(tensor, value.rows, begin, end)
-            for tensor, value in zip(inputs, graph.inputs, strict=True)
-        ]
-        call = executor.forward(own, parameters, buffers, True)
-        given = call.outputs
-        gradients = call.backward(list(map(own_gradient, output_grads, outputs)))
-        names = executor.parameter_names
-        return Result(
-            given,
-            dict(zip(names, gradients[: len(names)], strict=True)),
-            dict(zip(executor.buffer_names, buffers, strict=True)),
-            gradients[len(names) :],
-        )
-
-    return run_ranks(len(local_rows), one_rank)
+    begin = sum(local_rows[:rank])
+    end = begin + local_rows[rank]
+    weight = (end - begin) / sum(local_rows)
+    parameters, buffers = local_state(executor, state)
+    own = [
+        rows_of(tensor, value.rows, begin, end)
+        for tensor, value in zip(inputs, graph.inputs, strict=True)
+    ]
+    call = executor.forward(own, parameters, buffers, local_rows, True)
+    given = call.outputs
+    gradients = call.backward(list(map(own_gradient, output_grads, outputs)))
+    names = executor.parameter_names
+    return Result(
+        given,
+        dict(zip(names, gradients[: len(names)], strict=True)),
+        dict(zip(executor.buffer_names, buffers, strict=True)),
+        gradients[len(names) :],
+    )

@@ -9,6 +9,7 @@ from pipeline import (
     local_state,
     make_executor,
     make_tensors,
+    one_call,
     rows_of,
     run_directly,
     run_plan,
@@ -57,12 +58,35 @@ def assert_close(actual, expected, what):
 
 def check(graph, outputs, plan, local_rows, seed=0):
     """Outputs, gradients of parameters and of inputs, and buffers, on every rank."""
-    total = sum(local_rows)
+    check_calls(graph, outputs, plan, [local_rows], seed)
+
+
+def check_calls(graph, outputs, plan, batches, seed=0):
+    """One executor per rank runs ``batches``, the local rows of all ranks in each."""
     state = graph.state(seed)
-    inputs = make_tensors(graph.inputs, total, seed + 1)
-    output_grads = make_tensors(outputs, total, seed + 2)
-    direct = run_directly(graph.text(outputs), state, inputs, total, output_grads)
-    ranks = run_plan(graph, outputs, plan, state, inputs, local_rows, output_grads)
+    data = [
+        (
+            local_rows,
+            make_tensors(graph.inputs, sum(local_rows), seed + 1),
+            make_tensors(outputs, sum(local_rows), seed + 2),
+        )
+        for local_rows in batches
+    ]
+
+    def one_rank(communicator):
+        executor = make_executor(graph.text(outputs), plan, communicator)
+        return [
+            one_call(executor, communicator.rank, graph, outputs, state, inputs, rows, grads)
+            for rows, inputs, grads in data
+        ]
+
+    ranks = run_ranks(len(batches[0]), one_rank)
+    for index, (local_rows, inputs, output_grads) in enumerate(data):
+        direct = run_directly(graph.text(outputs), state, inputs, sum(local_rows), output_grads)
+        compare(graph, outputs, local_rows, [results[index] for results in ranks], direct)
+
+
+def compare(graph, outputs, local_rows, ranks, direct):
     begin = 0
     for rank, result in enumerate(ranks):
         end = begin + local_rows[rank]
@@ -134,6 +158,19 @@ def test_uneven_batches_are_exact_even_where_a_rank_has_no_rows(ranks, local_row
     micro_batches = min(3, sum(local_rows))
     plan = make_plan(graph.node_names, PLANS[ranks], micro_batches, recompute=True)
     check(graph, outputs, plan, local_rows)
+
+
+@pytest.mark.parametrize("ranks", PLANS)
+def test_every_call_may_have_a_batch_of_its_own(ranks):
+    graph, outputs = skip_and_tied()
+    plan = make_plan(graph.node_names, PLANS[ranks], micro_batches=2)
+    # Twice the first one, the last partial batch, a larger one, and one that only two ranks hold.
+    check_calls(
+        graph,
+        outputs,
+        plan,
+        [[2, 2, 2, 2], [2, 2, 2, 2], [2, 1, 0, 0], [5, 4, 7, 3], [0, 3, 0, 1], [2, 2, 2, 2]],
+    )
 
 
 def test_two_hundred_random_plans_of_random_graphs_equal_direct_execution():
@@ -261,10 +298,10 @@ def test_statistics_are_updated_without_gradients_too_and_once():
     _, _, mean, _ = batch_norm_twin(state, x, 1, SPLIT)
 
     def one_rank(communicator):
-        executor = make_executor(graph.text(outputs), plan, [3, 2], communicator)
+        executor = make_executor(graph.text(outputs), plan, communicator)
         parameters, buffers = local_state(executor, state)
         own = x[:3] if communicator.rank == 0 else x[3:]
-        call = executor.forward([own], parameters, buffers, False)
+        call = executor.forward([own], parameters, buffers, [3, 2], False)
         with pytest.raises(_C.util.RaNNCError, match="ran without gradients"):
             call.backward([None, None])
         return dict(zip(executor.buffer_names, buffers, strict=True))
@@ -293,7 +330,7 @@ def test_a_buffer_that_replicas_would_write_differently_is_an_error():
 
     def one_rank(communicator):
         with pytest.raises(_C.util.PlanError, match=r"buffer 'tracker.seen'.* 2 replicas"):
-            make_executor(text, plan, [2, 2], communicator)
+            make_executor(text, plan, communicator)
 
     run_ranks(2, one_rank)
 
@@ -340,12 +377,12 @@ def test_two_forwards_before_the_backwards_are_independent():
     batches = [make_tensors(graph.inputs, 6, seed=seed) for seed in (1, 2)]
 
     def one_rank(communicator):
-        executor = make_executor(text, plan, local_rows, communicator)
+        executor = make_executor(text, plan, communicator)
         parameters, buffers = local_state(executor, state)
         begin = 2 * communicator.rank
         own = [[t[begin : begin + 2] for t in batch] for batch in batches]
         grads = [gradients[0], *(3 * g[begin : begin + 2] for g in gradients[1:])]
-        calls = [executor.forward(inputs, parameters, buffers, True) for inputs in own]
+        calls = [executor.forward(inputs, parameters, buffers, local_rows, True) for inputs in own]
         # In the other order: as autograd does for (first + second).backward().
         found = {index: calls[index].backward(grads) for index in (1, 0)}
         with pytest.raises(_C.util.RaNNCError, match="twice on one forward"):
@@ -371,10 +408,10 @@ def test_backwards_in_different_orders_are_an_error(stage_ranks, message):
     state = graph.state()
 
     def one_rank(communicator):
-        executor = make_executor(graph.text(outputs), plan, [2, 2], communicator)
+        executor = make_executor(graph.text(outputs), plan, communicator)
         parameters, buffers = local_state(executor, state)
         calls = [
-            executor.forward(make_tensors(graph.inputs, 2), parameters, buffers, True)
+            executor.forward(make_tensors(graph.inputs, 2), parameters, buffers, [2, 2], True)
             for _ in range(2)
         ]
         calls[communicator.rank].backward([torch.ones((), dtype=torch.float64), None, None, None])
@@ -392,10 +429,10 @@ def test_gradients_of_the_caller_are_not_written():
     one, first = torch.ones((), dtype=torch.float64), torch.ones(4, 4, dtype=torch.float64)
 
     def one_rank(communicator):
-        executor = make_executor(graph.text(outputs), plan, [4, 0], communicator)
+        executor = make_executor(graph.text(outputs), plan, communicator)
         parameters, buffers = local_state(executor, state)
         own = inputs if communicator.rank == 0 else [tensor[:0] for tensor in inputs]
-        call = executor.forward(own, parameters, buffers, True)
+        call = executor.forward(own, parameters, buffers, [4, 0], True)
         call.backward([one, None, first if communicator.rank == 0 else None])
 
     run_ranks(2, one_rank)
@@ -423,13 +460,13 @@ def test_a_frozen_parameter_and_an_unused_output_take_no_part():
     state, inputs = graph.state(), make_tensors(graph.inputs, 4)
 
     def one_rank(communicator):
-        executor = make_executor(graph.text(outputs), plan, [2, 2], communicator)
+        executor = make_executor(graph.text(outputs), plan, communicator)
         parameters, buffers = local_state(executor, state)
         frozen = executor.parameter_names.index("tied")
         parameters[frozen].requires_grad_(False)
         begin = 2 * communicator.rank
         own = [tensor[begin : begin + 2] for tensor in inputs]
-        call = executor.forward(own, parameters, buffers, True)
+        call = executor.forward(own, parameters, buffers, [2, 2], True)
         gradients = call.backward([torch.ones((), dtype=torch.float64), None, None])
         assert gradients[frozen] is None
         assert parameters[0].grad is None  # the caller's own gradients are left alone
@@ -448,16 +485,16 @@ def test_a_wrong_argument_is_named_with_both_shapes():
     plan = make_plan(graph.node_names, [[0]], micro_batches=1)
     state = graph.state()
     communicator = _C.comm.make_local(1)[0]
-    executor = make_executor(graph.text(outputs), plan, [2], communicator)
+    executor = make_executor(graph.text(outputs), plan, communicator)
     parameters, buffers = local_state(executor, state)
     x, late = make_tensors(graph.inputs, 2)
     wanted = r"'late' is float64\[2, 3\].* float64\[2, 4\] on rank 0"
     with pytest.raises(_C.util.RaNNCError, match=wanted):
-        executor.forward([x, x], parameters, buffers, True)
+        executor.forward([x, x], parameters, buffers, [2], True)
     with pytest.raises(_C.util.RaNNCError, match=r"'x' is float32\[2, 3\]"):
-        executor.forward([x.float(), late], parameters, buffers, True)
+        executor.forward([x.float(), late], parameters, buffers, [2], True)
     with pytest.raises(_C.util.RaNNCError, match="2 tensor arguments, but was called with 1"):
-        executor.forward([x], parameters, buffers, True)
+        executor.forward([x], parameters, buffers, [2], True)
 
 
 def held_bytes(recompute):
@@ -469,11 +506,11 @@ def held_bytes(recompute):
         h = graph.call("aten::tanh", [h], h.sizes)
     text = graph.text([graph.mean(h)])
     plan = make_plan(graph.node_names, [[0]], micro_batches=4, recompute=recompute)
-    executor = make_executor(text, plan, [64], _C.comm.make_local(1)[0])
+    executor = make_executor(text, plan, _C.comm.make_local(1)[0])
     parameters, buffers = local_state(executor, graph.state())
     x = make_tensors(graph.inputs, 64)
     with _C.runtime.MemoryRecorder() as memory:
-        call = executor.forward(x, parameters, buffers, True)
+        call = executor.forward(x, parameters, buffers, [64], True)
         after_forward = memory.current_bytes
         gradients = call.backward([torch.ones((), dtype=torch.float64)])
         return (
@@ -563,7 +600,7 @@ def test_it_works_as_a_node_of_autograd_with_hooks_of_the_user():
         backwards.append(1)
 
     def one_rank(communicator):
-        executor = make_executor(graph.text(outputs), plan, [2, 2], communicator)
+        executor = make_executor(graph.text(outputs), plan, communicator)
         parameters, buffers = local_state(executor, state)
         for parameter in parameters:
             parameter.register_hook(lambda gradient: fired.append(communicator.rank))
@@ -572,7 +609,7 @@ def test_it_works_as_a_node_of_autograd_with_hooks_of_the_user():
         x, late = [tensor[begin : begin + 2] for tensor in inputs]
         x = x.clone().requires_grad_()
         for _ in range(2):
-            call = executor.forward([x * 1, late], parameters, buffers, True)
+            call = executor.forward([x * 1, late], parameters, buffers, [2, 2], True)
             loss, h, _ = PipelineStep.apply(
                 call, during, [True] * 3, gate, *parameters, x * 1, late
             )

@@ -12,7 +12,6 @@
 #include "rannc/ir/graph.h"
 #include "rannc/ops/objects.h"
 #include "rannc/plan/plan.h"
-#include "rannc/plan/program.h"
 
 namespace rannc::runtime {
 
@@ -35,28 +34,25 @@ class Call {
   [[nodiscard]] virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads) = 0;
 };
 
-/// Runs one rank's part of a plan.
+/// Runs one rank's part of a plan, on batches of any size.
 class Executor {
  public:
-  /// Every rank constructs it with equal arguments. `local_rows[rank]`.
+  /// Every rank constructs it with equal arguments.
   Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-           const std::vector<int64_t>& local_rows, std::shared_ptr<comm::Communicator> comm,
-           c10::Device device);
+           std::shared_ptr<comm::Communicator> comm, c10::Device device);
   ~Executor();
 
   /// Parameters and buffers that this rank's stages use, in graph order: what forward() takes.
   [[nodiscard]] const std::vector<std::string>& parameter_names() const;
   [[nodiscard]] const std::vector<std::string>& buffer_names() const;
 
-  /// The Program that forward() runs, with or without backward.
-  [[nodiscard]] const plan::Program& program(bool with_backward) const;
-
   /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs.
-  /// `with_backward` false: forward only, nothing is kept. Every rank calls it; the GIL is not
-  /// held.
+  /// `local_rows[rank]`, equal on all ranks. `with_backward` false: forward only, nothing is kept.
+  /// Every rank calls it; the GIL is not held.
   [[nodiscard]] std::shared_ptr<Call> forward(const std::vector<at::Tensor>& inputs,
                                               const std::vector<at::Tensor>& parameters,
                                               const std::vector<at::Tensor>& buffers,
+                                              const std::vector<int64_t>& local_rows,
                                               bool with_backward);
 
  private:

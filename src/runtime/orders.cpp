@@ -1,0 +1,46 @@
+#include "runtime/orders.h"
+
+#include <algorithm>
+
+namespace rannc::runtime {
+namespace {
+
+/// A full batch and the last partial one, in training and without; the rest for free sizes.
+constexpr size_t kKept = 16;
+
+}  // namespace
+
+Orders::Orders(plan::Program lowered, int rank) : program(std::move(lowered)) {
+  const auto& actions = program.actions[static_cast<size_t>(rank)];
+  const auto split =
+      std::ranges::find(actions, plan::ActionKind::return_outputs, &plan::Action::kind);
+  return_outputs = static_cast<size_t>(split - actions.begin());
+  sends.assign(static_cast<size_t>(program.stages()),
+               std::vector<int>(program.split.micro_rows.size()));
+  for (const plan::Transfer& transfer : program.transfers) {
+    if (transfer.from != rank || transfer.from_stage == plan::kUser) continue;
+    ++sends[static_cast<size_t>(transfer.from_stage)][static_cast<size_t>(transfer.micro_batch)];
+  }
+  rows = program.split.local_rows[static_cast<size_t>(rank)];
+  global_rows = program.split.global_rows();
+}
+
+OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank)
+    : plan_(plan), graph_(graph), rank_(rank) {}
+
+std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
+                                               bool training) {
+  const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
+    return entry.training == training && entry.local_rows == local_rows;
+  });
+  if (found != entries_.end()) {
+    entries_.splice(entries_.begin(), entries_, found);
+  } else {
+    auto orders = std::make_shared<Orders>(plan::lower(plan_, graph_, local_rows, training), rank_);
+    entries_.push_front({local_rows, training, std::move(orders)});
+    if (entries_.size() > kKept) entries_.pop_back();
+  }
+  return entries_.front().orders;
+}
+
+}  // namespace rannc::runtime
