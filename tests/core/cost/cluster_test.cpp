@@ -77,6 +77,15 @@ TEST(ClusterFile, NamesLineColumnAndKey) {
       "over this link, found 0");
 }
 
+TEST(ClusterFile, TakesOnlyAsciiOutsideOfComments) {
+  EXPECT_EQ(error_with("hosts = 2", "h\u00f6sts = 2"),
+            "cluster.toml: line 3, column 2: only comments may hold characters that are not ASCII");
+  // This character sends toml++ into code that it calls unreachable.
+  EXPECT_EQ(error_with("hosts = 2", "a\u031e"),
+            "cluster.toml: line 3, column 2: only comments may hold characters that are not ASCII");
+  EXPECT_EQ(error_with("hosts = 2", "hosts = 2  # zw\u00f6lf"), "no error");
+}
+
 TEST(ClusterFile, SaysWhatIsMissingOrTwice) {
   const std::string intra_only = kFile.substr(0, kFile.find("[inter_host]"));
   EXPECT_EQ(error_of(intra_only), "cluster.toml: [inter_host] is missing, but hosts = 2");
