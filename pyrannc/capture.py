@@ -82,6 +82,10 @@ class Capture:
             if like.dim is not None
         )
 
+    def output_paths(self) -> list[str]:
+        """Where each of ``graph.outputs`` stands in what the model returns: ``output.logits``."""
+        return pytree.paths(self._outputs, "output")
+
     def unflatten(self, tensors):
         """What the model returns, with ``tensors`` for ``graph.outputs``."""
         return pytree.unflatten(self._outputs, tensors)

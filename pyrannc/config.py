@@ -86,6 +86,11 @@ def word(*allowed: str) -> Callable[[Any], str]:
     return parse
 
 
+def schedule(value) -> str:
+    name = word("auto", "gpipe", "fill_drain", "1f1b", "interleaved")(value)
+    return "gpipe" if name == "fill_drain" else name
+
+
 @dataclass(frozen=True)
 class Item:
     """One setting: how its value is read, its default, and what it does."""
@@ -106,6 +111,12 @@ ITEMS = {
     "min_pipeline": Item(positive, 1, "fewest micro-batches the planner tries"),
     "max_pipeline": Item(positive, 32, "most micro-batches the planner tries"),
     "max_partition_num": Item(count, 0, "most blocks for the stage search; 0: by the cluster"),
+    "schedule": Item(
+        schedule,
+        "auto",
+        "auto, gpipe (or fill_drain), 1f1b or interleaved; auto: 1f1b or "
+        "interleaved for a model that returns its loss, gpipe for others",
+    ),
     "recompute": Item(
         word("auto", "never", "always"), "auto", "run a stage's forward again in its backward"
     ),

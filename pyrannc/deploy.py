@@ -9,15 +9,16 @@ from pathlib import Path
 
 import torch
 
-from pyrannc import _C, check, files, log, optim, profile, state, step_costs
+from pyrannc import _C, check, files, log, optim, profile, schedules, state, step_costs
 from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, TraceError
+from pyrannc.not_returned import NotReturned
 from pyrannc.step import PipelineStep
 from pyrannc.steps import Steps
 
 GIB = 2**30
 
 
-def deploy(model, optimizer, captured, call, config, world, load_path):
+def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
     """Everything that happens once: from a captured model to a :class:`Deployment`.
 
     Collective. What rank 0 finds wrong while it checks and plans is raised on every rank.
@@ -40,6 +41,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
             world, lambda: read_plan(path, captured.graph, sum(local_rows), world.size)
         )
     else:
+        wanted = schedules.request(captured, model.training, config, mixing)
         table, traced = profile.profile(captured.graph, captured.objects, world, max(local_rows))
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
         devices = cluster(hosts, memory, _C.comm.measure_links(world))
@@ -50,21 +52,23 @@ def deploy(model, optimizer, captured, call, config, world, load_path):
                 table,
                 optimizer_bytes(captured.graph, parameters, optimizer, config),
                 devices,
-                request(sum(local_rows), config, mixing),
+                request(sum(local_rows), config, mixing, wanted),
                 config,
                 mixing,
-                step_costs.Step(costs, traced.storages, local_rows),
+                step_costs.Step(costs, traced.storages, local_rows, outputs),
             ),
         )
     plan = _C.plan.Plan.from_json(plan_json)
     _C.plan.verify(plan, captured.graph, world.size)
+    if path:
+        schedules.check_loaded(plan, path, captured, model.training, config)
     if mixing and (plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)):
         raise PlanError(
             f"{path} has several replicas or micro-batches, but "
             f"rows of the batch interact: {mixing}"
         )
 
-    deployment = Deployment(model, optimizer, captured, plan, local_rows, config, world)
+    deployment = Deployment(model, optimizer, captured, plan, local_rows, config, world, outputs)
     if world.rank == 0:
         if log_enabled("info"):
             print_plan(plan)
@@ -194,7 +198,7 @@ def link(speed):
     )
 
 
-def request(global_rows, config, mixing) -> str:
+def request(global_rows, config, mixing, wanted_schedules) -> str:
     """The planner's request, as JSON, from the settings."""
     counts = [1]
     while counts[-1] * 2 <= min(config.max_pipeline, global_rows):
@@ -223,9 +227,9 @@ def request(global_rows, config, mixing) -> str:
             "global_batch": global_rows,
             "memory_margin": config.mem_margin,
             "micro_batches": [count for count in counts if count >= config.min_pipeline] or counts,
-            "schedules": ["gpipe"],
             "recompute": config.recompute,
             "force": force,
+            **wanted_schedules,
         }
     )
 
@@ -304,9 +308,10 @@ def print_plan(plan) -> None:
 class Deployment:
     """A plan at work: who holds which tensors, and one :class:`Run` for each capture."""
 
-    def __init__(self, model, optimizer, captured, plan, local_rows, config, world):
+    def __init__(self, model, optimizer, captured, plan, local_rows, config, world, outputs):
         self.model, self.plan, self.world = model, plan, world
         self.local_rows = local_rows
+        self._outputs = outputs
         self._config = config
         self._planned = captured
         self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
@@ -335,7 +340,9 @@ class Deployment:
         return Run(self, captured, executor)
 
     def _executor(self, captured, plan):
-        return _C.runtime.Executor(captured.graph, captured.objects, plan, self.world)
+        return _C.runtime.Executor(
+            captured.graph, captured.objects, plan, self.world, outputs=self._outputs
+        )
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
@@ -369,10 +376,20 @@ class Run:
         graph = captured.graph
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = any(value.requires_grad for value in graph.values)
+        plan, training = deployment.plan, deployment.model.training
+        if training and not schedules.can_train(plan, graph):
+            raise PlanError(
+                f"the plan has schedule '{plan.schedule}', but this call, unlike the first one, "
+                "returns no loss to start the backward from: return it, or call eval() first"
+            )
+        # Its graph may have no loss, and every output is wanted.
+        self._forward_only = _C.plan.backward_comes_first(plan) and not training
+        self._not_returned = [NotReturned(path, plan.schedule) for path in captured.output_paths()]
 
     def step(self, inputs):
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
-        with_backward = self._trains and torch.is_grad_enabled()
+        tracked = self._trains and torch.is_grad_enabled()
+        with_backward = tracked and not self._forward_only
         with self._deployment.steps.forward(with_backward):
             call = self._executor.forward(
                 [tensor.detach() for tensor in inputs],
@@ -384,15 +401,17 @@ class Run:
                 self._deployment.local_rows,
                 with_backward,
             )
-        if not with_backward:
+        if not tracked:
             return list(call.outputs)
-        return list(
-            PipelineStep.apply(
-                call,
-                self._deployment.steps.backward,
-                self._differentiable,
-                self._deployment.gate,
-                *self._parameters,
-                *inputs,
-            )
+        outputs = PipelineStep.apply(
+            call,
+            self._deployment.steps.backward,
+            self._differentiable,
+            self._deployment.gate,
+            *self._parameters,
+            *inputs,
         )
+        return [
+            place if output is None else output
+            for output, place in zip(outputs, self._not_returned, strict=True)
+        ]

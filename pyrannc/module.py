@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from pyrannc import checkpoint, deploy, launch, log, optim
+from pyrannc import _C, checkpoint, deploy, launch, log, optim
 from pyrannc.capture import capture
 from pyrannc.config import Config
-from pyrannc.errors import RaNNCError
+from pyrannc.errors import ConfigError, RaNNCError
 
 
 class RaNNCModule(nn.Module):
@@ -23,6 +23,10 @@ class RaNNCModule(nn.Module):
         load_deployment: Path of a plan to use instead of measuring and planning.
         batch_dims: For positional arguments whose batch is not dimension 0, the dimension by
             position or keyword, such as ``{0: 1}`` for a sequence-first input.
+        outputs: Of a model that returns its loss, in training: ``"loss"`` sends only the loss (and
+            numbers that need no gradient), and using another output is an error; ``"all"`` sends
+            the others too, each rank its own rows, without a gradient. Under the schedule gpipe,
+            after ``eval()`` and under ``no_grad()`` all outputs are sent.
 
     Shapes:
         Batched inputs are ``[B, ...]``; the global batch is the concatenation of all ranks' batches
@@ -43,7 +47,14 @@ class RaNNCModule(nn.Module):
     """
 
     def __init__(
-        self, model, optimizer=None, config=None, *, load_deployment=None, batch_dims=None
+        self,
+        model,
+        optimizer=None,
+        config=None,
+        *,
+        load_deployment=None,
+        batch_dims=None,
+        outputs="loss",
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -60,6 +71,9 @@ class RaNNCModule(nn.Module):
         self._optimizer = optimizer
         self._load_deployment = load_deployment
         self._batch_dims = batch_dims
+        if outputs not in ("loss", "all"):
+            raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
+        self._outputs = getattr(_C.plan.Outputs, outputs)
         self._deployment = None
         self._runs = {}  # one capture with its executor per setting of the training flags
         self.training = model.training
@@ -88,6 +102,7 @@ class RaNNCModule(nn.Module):
                 self.config,
                 world,
                 self._load_deployment,
+                self._outputs,
             )
         self._runs[flags] = self._deployment.run_of(captured, args, kwargs)
         return self._runs[flags]

@@ -130,6 +130,20 @@ def flatten(tree, path: str = ""):
     return tensors, paths, shape
 
 
+def paths(shape, path: str = "") -> list[str]:
+    """The places of the tensors of a shape, in their order, as :func:`flatten` gives them."""
+    if isinstance(shape, Tensor):
+        return [path]
+    if isinstance(shape, Constant):
+        return []
+    is_item = issubclass(shape.type, (list, tuple, collections.abc.Mapping))
+    return [
+        found
+        for key, child in zip(shape.keys, shape.children, strict=True)
+        for found in paths(child, f"{path}[{key!r}]" if is_item else f"{path}.{key}")
+    ]
+
+
 def _extra(value):
     if isinstance(value, collections.defaultdict):
         return value.default_factory

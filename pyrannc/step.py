@@ -11,6 +11,9 @@ class PipelineStep(torch.autograd.Function):
     The real parameters are inputs, so that autograd itself does everything about ``.grad``:
     accumulation, hooks, ``torch.autograd.grad``. What belongs to a call is kept in its ``ctx``, so
     several forwards before a backward are right. Backward runs in a ``with during()`` block.
+
+    Where the backward of the pipeline has run with its forward, outputs beside the loss belong to
+    the node all the same, so that a backward through them is an error and not a missing gradient.
     """
 
     @staticmethod
@@ -19,9 +22,14 @@ class PipelineStep(torch.autograd.Function):
         # loss that backward can be called on, because its backward takes part in the pipeline.
         ctx.call, ctx.during = call, during
         ctx.set_materialize_grads(False)
-        outputs = tuple(output.detach() for output in call.outputs)
+        # None where the schedule does not return an output.
+        outputs = tuple(output if output is None else output.detach() for output in call.outputs)
         ctx.mark_non_differentiable(
-            *(output for output, wanted in zip(outputs, differentiable, strict=True) if not wanted)
+            *(
+                output
+                for output, wanted in zip(outputs, differentiable, strict=True)
+                if output is not None and not wanted
+            )
         )
         return outputs
 
@@ -32,6 +40,7 @@ class PipelineStep(torch.autograd.Function):
                 "backward(create_graph=True) through a RaNNCModule is not possible: second "
                 "derivatives would have to run the pipeline again"
             )
+        keep_graph = torch._C._autograd._get_current_graph_task_keep_graph()
         with ctx.during():
-            gradients = ctx.call.backward(list(gradients))
+            gradients = ctx.call.backward(list(gradients), keep_graph)
         return (None, None, None, None, *gradients)

@@ -121,6 +121,7 @@ class Step:
     costs: dict  # as measure() returns them
     storages: list  # profile.Traced.storages
     local_rows: list
+    outputs: object  # _C.plan.Outputs
 
     def predict(self, plan, graph, folded, devices) -> dict:
         """For the notes of ``plan``: time of a step, and the largest memory of each stage's ranks.
@@ -128,7 +129,7 @@ class Step:
         Unlike ``iteration_ns`` and ``peak_bytes``, which any evaluator of planner files computes,
         they know this host, the optimizer, and when within a step what is held.
         """
-        program = _C.plan.lower(plan, graph, self.local_rows, True)
+        program = _C.plan.lower(plan, graph, self.local_rows, True, self.outputs)
         costs = _C.partition.StepCosts(**self.costs)
         return {
             "step_ns": round(_C.partition.step_ns(program, plan, graph, folded, devices, costs)),

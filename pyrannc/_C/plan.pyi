@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
+__all__: list[str] = ['Durations', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'backward_comes_first', 'has_loss', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
 class Prediction:
     @property
     def activation_bytes(self) -> int:
@@ -176,6 +176,43 @@ class Program:
     @property
     def transfers(self) -> list[Transfer]:
         ...
+class Outputs:
+    """
+    Members:
+    
+      loss
+    
+      all
+    """
+    __members__: typing.ClassVar[dict[str, Outputs]]
+    all: typing.ClassVar[Outputs]
+    loss: typing.ClassVar[Outputs]
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    def __ne__(self, other: typing.Any) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
 class Durations:
     def __init__(self, *, forward_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], backward_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], transfer_ns: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]], transfer_back_ns: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]] = [], reduce_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> None:
         ...
@@ -202,7 +239,11 @@ class Simulation:
     @property
     def spans(self) -> list[Span]:
         ...
-def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], training: bool) -> Program:
+def backward_comes_first(plan: Plan) -> bool:
+    ...
+def has_loss(graph: pyrannc._C.ir.Graph) -> bool:
+    ...
+def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], training: bool, outputs: Outputs = ...) -> Program:
     ...
 def map_to(plan: Plan, from_graph: pyrannc._C.ir.Graph, to_graph: pyrannc._C.ir.Graph) -> Plan:
     ...

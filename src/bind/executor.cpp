@@ -36,11 +36,11 @@ MaybeTensors to_optional(Tensors tensors) {
 std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequence& objects,
                                         const plan::Plan& plan,
                                         std::shared_ptr<comm::Communicator> communicator,
-                                        const std::string& device) {
+                                        const std::string& device, plan::Outputs outputs) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
-  return std::make_unique<Executor>(graph, held, plan, std::move(communicator),
-                                    c10::Device(device));
+  return std::make_unique<Executor>(graph, held, plan, std::move(communicator), c10::Device(device),
+                                    outputs);
 }
 
 }  // namespace
@@ -53,14 +53,14 @@ void init_executor(py::module_& m) {
                              [](const Call& self) { return to_optional(self.outputs()); })
       .def(
           "backward",
-          [](Call& self, const MaybeTensors& output_grads) {
-            return to_optional(self.backward(from_optional(output_grads)));
+          [](Call& self, const MaybeTensors& output_grads, bool keep_graph) {
+            return to_optional(self.backward(from_optional(output_grads), keep_graph));
           },
-          "output_grads"_a, Unlocked());
+          "output_grads"_a, "keep_graph"_a = false, Unlocked());
 
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,
-           "device"_a = "cpu")
+           "device"_a = "cpu", "outputs"_a = plan::Outputs::loss)
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

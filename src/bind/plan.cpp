@@ -107,8 +107,17 @@ void init_programs(py::module_& m) {
         return program.split.micro_batches;
       });
 
+  py::enum_<plan::Outputs>(m, "Outputs")
+      .value("loss", plan::Outputs::loss)
+      .value("all", plan::Outputs::all);
+  m.def(
+      "backward_comes_first",
+      [](const plan::Plan& plan) { return plan::backward_comes_first(plan.schedule); }, "plan"_a);
+  m.def(
+      "has_loss", [](const ir::Graph& graph) { return plan::loss_of(graph).has_value(); },
+      "graph"_a);
   m.def("lower", &plan::lower, "plan"_a, "graph"_a, "local_rows"_a, "training"_a,
-        py::call_guard<py::gil_scoped_release>());
+        "outputs"_a = plan::Outputs::loss, py::call_guard<py::gil_scoped_release>());
   m.def("verify", py::overload_cast<const plan::Program&, const ir::Graph&>(&plan::verify),
         "program"_a, "graph"_a, py::call_guard<py::gil_scoped_release>());
 }

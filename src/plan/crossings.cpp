@@ -7,9 +7,10 @@
 
 namespace rannc::plan {
 
-std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph) {
+std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph,
+                                const std::vector<ir::ValueId>& returned) {
   const Placement placement = place(plan, graph);
-  const auto taken = taken_from_outside(graph, placement);
+  const auto taken = taken_from_outside(graph, placement, returned);
   const int stages = static_cast<int>(plan.stages.size());
 
   std::vector<Crossing> found;
@@ -24,7 +25,7 @@ std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph) {
     }
   }
 
-  std::vector<ir::ValueId> outputs = graph.outputs;
+  std::vector<ir::ValueId> outputs = returned;
   std::ranges::sort(outputs);
   outputs.erase(std::unique(outputs.begin(), outputs.end()), outputs.end());
   for (ir::ValueId output : outputs) {
@@ -39,9 +40,10 @@ std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph) {
   return found;
 }
 
-std::vector<std::vector<ir::ValueId>> stage_outputs(const Plan& plan, const ir::Graph& graph) {
+std::vector<std::vector<ir::ValueId>> stage_outputs(const Plan& plan, const ir::Graph& graph,
+                                                    const std::vector<ir::ValueId>& returned) {
   std::vector<std::vector<ir::ValueId>> outputs(plan.stages.size());
-  for (const Crossing& crossing : crossings(plan, graph)) {
+  for (const Crossing& crossing : crossings(plan, graph, returned)) {
     if (crossing.from_stage != kUser) outputs[crossing.from_stage].push_back(crossing.value);
   }
   for (std::vector<ir::ValueId>& values : outputs) {

@@ -34,7 +34,7 @@ struct Job {
 Job describe(const Program& program, const ir::Graph& graph, const Placement& placement) {
   Job job;
   job.scalar_outputs = std::ranges::any_of(
-      graph.outputs, [&](ir::ValueId output) { return is_scalar(graph[output]); });
+      program.outputs, [&](ir::ValueId output) { return is_scalar(graph[output]); });
 
   job.syncs_buffers.assign(placement.nodes.size(), false);
   for (const ir::RunningStatistic& statistic : ir::running_statistics(graph)) {
@@ -79,7 +79,8 @@ class Orders {
   std::vector<Action> write(const std::vector<Compute>& order) {
     // Sends never block, so all inputs leave at once; a stage takes them when it needs them.
     move_user(Direction::forward, /*send=*/true);
-    const bool returns_before_backward = program_.training && program_.schedule == Schedule::gpipe;
+    const bool returns_before_backward =
+        program_.training && !backward_comes_first(program_.schedule);
     const auto first_backward = std::ranges::find(order, false, &Compute::forward);
 
     for (auto compute = order.begin(); compute != first_backward; ++compute) forward(*compute);
@@ -162,34 +163,21 @@ class Orders {
   std::vector<Action> actions_;
 };
 
-/// Only fill-drain lets the user's code run between forwards and backwards.
-void check_outputs(const Plan& plan, const ir::Graph& graph) {
-  if (plan.schedule == Schedule::gpipe) return;
-  for (ir::ValueId output : graph.outputs) {
-    if (is_scalar(graph[output])) continue;
-    throw PlanError(fmt::format(
-        "schedule '{}' runs backward before the outputs are returned, so it needs a model that "
-        "returns only its loss, but the output '{}' is a value per row.\n  Use schedule='gpipe'.",
-        name(plan.schedule), graph[output].name));
-  }
-}
-
 }  // namespace
 
 Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_t>& local_rows,
-              bool training) {
-  if (training) check_outputs(plan, graph);
-  const Placement placement = place(plan, graph);
-
+              bool training, Outputs outputs) {
   Program program;
   program.schedule = plan.schedule;
   program.training = training;
+  program.outputs = returned_outputs(plan.schedule, graph, training, outputs);
+  const Placement placement = place(plan, graph);
   program.split = split_batch(local_rows, plan.micro_batches);
   for (const Stage& stage : plan.stages) {
     program.stage_ranks.push_back(stage.ranks);
     program.shares.push_back(shares(program.split, stage.ranks));
   }
-  program.transfers = routes(graph, crossings(plan, graph), program);
+  program.transfers = routes(graph, crossings(plan, graph, program.outputs), program);
   if (training) program.reductions = reductions(graph, placement, program.stage_ranks);
   program.actions.resize(local_rows.size());
 

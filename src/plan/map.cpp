@@ -15,7 +15,7 @@ constexpr int kUnknown = -1;
 std::unordered_map<std::string_view, int> homes_of_state(const ir::Graph& graph,
                                                          const Placement& placement) {
   std::unordered_map<std::string_view, int> homes;
-  const auto taken = taken_from_outside(graph, placement);
+  const auto taken = taken_from_outside(graph, placement, graph.outputs);
   for (int stage = 0; stage < static_cast<int>(taken.size()); ++stage) {
     for (ir::ValueId value : taken[stage]) {
       const ir::ValueKind kind = graph[value].kind;

@@ -76,7 +76,8 @@ int producing_stage(const ir::Graph& graph, const Placement& placement, ir::Valu
 }
 
 std::vector<std::vector<ir::ValueId>> taken_from_outside(const ir::Graph& graph,
-                                                         const Placement& placement) {
+                                                         const Placement& placement,
+                                                         const std::vector<ir::ValueId>& outputs) {
   const int stages = static_cast<int>(placement.nodes.size());
   std::vector<std::vector<ir::ValueId>> taken(placement.nodes.size());
   std::vector<int> seen_by(graph.values.size(), -1);  // the last stage that looked at the value
@@ -93,7 +94,7 @@ std::vector<std::vector<ir::ValueId>> taken_from_outside(const ir::Graph& graph,
       for (ir::ValueId operand : graph.operands(node)) look_at(operand);
     }
     if (stage + 1 == stages) {
-      for (ir::ValueId output : graph.outputs) {
+      for (ir::ValueId output : outputs) {
         if (producing_stage(graph, placement, output) == Placement::kCloned) look_at(output);
       }
     }

@@ -18,10 +18,10 @@ struct Placement {
 [[nodiscard]] Placement place(const Plan& plan, const ir::Graph& graph);
 
 /// Values that the stages take from outside: results of other stages, inputs, parameters, buffers
-/// and constants; cloned nodes are seen through. Outputs that no stage computes count for the last
-/// stage. [stage], each ascending and without repeats. O(graph + clones).
-[[nodiscard]] std::vector<std::vector<ir::ValueId>> taken_from_outside(const ir::Graph& graph,
-                                                                       const Placement& placement);
+/// and constants; cloned nodes are seen through. Those of `outputs` that no stage computes count
+/// for the last stage. [stage], each ascending and without repeats. O(graph + clones).
+[[nodiscard]] std::vector<std::vector<ir::ValueId>> taken_from_outside(
+    const ir::Graph& graph, const Placement& placement, const std::vector<ir::ValueId>& outputs);
 
 /// The stage whose own node computes `value`, else kCloned.
 [[nodiscard]] int producing_stage(const ir::Graph& graph, const Placement& placement,

@@ -99,11 +99,14 @@ std::string to_json(const Program& program) {
   };
   return fmt::format(
       "{{\"format\": \"rannc-program\", \"version\": 1, \"schedule\": \"{}\", \"training\": {},\n"
-      " \"local_rows\": [{}], \"micro_batches\": {},\n \"slices\": {},\n \"stage_ranks\": {},\n"
+      " \"outputs\": {}, \"local_rows\": [{}], \"micro_batches\": {},\n \"slices\": {},\n "
+      "\"stage_ranks\": {},\n"
       " \"shares\": {},\n \"transfers\": {},\n \"reductions\": {},\n \"actions\": {}}}\n",
-      name(program.schedule), program.training, fmt::join(program.split.local_rows, ", "),
-      program.split.micro_batches, list(program.split.slices, "\n  ", write_ranges),
-      list(program.stage_ranks, "", write_ranks), list(program.shares, "\n  ", write_shares),
+      name(program.schedule), program.training,
+      list(program.outputs, "", [](ir::ValueId value) { return std::to_string(value.index); }),
+      fmt::join(program.split.local_rows, ", "), program.split.micro_batches,
+      list(program.split.slices, "\n  ", write_ranges), list(program.stage_ranks, "", write_ranks),
+      list(program.shares, "\n  ", write_shares),
       list(program.transfers, "\n  ", [](const Transfer& transfer) { return text_of(transfer); }),
       list(program.reductions, "\n  ", [](const Reduction& one) { return text_of(one); }),
       list(program.actions, "\n  ", write_actions));

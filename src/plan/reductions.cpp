@@ -7,7 +7,9 @@ namespace rannc::plan {
 
 std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& placement,
                                   const std::vector<std::vector<Rank>>& stage_ranks) {
-  const auto taken = taken_from_outside(graph, placement);
+  // Of all outputs, whatever this Program returns: a rank that holds a parameter for another one
+  // must see the same gradient.
+  const auto taken = taken_from_outside(graph, placement, graph.outputs);
   std::map<ir::ValueId, std::vector<int>> stages_of;
   for (int stage = 0; stage < static_cast<int>(taken.size()); ++stage) {
     for (ir::ValueId value : taken[stage]) {

@@ -145,16 +145,18 @@ class Router {
   void push(const Crossing& crossing, int micro_batch, const Part& source, const Part& target,
             RowRange source_rows, RowRange target_rows) {
     const ir::Value& value = graph_[crossing.value];
-    transfers_.push_back(
-        {.value = crossing.value,
-         .from_stage = crossing.from_stage,
-         .to_stage = crossing.to_stage,
-         .micro_batch = micro_batch,
-         .from = source.rank,
-         .to = target.rank,
-         .source = source.local(source_rows),
-         .target = target.local(target_rows),
-         .grad = program_.training && value.requires_grad && ir::is_floating(value.dtype)});
+    const bool never_comes_back =
+        crossing.to_stage == kUser && backward_comes_first(program_.schedule);
+    transfers_.push_back({.value = crossing.value,
+                          .from_stage = crossing.from_stage,
+                          .to_stage = crossing.to_stage,
+                          .micro_batch = micro_batch,
+                          .from = source.rank,
+                          .to = target.rank,
+                          .source = source.local(source_rows),
+                          .target = target.local(target_rows),
+                          .grad = program_.training && !never_comes_back && value.requires_grad &&
+                                  ir::is_floating(value.dtype)});
   }
 
   void push_whole(const Crossing& crossing, int micro_batch, const Part& source, const Part& target,

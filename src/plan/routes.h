@@ -9,8 +9,9 @@
 namespace rannc::plan {
 
 /// The messages of all crossings by overlap of row ranges, micro-batch by micro-batch, in the order
-/// of `crossings`; scalar outputs need none. `program` gives split, stage_ranks, shares, training.
-/// Throws PlanError for a value of mixed rows that would have to be put together from parts.
+/// of `crossings`; scalar outputs need none. `program` gives split, stage_ranks, shares, training,
+/// schedule. Throws PlanError for a value of mixed rows that would have to be put together from
+/// parts.
 [[nodiscard]] std::vector<Transfer> routes(const ir::Graph& graph,
                                            const std::vector<Crossing>& crossings,
                                            const Program& program);

@@ -9,7 +9,7 @@ namespace rannc::plan {
 
 std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph, int64_t global_rows) {
   const Placement placement = place(plan, graph);
-  const auto taken = taken_from_outside(graph, placement);
+  const auto taken = taken_from_outside(graph, placement, graph.outputs);
 
   std::vector<std::string> all_modules;
   for (const std::vector<ir::NodeId>& nodes : placement.nodes) {
@@ -35,7 +35,10 @@ std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph, in
   }
 
   const int64_t micro_rows = (global_rows + plan.micro_batches - 1) / plan.micro_batches;
-  for (const Crossing& crossing : crossings(plan, graph)) {
+  const bool has_loss = backward_comes_first(plan.schedule) && loss_of(graph);
+  const std::vector<ir::ValueId> outputs =
+      returned_outputs(plan.schedule, graph, /*training=*/has_loss, Outputs::loss);
+  for (const Crossing& crossing : crossings(plan, graph, outputs)) {
     if (crossing.from_stage == kUser) continue;
     summaries[crossing.from_stage].send_bytes += graph[crossing.value].bytes(micro_rows);
   }

@@ -15,7 +15,7 @@ class RankChecker {
   RankChecker(const Program& program, const ir::Graph& graph, const Holders& holders, Rank rank,
               const std::vector<int>& transfers)
       : program_(program), rank_(rank) {
-    for (ir::ValueId output : graph.outputs) {
+    for (ir::ValueId output : program.outputs) {
       const ir::RowKind kind = graph[output].rows.kind;
       scalar_outputs_ |= kind == ir::RowKind::mean || kind == ir::RowKind::sum;
     }

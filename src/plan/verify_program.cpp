@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "plan/program_checks.h"
@@ -62,6 +63,27 @@ void check_shares(const Program& program) {
                                  stage, row, program.split.micro_rows[k], k));
       }
     }
+  }
+}
+
+/// The user gets every output; but where backward comes first, perhaps only the loss.
+void check_outputs(const Program& program, const ir::Graph& graph) {
+  const std::set<ir::ValueId> all(graph.outputs.begin(), graph.outputs.end());
+  const std::set<ir::ValueId> returned(program.outputs.begin(), program.outputs.end());
+  if (!std::ranges::equal(returned, program.outputs) || !std::ranges::includes(all, returned)) {
+    fail_program("its outputs are not some of the graph's, ascending, each once");
+  }
+  if (program.schedule == Schedule::gpipe || !program.training) {
+    if (returned != all) fail_program("an output of the graph is not returned");
+    return;
+  }
+  const auto is_loss = [&](ir::ValueId output) {
+    const ir::Value& value = graph[output];
+    return value.dims.empty() && value.requires_grad &&
+           (value.rows.kind == ir::RowKind::mean || value.rows.kind == ir::RowKind::sum);
+  };
+  if (std::ranges::count_if(returned, is_loss) != 1) {
+    fail_program("backward starts from one loss, but its outputs hold none or several");
   }
 }
 
@@ -131,6 +153,7 @@ void verify(const Program& program, const ir::Graph& graph) {
   }
   check_split(program.split);
   check_shares(program);
+  check_outputs(program, graph);
   const Holders holders(program);
   check_transfers(program, graph, holders);
   check_reductions(program, graph);

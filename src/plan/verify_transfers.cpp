@@ -23,7 +23,7 @@ class TransferChecker {
       check_ends(transfer);
       arrivals_[{transfer.value, transfer.to_stage}].push_back(&transfer);
     }
-    for (ir::ValueId output : graph_.outputs) {
+    for (ir::ValueId output : program_.outputs) {
       const ir::RowKind kind = graph_[output].rows.kind;
       if (kind == ir::RowKind::mean || kind == ir::RowKind::sum) continue;
       if (!arrivals_.contains({output, kUser})) {
@@ -77,7 +77,14 @@ class TransferChecker {
     if (transfer.micro_batch < 0 || transfer.micro_batch >= program_.split.micro_batches) {
       fail_program(fmt::format("'{}' belongs to micro-batch {}", value.name, transfer.micro_batch));
     }
-    const bool may_have_gradient = value.requires_grad && ir::is_floating(value.dtype);
+    if (transfer.to_stage == kUser &&
+        !std::ranges::binary_search(program_.outputs, transfer.value)) {
+      fail_program(fmt::format("'{}' goes to the user, who does not get it", value.name));
+    }
+    // Where backward comes first, the user has no gradient to give.
+    const bool user_has_one = program_.schedule == Schedule::gpipe || transfer.to_stage != kUser;
+    const bool may_have_gradient =
+        user_has_one && value.requires_grad && ir::is_floating(value.dtype);
     if (transfer.grad != (program_.training && may_have_gradient)) {
       fail_program(fmt::format("the gradient of '{}' is {}", value.name,
                                transfer.grad ? "sent, but there is none" : "lost"));

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "rannc/ops/dtype.h"
+#include "rannc/plan/outputs.h"
 #include "rannc/util/error.h"
 #include "runtime/pipeline_call.h"
 
@@ -69,7 +70,8 @@ void PipelineCall::finish_outputs() {
     values.push_back(finish_output(index));
   }
   for (ir::ValueId output : part_->graph.outputs) {
-    outputs_.push_back(values[place_of(part_->output_values, output)]);
+    const bool returned = std::ranges::binary_search(part_->output_values, output);
+    outputs_.push_back(returned ? values[place_of(part_->output_values, output)] : at::Tensor());
   }
   own_outputs_.clear();
   scalars_.clear();
@@ -103,39 +105,61 @@ void PipelineCall::seed_output_gradients(const std::vector<at::Tensor>& output_g
 }
 
 void PipelineCall::seed_unit_gradient() {
-  std::vector<size_t> losses;
-  for (ir::ValueId value : part_->scalar_outputs) {
-    if (!part_->graph[value].requires_grad) continue;
-    losses.push_back(place_of(part_->output_values, value));
-  }
-  if (losses.size() != 1) {
-    throw PlanError(c10::str("schedule '", plan::name(program().schedule),
-                             "' needs a model that returns exactly one loss, but this one returns ",
-                             losses.size(), ".\n  Use the schedule 'gpipe'."));
-  }
-  const ir::Value& loss = part_->graph[part_->output_values[losses[0]]];
-  user_grads_[losses[0]] = at::ones(sizes_at(loss, 0), options_of(loss, part_->device));
+  const ir::ValueId loss = plan::loss_of(part_->graph).value();
+  user_grads_[place_of(part_->output_values, loss)] =
+      at::ones({}, options_of(part_->graph[loss], part_->device));
 }
 
-std::vector<at::Tensor> PipelineCall::scaled_gradients(
-    const std::vector<at::Tensor>& output_grads) {
-  at::Tensor factor;
+at::Tensor PipelineCall::gradient_of_loss(const std::vector<at::Tensor>& output_grads) const {
+  const ir::ValueId loss = plan::loss_of(part_->graph).value();
+  at::Tensor sum;
   for (size_t position = 0; position < output_grads.size(); ++position) {
-    if (!output_grads[position].defined()) continue;
-    const ir::ValueId id = part_->graph.outputs[position];
-    if (!user_grads_[place_of(part_->output_values, id)].defined()) {
-      throw Error(c10::str("a gradient came back for output '", part_->graph[id].name,
+    const at::Tensor& grad = output_grads[position];
+    if (!grad.defined()) continue;
+    const ir::ValueId output = part_->graph.outputs[position];
+    if (output != loss) {
+      throw Error(c10::str("backward reached the output '", part_->graph[output].name,
                            "', but under the schedule '", plan::name(program().schedule),
-                           "' only the loss has one.\n  Use the schedule 'gpipe'."));
+                           "' only the loss has a gradient.\n  Use Config(schedule='gpipe'), or "
+                           "compute all of the loss in forward()."));
     }
-    factor = factor.defined() ? factor.add(output_grads[position]) : output_grads[position];
+    sum = sum.defined() ? sum.add(grad) : grad;
   }
+  return sum;
+}
+
+std::vector<at::Tensor> PipelineCall::scaled_gradients(const at::Tensor& factor) {
   std::vector<at::Tensor> gradients = take_gradients();
+  const bool is_one = factor.defined() && factor.item<double>() == 1;
   for (at::Tensor& gradient : gradients) {
     if (!factor.defined()) gradient.reset();
-    if (gradient.defined() && factor.item<double>() != 1) gradient.mul_(factor);
+    if (gradient.defined() && !is_one) gradient.mul_(factor);
   }
   return gradients;
+}
+
+std::vector<at::Tensor> PipelineCall::scaled_copies(const at::Tensor& factor) const {
+  std::vector<at::Tensor> gradients;
+  const auto add = [&](const at::Tensor& pending) {
+    const bool flows = factor.defined() && pending.defined();
+    gradients.push_back(flows ? pending.mul(factor).to(pending.scalar_type()) : at::Tensor());
+  };
+  for (const at::Tensor& alias : parameters_) add(alias.grad());
+  for (const Assembly& gradient : input_grads_) add(gradient.tensor);
+  return gradients;
+}
+
+void PipelineCall::throw_given_away() const {
+  if (plan::backward_comes_first(program().schedule)) {
+    throw Error(
+        "backward was called twice on one forward pass, whose gradients were given away by the "
+        "first.\n  Call the first with retain_graph=True, or call the model again in between.");
+  }
+  throw Error(c10::str(
+      "backward was called twice on one forward pass, whose intermediate values are freed.\n"
+      "  Call the model again before the second backward; retain_graph is not supported under the "
+      "schedule '",
+      plan::name(program().schedule), "'."));
 }
 
 std::vector<at::Tensor> PipelineCall::take_gradients() {

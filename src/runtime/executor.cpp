@@ -10,40 +10,57 @@
 namespace rannc::runtime {
 
 struct Executor::Impl {
-  Impl(std::shared_ptr<const RankPart> given, const plan::Plan& plan)
-      : part(std::move(given)), orders(plan, part->graph, part->rank) {}
+  Impl(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
+       std::shared_ptr<comm::Communicator> comm, c10::Device device, plan::Outputs wanted)
+      : inference(std::make_shared<RankPart>(
+            graph, objects, plan,
+            plan::returned_outputs(plan.schedule, graph, /*training=*/false, wanted), comm,
+            device)),
+        training(inference),
+        orders(plan, inference->graph, inference->rank, wanted) {
+    // Without a loss there is no training step: lowering one says why.
+    if (plan::backward_comes_first(plan.schedule) && !plan::loss_of(graph)) return;
+    auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, wanted);
+    if (outputs == inference->output_values) return;
+    training = std::make_shared<RankPart>(graph, objects, plan, std::move(outputs), comm, device,
+                                          inference.get());
+  }
 
-  std::shared_ptr<const RankPart> part;
+  std::shared_ptr<const RankPart> inference;
+  std::shared_ptr<const RankPart> training;  ///< the same one if both return the same outputs
   OrdersCache orders;
   int64_t calls = 0;  ///< forwards so far: the same on all ranks
 };
 
 Executor::Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-                   std::shared_ptr<comm::Communicator> comm, c10::Device device)
-    : impl_(std::make_shared<Impl>(
-          std::make_shared<RankPart>(graph, objects, plan, std::move(comm), device), plan)) {}
+                   std::shared_ptr<comm::Communicator> comm, c10::Device device,
+                   plan::Outputs outputs)
+    : impl_(std::make_shared<Impl>(graph, objects, plan, std::move(comm), device, outputs)) {}
 
 Executor::~Executor() = default;
 
 const std::vector<std::string>& Executor::parameter_names() const {
-  return impl_->part->parameter_names;
+  return impl_->inference->parameter_names;
 }
 
-const std::vector<std::string>& Executor::buffer_names() const { return impl_->part->buffer_names; }
+const std::vector<std::string>& Executor::buffer_names() const {
+  return impl_->inference->buffer_names;
+}
 
 std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
                                         const std::vector<at::Tensor>& parameters,
                                         const std::vector<at::Tensor>& buffers,
                                         const std::vector<int64_t>& local_rows,
                                         bool with_backward) {
-  const int ranks = impl_->part->comm->size();
+  const int ranks = impl_->inference->comm->size();
   if (static_cast<int>(local_rows.size()) != ranks) {
     throw PlanError(c10::str("local batch sizes of ", local_rows.size(), " ranks were given for ",
                              ranks, " ranks"));
   }
   auto call =
-      std::make_shared<PipelineCall>(impl_->part, impl_->orders.get(local_rows, with_backward),
-                                     impl_->calls, inputs, parameters, buffers, with_backward);
+      std::make_shared<PipelineCall>(with_backward ? impl_->training : impl_->inference,
+                                     impl_->orders.get(local_rows, with_backward), impl_->calls,
+                                     inputs, parameters, buffers, with_backward);
   ++impl_->calls;
   call->forward();
   return call;

@@ -25,8 +25,9 @@ Orders::Orders(plan::Program lowered, int rank) : program(std::move(lowered)) {
   global_rows = program.split.global_rows();
 }
 
-OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank)
-    : plan_(plan), graph_(graph), rank_(rank) {}
+OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank,
+                         plan::Outputs outputs)
+    : plan_(plan), graph_(graph), rank_(rank), outputs_(outputs) {}
 
 std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
                                                bool training) {
@@ -36,7 +37,8 @@ std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local
   if (found != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, found);
   } else {
-    auto orders = std::make_shared<Orders>(plan::lower(plan_, graph_, local_rows, training), rank_);
+    auto orders =
+        std::make_shared<Orders>(plan::lower(plan_, graph_, local_rows, training, outputs_), rank_);
     entries_.push_front({local_rows, training, std::move(orders)});
     if (entries_.size() > kKept) entries_.pop_back();
   }

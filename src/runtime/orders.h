@@ -29,7 +29,7 @@ struct Orders {
 class OrdersCache {
  public:
   /// `graph` must outlive it.
-  OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank);
+  OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank, plan::Outputs outputs);
 
   /// Lowers the plan for `local_rows` unless it is among the sizes used last.
   [[nodiscard]] std::shared_ptr<const Orders> get(const std::vector<int64_t>& local_rows,
@@ -44,6 +44,7 @@ class OrdersCache {
   plan::Plan plan_;
   const ir::Graph& graph_;
   int rank_;
+  plan::Outputs outputs_;
   std::list<Entry> entries_;  // the one used last first
 };
 

@@ -6,9 +6,11 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "rannc/ops/dtype.h"
 #include "rannc/util/error.h"
+#include "rannc/util/log.h"
 #include "runtime/reduce.h"
 
 namespace rannc::runtime {
@@ -98,34 +100,50 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
   input_grads_.resize(inputs_.size());
 }
 
-void PipelineCall::forward() {
-  const at::NoGradGuard no_grad;
-  const size_t actions = program().actions[static_cast<size_t>(part_->rank)].size();
-  const size_t split = orders_->return_outputs;
-  if (with_backward_ && split == actions) seed_unit_gradient();
-  run(0, split);
-  finish_outputs();
-  if (!with_backward_) finished_ = true;
+PipelineCall::~PipelineCall() {
+  static std::atomic_flag warned = ATOMIC_FLAG_INIT;
+  if (!unused_ || part_->rank != 0 || warned.test_and_set()) return;
+  log::warn("runtime",
+            c10::str("a loss was never used: under the schedule '", plan::name(program().schedule),
+                     "' its backward has run with the forward, for nothing. Call the model under "
+                     "torch.no_grad(), or after eval(), where no gradient is wanted"));
 }
 
-std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_grads) {
+void PipelineCall::forward() {
+  const at::NoGradGuard no_grad;
+  if (with_backward_ && plan::backward_comes_first(program().schedule)) seed_unit_gradient();
+  run(0, orders_->return_outputs);
+  finish_outputs();
+  if (!with_backward_) finished_ = true;
+  unused_ = with_backward_ && plan::backward_comes_first(program().schedule);
+}
+
+std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_grads,
+                                               bool keep_graph) {
   if (!with_backward_) {
-    throw Error("backward was called on a forward pass that ran without gradients");
+    throw Error(c10::str(
+        "backward was called on a forward pass that ran without gradients: under no_grad(), or, "
+        "under the schedule '",
+        plan::name(program().schedule),
+        "', after eval().\n"
+        "  Call train() before the forward pass, or use Config(schedule='gpipe')."));
   }
-  if (finished_) {
-    throw Error(
-        "backward was called twice on one forward pass, whose intermediate values are freed.\n"
-        "  Call the model again before the second backward; retain_graph is not supported here.");
+  if (finished_) throw_given_away();
+  RANNC_CHECK(output_grads.size() == part_->graph.outputs.size(), c10::str(output_grads.size()));
+  const at::NoGradGuard no_grad;
+  if (plan::backward_comes_first(program().schedule)) {
+    const at::Tensor factor = gradient_of_loss(output_grads);
+    unused_ = false;
+    outputs_.clear();
+    if (keep_graph) return scaled_copies(factor);
+    finished_ = true;
+    return scaled_gradients(factor);
   }
-  RANNC_CHECK(output_grads.size() == outputs_.size(), c10::str(output_grads.size()));
   finished_ = true;
   outputs_.clear();
-  const at::NoGradGuard no_grad;
-  const size_t actions = program().actions[static_cast<size_t>(part_->rank)].size();
-  if (orders_->return_outputs == actions) return scaled_gradients(output_grads);
   seed_output_gradients(output_grads);
   output_grads.clear();
-  run(orders_->return_outputs + 1, actions);
+  run(orders_->return_outputs + 1, program().actions[static_cast<size_t>(part_->rank)].size());
   return take_gradients();
 }
 

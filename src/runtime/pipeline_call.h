@@ -32,11 +32,16 @@ class PipelineCall final : public Call {
                int64_t number, std::vector<at::Tensor> inputs,
                const std::vector<at::Tensor>& parameters, std::vector<at::Tensor> buffers,
                bool with_backward);
+  /// Warns, once in a process, when a loss was never used whose backward has run.
+  ~PipelineCall() override;
+  PipelineCall(const PipelineCall&) = delete;
+  PipelineCall& operator=(const PipelineCall&) = delete;
 
   /// Runs the actions up to return_outputs. To be called once, first.
   void forward();
   [[nodiscard]] const std::vector<at::Tensor>& outputs() const override { return outputs_; }
-  [[nodiscard]] std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads) override;
+  [[nodiscard]] std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads,
+                                                 bool keep_graph) override;
 
  private:
   /// One end of a message: where its rows are taken from, or where they go.
@@ -68,8 +73,10 @@ class PipelineCall final : public Call {
   void finish_outputs();
   [[nodiscard]] at::Tensor finish_output(size_t index);
   [[nodiscard]] std::vector<at::Tensor> take_gradients();
-  [[nodiscard]] std::vector<at::Tensor> scaled_gradients(
-      const std::vector<at::Tensor>& output_grads);
+  [[nodiscard]] at::Tensor gradient_of_loss(const std::vector<at::Tensor>& output_grads) const;
+  [[nodiscard]] std::vector<at::Tensor> scaled_gradients(const at::Tensor& factor);
+  [[nodiscard]] std::vector<at::Tensor> scaled_copies(const at::Tensor& factor) const;
+  [[noreturn]] void throw_given_away() const;
 
   [[nodiscard]] const plan::Program& program() const { return orders_->program; }
   [[nodiscard]] const LocalStage& local(int stage) const;
@@ -82,7 +89,8 @@ class PipelineCall final : public Call {
   std::shared_ptr<const Orders> orders_;
   int64_t number_;
   bool with_backward_;
-  bool finished_ = false;  ///< backward has run, or there is none
+  bool finished_ = false;  ///< the gradients are given away, or there are none
+  bool unused_ = false;    ///< the gradients are there, and nobody has asked for them
 
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends
   std::vector<at::Tensor> parameters_;  ///< detached aliases, whose `.grad` is the pending gradient

@@ -39,15 +39,18 @@ size_t place_of(const std::vector<ir::ValueId>& values, ir::ValueId value) {
   return static_cast<size_t>(found - values.begin());
 }
 
-RankPart::RankPart(const ir::Graph& whole, const ops::Objects& objects, const plan::Plan& plan,
-                   std::shared_ptr<comm::Communicator> communicator, c10::Device on_device)
-    : graph(whole), comm(std::move(communicator)), device(on_device), rank(comm->rank()) {
+RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const plan::Plan& plan,
+                   std::vector<ir::ValueId> outputs,
+                   std::shared_ptr<comm::Communicator> communicator, c10::Device on_device,
+                   const RankPart* whole)
+    : graph(model),
+      comm(std::move(communicator)),
+      device(on_device),
+      rank(comm->rank()),
+      output_values(std::move(outputs)) {
   plan::verify(plan, graph, comm->size());
-  for (ir::ValueId output : graph.outputs) {
-    if (std::ranges::find(output_values, output) == output_values.end()) {
-      output_values.push_back(output);
-      if (is_scalar(graph[output])) scalar_outputs.push_back(output);
-    }
+  for (ir::ValueId output : output_values) {
+    if (is_scalar(graph[output])) scalar_outputs.push_back(output);
   }
   for (ir::ValueId input : graph.inputs) {
     if (graph[input].rows.kind != ir::RowKind::none || !graph[input].requires_grad) continue;
@@ -56,7 +59,7 @@ RankPart::RankPart(const ir::Graph& whole, const ops::Objects& objects, const pl
                  "hold rows of the batch.\n  Make it a parameter of the model, or ", "detach it."));
   }
   add_stages(objects, plan);
-  name_state();
+  name_state(whole);
   find_gradients(plan);
 }
 
@@ -65,7 +68,8 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
   }
-  const std::vector<std::vector<ir::ValueId>> outputs = plan::stage_outputs(plan, graph);
+  const std::vector<std::vector<ir::ValueId>> outputs =
+      plan::stage_outputs(plan, graph, output_values);
   for (size_t index = 0; index < plan.stages.size(); ++index) {
     const plan::Stage& stage = plan.stages[index];
     LocalStage local;
@@ -82,8 +86,12 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
   }
 }
 
-void RankPart::name_state() {
+void RankPart::name_state(const RankPart* whole) {
   std::unordered_set<std::string> used;
+  if (whole) {
+    used.insert(whole->parameter_names.begin(), whole->parameter_names.end());
+    used.insert(whole->buffer_names.begin(), whole->buffer_names.end());
+  }
   for (const LocalStage& local : stages) {
     if (!local.stage) continue;
     used.insert(local.stage->state_names().begin(), local.stage->state_names().end());
@@ -112,7 +120,7 @@ void RankPart::find_gradients(const plan::Plan& plan) {
   for (LocalStage& local : stages) {
     if (local.stage) local.input_requires_grad.assign(local.stage->inputs().size(), false);
   }
-  for (const plan::Crossing& crossing : plan::crossings(plan, graph)) {
+  for (const plan::Crossing& crossing : plan::crossings(plan, graph, output_values)) {
     const ir::Value& value = graph[crossing.value];
     if (crossing.to_stage == plan::kUser || !value.requires_grad) continue;
     LocalStage& local = stages[static_cast<size_t>(crossing.to_stage)];

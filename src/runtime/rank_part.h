@@ -38,15 +38,18 @@ struct LocalStage {
 
 /// One rank's part of a plan: all that stays the same over the calls, whatever their batches.
 struct RankPart {
+  /// `outputs`: what the calls return, as plan::returned_outputs() says. `whole`: a part that
+  /// returns more, and so may hold more parameters; both then name their state alike.
   RankPart(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-           std::shared_ptr<comm::Communicator> comm, c10::Device device);
+           std::vector<ir::ValueId> outputs, std::shared_ptr<comm::Communicator> comm,
+           c10::Device device, const RankPart* whole = nullptr);
 
   ir::Graph graph;
   std::shared_ptr<comm::Communicator> comm;
   c10::Device device;
   int rank = 0;
   std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none
-  std::vector<ir::ValueId> output_values;   ///< graph.outputs, each value once
+  std::vector<ir::ValueId> output_values;   ///< that calls return, ascending
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum
   std::vector<std::string> parameter_names;
   std::vector<std::string> buffer_names;
@@ -55,7 +58,7 @@ struct RankPart {
 
  private:
   void add_stages(const ops::Objects& objects, const plan::Plan& plan);
-  void name_state();
+  void name_state(const RankPart* whole);
   void find_gradients(const plan::Plan& plan);
 };
 

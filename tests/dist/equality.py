@@ -5,6 +5,7 @@ JSON for each. Every rank computes the twin itself: one process on the concatena
 models with BatchNorm, on the same micro-batches and shares.
 """
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -17,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 import pyrannc
-from pyrannc import launch
+from pyrannc import deploy, launch
 
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
 from models import TRANSFORMERS, ZOO  # noqa: E402
@@ -31,6 +32,9 @@ PLANS = {
     "3+1": {"partition_num": 2, "replica_nums": [3, 1]},
     "2+1+1": {"partition_num": 3, "replica_nums": [2, 1, 1]},
     "1+1+1+1": {"partition_num": 4, "replica_nums": [1, 1, 1, 1]},
+    # Two groups of ranks with two stages each: only the schedule interleaved runs them.
+    "2x(2+2)": {"partition_num": 4, "replica_nums": [2, 2, 2, 2]},
+    "2x(1+3)": {"partition_num": 4, "replica_nums": [1, 3, 1, 3]},
 }
 # Largest error of a tensor over the largest entry of its kind in the whole model, and over its own
 # largest entry where that exceeds 1e-3 of the model's: entries whose true gradient is zero are noise.
@@ -43,7 +47,10 @@ FLOAT32_LOSS = {"gpt2", "llama"}
 
 @dataclass(frozen=True)
 class Case:
-    """``bert/2+1+1/m4/b3/float64/adamw``: model, plan, micro-batches, local rows, dtype, optimizer."""
+    """``bert/2+1+1/m4/b3/float64/adamw``: model, plan, micro-batches, local rows, dtype, optimizer.
+
+    Then, where they are not "auto", recompute (never, always, mixed) and schedule.
+    """
 
     model: str
     plan: str
@@ -52,6 +59,7 @@ class Case:
     dtype: str
     optimizer: str
     recompute: str = "auto"
+    schedule: str = "auto"
 
     @classmethod
     def parse(cls, name: str) -> "Case":
@@ -71,7 +79,8 @@ class Case:
         return pyrannc.Config(
             **PLANS[self.plan],
             pipeline_num=self.micro_batches if self.plan != "auto" else 0,
-            recompute=self.recompute,
+            recompute="auto" if self.recompute == "mixed" else self.recompute,
+            schedule=self.schedule,
             comm_timeout_s=60,
         )
 
@@ -277,6 +286,24 @@ class Twin:
         return k
 
 
+@contextlib.contextmanager
+def every_second_stage_recomputes(wanted):
+    """Around the first call, which plans: the setting knows only all stages or none."""
+    make_plan = deploy.make_plan
+
+    def mixed(*arguments):
+        plan = json.loads(make_plan(*arguments))
+        for index, stage in enumerate(plan["stages"]):
+            stage["recompute"] = index % 2 == 0
+        return json.dumps(plan)
+
+    deploy.make_plan = mixed if wanted else make_plan
+    try:
+        yield
+    finally:
+        deploy.make_plan = make_plan
+
+
 def make_optimizer(case, parameters):
     if case.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
@@ -293,7 +320,9 @@ def run_case(case, comm):
     twin_optimizer = make_optimizer(case, twin.model.parameters())
     plain = entry.build().to(dtype)
     optimizer = make_optimizer(case, plain.parameters())
-    model = pyrannc.RaNNCModule(plain, optimizer, case.config(), batch_dims=entry.batch_dims)
+    model = pyrannc.RaNNCModule(
+        plain, optimizer, case.config(), batch_dims=entry.batch_dims, outputs="all"
+    )
 
     total = case.rows * comm.size
     mine = torch.arange(comm.rank * case.rows, (comm.rank + 1) * case.rows)
@@ -304,7 +333,8 @@ def run_case(case, comm):
         kwargs = {key: cast(value, dtype) for key, value in kwargs.items()}
         local_args, local_kwargs = select_rows(entry, args, kwargs, total, mine)
 
-        output = model(*local_args, **local_kwargs)
+        with every_second_stage_recomputes(case.recompute == "mixed"):
+            output = model(*local_args, **local_kwargs)
         loss, inside = split_loss(output)
         loss.backward()
         stage_of = stages_of_modules(model)
@@ -372,6 +402,7 @@ def describe(plan):
         "replicas": [len(stage.ranks) for stage in plan.stages],
         "micro_batches": plan.micro_batches,
         "recompute": [stage.recompute for stage in plan.stages],
+        "schedule": plan.schedule,
     }
 
 

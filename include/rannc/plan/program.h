@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
 #include "rannc/plan/rows.h"
 
@@ -72,6 +73,7 @@ struct Program {
   Schedule schedule = Schedule::gpipe;
   bool training = true;  ///< false: no backward, no reduction
   BatchSplit split;
+  std::vector<ir::ValueId> outputs;  ///< that the user gets, ascending; see returned_outputs()
   std::vector<std::vector<Rank>> stage_ranks;              ///< [stage]
   std::vector<std::vector<std::vector<RowRange>>> shares;  ///< [stage][replica][k]
   std::vector<Transfer> transfers;
@@ -84,13 +86,15 @@ struct Program {
 };
 
 /// Turns a plan into orders for each rank. Requires verify(plan, graph, local_rows.size()).
-/// Row-independent nodes are not in the Program: every stage runs its clones.
+/// Row-independent nodes are not in the Program: every stage runs its clones. Throws PlanError as
+/// returned_outputs() does.
 [[nodiscard]] Program lower(const Plan& plan, const ir::Graph& graph,
-                            const std::vector<int64_t>& local_rows, bool training);
+                            const std::vector<int64_t>& local_rows, bool training,
+                            Outputs outputs = Outputs::loss);
 
 /// A value that goes from one stage to a later one, with kUser for the user's side. Unbatched
-/// inputs stay where they are, so they are in no crossing; every graph output is in one, scalars
-/// too.
+/// inputs stay where they are, so they are in no crossing; every output that the user gets is in
+/// one, scalars too.
 struct Crossing {
   ir::ValueId value;
   int from_stage = 0;  ///< kUser: a batched input
@@ -100,12 +104,13 @@ struct Crossing {
 /// Ordered by sending stage, receiving stage (the user last) and value. Requires verify(plan).
 /// Outputs that no stage computes (inputs, parameters, constants and what follows from them alone)
 /// come from the last stage.
-[[nodiscard]] std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph);
+[[nodiscard]] std::vector<Crossing> crossings(const Plan& plan, const ir::Graph& graph,
+                                              const std::vector<ir::ValueId>& outputs);
 
-/// For each stage the values that leave it, to other stages or to the user, ascending, each once:
-/// what ir::extract() must keep.
-[[nodiscard]] std::vector<std::vector<ir::ValueId>> stage_outputs(const Plan& plan,
-                                                                  const ir::Graph& graph);
+/// For each stage the values that leave it, to other stages or, among `outputs`, to the user,
+/// ascending, each once: what ir::extract() must keep.
+[[nodiscard]] std::vector<std::vector<ir::ValueId>> stage_outputs(
+    const Plan& plan, const ir::Graph& graph, const std::vector<ir::ValueId>& outputs);
 
 /// Throws PlanError unless every receive has its send, every row of every boundary value arrives
 /// exactly once and in order, backwards mirror forwards, and reductions are in one order on all

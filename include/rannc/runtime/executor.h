@@ -11,6 +11,7 @@
 #include "rannc/comm/communicator.h"
 #include "rannc/ir/graph.h"
 #include "rannc/ops/objects.h"
+#include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
 
 namespace rannc::runtime {
@@ -21,17 +22,23 @@ class Call {
  public:
   virtual ~Call() = default;
 
-  /// graph.outputs: own rows of batch outputs, the global value of scalars. Detached. Empty after
-  /// backward(), so that a kept call keeps no memory.
+  /// graph.outputs: own rows of batch outputs, the global value of scalars. Detached. Undefined
+  /// where the Program does not return them. Empty after backward(), so that a kept call keeps no
+  /// memory.
   [[nodiscard]] virtual const std::vector<at::Tensor>& outputs() const = 0;
 
   /// Runs the backward part of the Program. `output_grads` as outputs(), undefined where none;
   /// they are the gradients of this rank's loss. Scalar outputs (kind mean or sum): the gradient
   /// of the one global value, equal on all ranks. Others count with weight local / global rows.
   /// Returns one gradient per parameter (Executor::parameter_names, summed over replicas and tied
-  /// stages; undefined where nothing flows) and then one per graph input. Once only.
-  /// Communicates: every rank calls it, in the order of the forwards, else CommError.
-  [[nodiscard]] virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads) = 0;
+  /// stages; undefined where nothing flows) and then one per graph input.
+  ///
+  /// Under gpipe once only. It communicates: every rank calls it, in the order of the forwards,
+  /// else CommError. Under the other schedules the gradients of the loss are there already, and
+  /// this multiplies them by the one that comes in: with `keep_graph` into new tensors, so that it
+  /// may be called again; without, they are given away.
+  [[nodiscard]] virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads,
+                                                         bool keep_graph) = 0;
 };
 
 /// Runs one rank's part of a plan, on batches of any size.
@@ -39,7 +46,8 @@ class Executor {
  public:
   /// Every rank constructs it with equal arguments.
   Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-           std::shared_ptr<comm::Communicator> comm, c10::Device device);
+           std::shared_ptr<comm::Communicator> comm, c10::Device device,
+           plan::Outputs outputs = plan::Outputs::loss);
   ~Executor();
 
   /// Parameters and buffers that this rank's stages use, in graph order: what forward() takes.

@@ -152,7 +152,7 @@ TEST(Lower, ClonesWhatDoesNotDependOnTheRows) {
   const auto a = maker.node("n0", {x, scale});
   const auto b = maker.node("n1", {a, scale});
   maker.graph.outputs = {b};
-  const auto found = crossings(chain_plan({1, 1}, 1), maker.graph);
+  const auto found = crossings(chain_plan({1, 1}, 1), maker.graph, maker.graph.outputs);
   EXPECT_EQ(found, (std::vector<Crossing>{{x, kUser, 0}, {a, 0, 1}, {b, 1, kUser}}));
 }
 
@@ -164,14 +164,15 @@ TEST(Lower, SendsASkipConnectionStraightToItsUsers) {
   const auto c = maker.node("n2", {a, b, x});
   maker.graph.outputs = {c, b};
   const Plan plan = chain_plan({1, 1, 1}, 1);
-  EXPECT_EQ(crossings(plan, maker.graph), (std::vector<Crossing>{{x, kUser, 0},
-                                                                 {x, kUser, 2},
-                                                                 {a, 0, 1},
-                                                                 {a, 0, 2},
-                                                                 {b, 1, 2},
-                                                                 {b, 1, kUser},
-                                                                 {c, 2, kUser}}));
-  EXPECT_EQ(stage_outputs(plan, maker.graph),
+  EXPECT_EQ(crossings(plan, maker.graph, maker.graph.outputs),
+            (std::vector<Crossing>{{x, kUser, 0},
+                                   {x, kUser, 2},
+                                   {a, 0, 1},
+                                   {a, 0, 2},
+                                   {b, 1, 2},
+                                   {b, 1, kUser},
+                                   {c, 2, kUser}}));
+  EXPECT_EQ(stage_outputs(plan, maker.graph, maker.graph.outputs),
             (std::vector<std::vector<ir::ValueId>>{{a}, {b}, {c}}));
 }
 
@@ -183,10 +184,10 @@ TEST(Lower, GivesOutputsThatNoStageComputesToTheLastStage) {
   const auto b = maker.node("n1", {a});
   maker.graph.outputs = {b, x, w, b};
   const Plan plan = chain_plan({1, 2}, 2);
-  EXPECT_EQ(stage_outputs(plan, maker.graph),
+  EXPECT_EQ(stage_outputs(plan, maker.graph, maker.graph.outputs),
             (std::vector<std::vector<ir::ValueId>>{{a}, {x, w, b}}));
   EXPECT_EQ(
-      crossings(plan, maker.graph),
+      crossings(plan, maker.graph, maker.graph.outputs),
       (std::vector<Crossing>{
           {x, kUser, 0}, {x, kUser, 1}, {a, 0, 1}, {x, 1, kUser}, {w, 1, kUser}, {b, 1, kUser}}));
   const Program program = lower(plan, maker.graph, {2, 0, 1}, true);
@@ -292,14 +293,88 @@ TEST(Lower, JoinsRunningStatisticsWhereAStageHasReplicas) {
   }
 }
 
-TEST(Lower, RefusesOutputsPerRowWhenBackwardComesFirst) {
-  EXPECT_EQ(
-      error_of([] {
-        (void)lower(chain_plan({1, 1}, 2, Schedule::one_f_one_b), chain(2), {2, 2}, true);
-      }),
+TEST(Lower, NeedsALossWhenBackwardComesFirst) {
+  const auto error_with = [](const ir::Graph& graph) {
+    return error_of([&] {
+      (void)lower(chain_plan({1, 1}, 1, Schedule::one_f_one_b), graph, {2, 2}, true);
+    });
+  };
+  const std::string begin =
       "schedule '1f1b' runs backward before the outputs are returned, so it needs a model that "
-      "returns only its loss, but the output 'n1_out' is a value per row.\n  Use "
-      "schedule='gpipe'.");
+      "returns its one loss in training mode, but ";
+  const std::string end = ".\n  Use schedule='gpipe', or return the loss from forward().";
+  EXPECT_EQ(
+      error_with(chain(2)),
+      begin + "no output is a floating number (a 0-dim tensor) that requires a gradient" + end);
+
+  GraphMaker two;
+  const auto a = two.node("n0", {two.input("x")});
+  const auto loss = two.reduced("n1", {a}, ir::RowKind::mean);
+  two.graph.outputs = {loss, a, two.reduced("n2", {a}, ir::RowKind::sum)};
+  EXPECT_EQ(loss_of(two.graph), std::nullopt);
+  EXPECT_EQ(error_with(two.graph),
+            begin + "2 outputs are numbers that require a gradient: 'n1_out', 'n2_out'" + end);
+
+  GraphMaker mixed;
+  const auto b = mixed.node("n0", {mixed.input("x")});
+  mixed.graph.outputs = {mixed.reduced("n1", {b}, ir::RowKind::mixed)};
+  EXPECT_EQ(loss_of(mixed.graph), std::nullopt);
+  EXPECT_EQ(error_with(mixed.graph),
+            begin + "'n1_out' is neither a mean nor a sum over the rows of the batch" + end);
+}
+
+/// n0 -> n1 = the loss; besides, the user gets n0, its input, and a sum without a gradient.
+GraphMaker loss_among_others() {
+  GraphMaker maker;
+  const auto x = maker.input("x");
+  const auto a = maker.node("n0", {x, maker.parameter("w")});
+  const auto count = maker.reduced("m1", {a}, ir::RowKind::sum);
+  maker.graph[count].requires_grad = false;
+  const auto loss = maker.reduced("n1", {a}, ir::RowKind::mean);
+  maker.graph.outputs = {loss, a, x, count, loss};
+  return maker;
+}
+
+TEST(Lower, SendsOnlyTheLossAndNumbersWithoutAGradientWhenBackwardComesFirst) {
+  const GraphMaker maker = loss_among_others();
+  const ir::ValueId loss = maker.graph.outputs[0], rows = maker.graph.outputs[1];
+  const ir::ValueId x = maker.graph.outputs[2], count = maker.graph.outputs[3];
+  Plan plan = chain_plan({1, 2}, 2, Schedule::one_f_one_b);
+  plan.stages[1].nodes = {"m1", "n1"};
+  ASSERT_EQ(loss_of(maker.graph), loss);
+  const auto to_user = [](const Program& program) {
+    std::map<ir::ValueId, int> rows_of;
+    for (const Transfer& transfer : program.transfers) {
+      if (transfer.to_stage == kUser) rows_of[transfer.value] += transfer.target.size();
+    }
+    return rows_of;
+  };
+
+  const Program trained = lower(plan, maker.graph, {4, 1, 0}, true);
+  verify(trained, maker.graph);
+  EXPECT_EQ(trained.outputs, (std::vector<ir::ValueId>{count, loss}));
+  EXPECT_TRUE(to_user(trained).empty());
+  // Nor does the last stage, which would hand x out, take it.
+  EXPECT_TRUE(std::ranges::none_of(trained.transfers, [&](const Transfer& transfer) {
+    return transfer.value == x && transfer.to_stage == 1;
+  }));
+
+  // Asked for all of them: 5 rows of each arrive, and nothing comes back.
+  const Program all = lower(plan, maker.graph, {4, 1, 0}, true, Outputs::all);
+  verify(all, maker.graph);
+  EXPECT_EQ(to_user(all), (std::map<ir::ValueId, int>{{x, 5}, {rows, 5}}));
+  for (const Transfer& transfer : all.transfers) {
+    EXPECT_EQ(transfer.grad, transfer.from_stage == 0 && transfer.to_stage == 1);
+  }
+
+  const Program inference = lower(plan, maker.graph, {4, 1, 0}, false);
+  verify(inference, maker.graph);
+  EXPECT_EQ(to_user(inference), to_user(all));
+
+  plan.schedule = Schedule::gpipe;
+  const Program filled = lower(plan, maker.graph, {4, 1, 0}, true);
+  verify(filled, maker.graph);
+  EXPECT_EQ(to_user(filled), to_user(all));
 }
 
 /// Carries numbered rows along the transfers and checks that each arrives once, in order.

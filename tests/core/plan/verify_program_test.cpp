@@ -133,6 +133,11 @@ const Damage kDamages[] = {
        actions.insert(at, {.kind = ActionKind::sync_buffers, .stage = 0});
      },
      "joined on 1 of its 2 ranks"},
+    {"an output left out", [](Program& program) { program.outputs.pop_back(); },
+     "an output of the graph is not returned"},
+    {"an output named twice",
+     [](Program& program) { program.outputs.push_back(program.outputs.back()); },
+     "ascending, each once"},
     {"a gap between shares", [](Program& program) { ++program.shares[1][1][0].begin; },
      "leave a gap"},
     {"a slice too long", [](Program& program) { ++program.split.slices[0][0].end; },
@@ -167,6 +172,33 @@ TEST(VerifyProgram, WantsInputsToArriveBeforeTheyArePassedOn) {
     if (transfer.value == x && transfer.to_stage == 1) transfer.value = a;
   }
   EXPECT_THROW(verify(program, maker.graph), PlanError);
+}
+
+TEST(VerifyProgram, KnowsWhatComesBackWhenBackwardComesFirst) {
+  Plan plan = chain_plan({2, 3}, 2, Schedule::one_f_one_b);
+  plan.stages[1].nodes.push_back("loss");
+  const ir::Graph graph = two_stages();
+  const auto error_after = [&](const std::function<void(Program&)>& apply) -> std::string {
+    Program program = lower(plan, graph, {4, 4, 4, 0, 0}, true, Outputs::all);
+    verify(program, graph);
+    apply(program);
+    try {
+      verify(program, graph);
+    } catch (const PlanError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  const auto to_user = [](Program& program) -> Transfer& {
+    return *std::ranges::find(program.transfers, kUser, &Transfer::to_stage);
+  };
+  EXPECT_EQ(error_after([&](Program& program) { to_user(program).grad = true; }),
+            "the program is wrong: the gradient of 'n1_out' is sent, but there is none");
+  EXPECT_EQ(error_after([&](Program& program) { program.outputs = {graph.outputs[1]}; }),
+            "the program is wrong: 'n1_out' goes to the user, who does not get it");
+  EXPECT_EQ(error_after([&](Program& program) { program.outputs = {graph.outputs[0]}; }),
+            "the program is wrong: backward starts from one loss, but its outputs hold none or "
+            "several");
 }
 
 TEST(VerifyProgram, MissesNoOutput) {

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "rannc/ir/graph.h"
+#include "rannc/plan/plan.h"
+
+namespace rannc::plan {
+
+/// What the user gets of a training step whose backward runs before its outputs are returned.
+enum class Outputs {
+  loss,  ///< the loss, and numbers without a gradient: they travel with it
+  all,   ///< everything, each rank its own rows; only the loss has a gradient
+};
+
+/// Only fill-drain lets the user's code run between forwards and backwards. Under every other
+/// schedule a training step ends, backward included, before its outputs are returned.
+[[nodiscard]] bool backward_comes_first(Schedule schedule);
+
+/// The only floating 0-dim output that requires a gradient, if it is a mean or a sum over the rows.
+[[nodiscard]] std::optional<ir::ValueId> loss_of(const ir::Graph& graph);
+
+/// The outputs that the user gets, ascending, each once. Throws PlanError when backward comes first
+/// and the graph has no loss to start it from.
+[[nodiscard]] std::vector<ir::ValueId> returned_outputs(Schedule schedule, const ir::Graph& graph,
+                                                        bool training, Outputs wanted);
+
+}  // namespace rannc::plan
