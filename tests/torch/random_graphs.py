@@ -109,30 +109,43 @@ class RandomGraph:
         return outputs
 
 
-def random_plan(node_names, ranks, rows, seed):
+def random_plan(node_names, ranks, rows, seed, schedule="gpipe"):
     """A plan as the dictionary of its file: random cuts, replicas, micro-batches, recompute.
 
     ``rows`` is the global batch: every micro-batch has at least one row, but a replica's share of
-    it may be empty.
+    it may be empty. Interleaved plans need two ranks and, as 1F1B where the graph is too small for
+    them, four nodes.
     """
     choose = random.Random(seed)
-    stages = choose.randint(1, min(ranks, len(node_names)))
-    cuts = sorted(choose.sample(range(1, len(node_names)), stages - 1))
+    nodes = len(node_names)
+    if schedule == "interleaved" and nodes < 4:
+        schedule = "1f1b"
+    chunks = choose.randint(2, min(3, nodes // 2)) if schedule == "interleaved" else 1
+    fewest = 2 if chunks > 1 else 1
+    groups = choose.randint(fewest, min(ranks, nodes // chunks, rows, 3 if chunks > 1 else ranks))
+    stages = groups * chunks
+    cuts = sorted(choose.sample(range(1, nodes), stages - 1))
     order = choose.sample(range(ranks), ranks)
-    bounds = sorted(choose.sample(range(1, ranks), stages - 1))
+    bounds = sorted(choose.sample(range(1, ranks), groups - 1))
+    ranks_of = [
+        sorted(order[first:last])
+        for first, last in zip([0, *bounds], [*bounds, ranks], strict=True)
+    ]
+    micro_batches = choose.randint(1, min(4, rows))
+    if chunks > 1:
+        micro_batches = groups * choose.randint(1, max(1, min(4, rows) // groups))
     return {
         "format": "rannc-plan",
         "version": 1,
-        "schedule": "gpipe",
-        "micro_batches": choose.randint(1, min(4, rows)),
+        "schedule": schedule,
+        "interleave": chunks,
+        "micro_batches": micro_batches,
         "stages": [
             {
                 "nodes": node_names[begin:end],
-                "ranks": sorted(order[first:last]),
+                "ranks": ranks_of[stage % groups],
                 "recompute": choose.random() < 0.3,
             }
-            for begin, end, first, last in zip(
-                [0, *cuts], [*cuts, len(node_names)], [0, *bounds], [*bounds, ranks], strict=True
-            )
+            for stage, (begin, end) in enumerate(zip([0, *cuts], [*cuts, nodes], strict=True))
         ],
     }
