@@ -1,0 +1,452 @@
+"""One rank of the loop suite: what users write around a model, wrapped against one process.
+
+Started by test_loops.py on four ranks with ``plan/schedule`` of each group of cases; rank 0 prints
+one line of JSON for each case. A loop is one function that runs twice: on the wrapped model with
+this rank's rows, and on the same model in this process with all rows.
+"""
+
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import pyrannc
+from pyrannc import launch
+from pyrannc.capture import capture
+
+# Ranks of each stage; four stages on two groups of ranks are for the schedule interleaved.
+PLANS = {
+    "2+2": [[0, 1], [2, 3]],
+    "1+1+1+1": [[0], [1], [2], [3]],
+    "1+2+1": [[0], [1, 2], [3]],
+    "1+3": [[0], [1, 2, 3]],
+    "2x(2+2)": [[0, 1], [2, 3], [0, 1], [2, 3]],
+    "2x(1+3)": [[3], [0, 1, 2], [3], [0, 1, 2]],
+}
+# Five rows of each rank in four micro-batches: shares of different sizes, some of them empty.
+ROWS, MICRO_BATCHES, WIDTH, CLASSES = 5, 4, 6, 4
+
+
+class Net(nn.Module):
+    """Returns its loss, a mean or a sum over the rows, and the outputs of its last two layers."""
+
+    def __init__(self, reduction):
+        super().__init__()
+        widths = [WIDTH, 8, 8, 8, 8, CLASSES]
+        self.layers = nn.ModuleList(map(nn.Linear, widths, widths[1:]))
+        self.norm = nn.LayerNorm(8)
+        self.reduction = reduction
+
+    def forward(self, x, labels):
+        hidden = x
+        for layer in self.layers[:-1]:
+            hidden = torch.tanh(layer(hidden))
+        logits = self.layers[-1](self.norm(hidden))
+        loss = functional.cross_entropy(logits, labels, reduction=self.reduction)
+        return {"loss": loss, "logits": logits, "hidden": hidden}
+
+
+class Side:
+    """A model with what its loop needs: its rows, its parameters, sums over ranks."""
+
+    def __init__(self, model, comm, rows, schedule, wrapped):
+        self.model, self.comm, self.rows = model, comm, rows
+        self.schedule, self.wrapped = schedule, wrapped
+        self.start()
+
+    def start(self):
+        self.found, self.losses = {}, 0  # what is compared, by name
+
+    @property
+    def inside(self):
+        """Whether the wrapped model's backward runs inside its forward."""
+        return self.schedule != "gpipe"
+
+    def batch(self, number):
+        generator = torch.Generator().manual_seed(number)
+        total = ROWS * self.comm.size
+        x = torch.randn(total, WIDTH, generator=generator, dtype=torch.float64)
+        return x[self.rows], torch.randint(CLASSES, (total,), generator=generator)[self.rows]
+
+    def loss(self, number):
+        loss = self.model(*self.batch(number))["loss"]
+        self.losses += 1
+        self.found[f"loss {self.losses}"] = loss.detach().clone()
+        return loss
+
+    def parameters(self):
+        return dict(self.model.named_parameters())
+
+    def optimizer(self, **options):
+        return torch.optim.SGD(list(self.parameters().values()), lr=0.1, **options)
+
+    def sum_over_ranks(self, tensor):
+        if self.wrapped:
+            self.comm.all_reduce_sum(tensor.numpy(), list(range(self.comm.size)))
+        return tensor
+
+    def keep(self, what, tensors=None):
+        """Gradients, or ``tensors`` by name, for the comparison."""
+        if tensors is None:
+            tensors = {name: p.grad for name, p in self.parameters().items()}
+        for name, tensor in tensors.items():
+            self.found[f"{what} {name}"] = None if tensor is None else tensor.detach().clone()
+
+    @contextlib.contextmanager
+    def expect(self, error, text):
+        """The wrapped model raises ``error`` in the block; the other one may do as it does."""
+        try:
+            yield
+        except (error if self.wrapped else RuntimeError) as caught:
+            assert not self.wrapped or text in str(caught), f"not '{text}' in: {caught}"
+        else:
+            assert not self.wrapped, f"no error that says '{text}'"
+
+
+# -- loops: what is left out in one of the two runs is left out by name ---------------------------
+
+
+def three_steps(side):
+    optimizer = side.optimizer(momentum=0.9)
+    for step in range(3):
+        optimizer.zero_grad()
+        side.loss(step).backward()
+        side.keep(f"step {step}")
+        optimizer.step()
+    side.keep("parameter", side.parameters())
+
+
+def accumulation(side):
+    optimizer = side.optimizer()
+    for step in range(2):
+        optimizer.zero_grad(set_to_none=step == 0)
+        for part in range(3):
+            (side.loss(3 * step + part) / 3).backward()
+            side.keep(f"step {step}, part {part}")
+        optimizer.step()
+
+
+def forwards_before_the_backwards(side):
+    first, second = side.loss(1), side.loss(2)
+    (2 * second).backward()
+    side.keep("after the second")
+    first.backward()
+    side.keep("after both")
+
+
+def losses_added(side):
+    (side.loss(1) + 3 * side.loss(2)).backward()
+    side.keep("gradient")
+
+
+def other_terms(side):
+    # A rank adds the penalty of its own parameters; their gradients are all that it must be.
+    penalty = sum(parameter.square().sum() for parameter in side.parameters().values())
+    (side.loss(1) * 0.5 + 0.1 * penalty).backward()
+    side.keep("gradient")
+
+
+def loss_used_further(side):
+    loss = side.loss(1)
+    (loss.square() + loss.exp().log1p()).backward()
+    side.keep("gradient")
+
+
+def zero_grad_after_the_forward(side):
+    side.loss(1).backward()
+    loss = side.loss(2)
+    for parameter in side.parameters().values():
+        parameter.grad = None
+    loss.backward()
+    side.keep("gradient")
+
+
+def retain_graph(side):
+    loss = side.loss(1)
+    loss.backward(retain_graph=True)
+    side.keep("once")
+    if not side.inside:
+        with side.expect(RuntimeError, "retain_graph is not supported under the schedule 'gpipe'"):
+            loss.backward()
+        return
+    loss.backward(retain_graph=True)
+    side.keep("twice")
+    for parameter in side.parameters().values():
+        parameter.grad.zero_()
+    (0.5 * loss).backward(retain_graph=True)
+    side.keep("scaled")
+    loss.backward()
+    side.keep("last")
+    with side.expect(RuntimeError, "were given away"):
+        loss.backward()
+    side.keep("after the error")
+
+
+def second_backward(side):
+    loss = side.loss(1)
+    loss.backward()
+    with side.expect(RuntimeError, "backward was called twice"):
+        loss.backward()
+    side.keep("gradient")
+
+
+def torch_autograd_grad(side):
+    names, parameters = zip(*side.parameters().items(), strict=True)
+    found = torch.autograd.grad(side.loss(1), parameters)
+    side.keep("found", dict(zip(names, found, strict=True)))
+    side.keep("untouched")
+    loss = side.loss(2)
+    for name, parameter in side.parameters().items() if side.inside else ():
+        side.keep("one", {name: torch.autograd.grad(loss, parameter, retain_graph=True)[0]})
+    side.keep("all", dict(zip(names, torch.autograd.grad(loss, parameters), strict=True)))
+
+
+def create_graph(side):
+    with side.expect(pyrannc.RaNNCError, "create_graph=True"):
+        side.loss(1).backward(create_graph=True)
+    if side.wrapped:
+        side.keep("untouched")
+    else:
+        side.keep("untouched", dict.fromkeys(side.parameters()))
+
+
+def hooks(side):
+    seen, handles = {}, []
+    for name, parameter in side.parameters().items():
+        parameter.grad = torch.ones_like(parameter)
+
+        def on_gradient(gradient, name=name):
+            seen.setdefault(f"hook {name}", []).append(gradient.clone())
+            return 2 * gradient
+
+        def after(parameter, name=name):
+            seen.setdefault(f"after {name}", []).append(parameter.grad.clone())
+
+        handles.append(parameter.register_hook(on_gradient))
+        handles.append(parameter.register_post_accumulate_grad_hook(after))
+    (side.loss(1) / 2).backward()
+    for handle in handles:
+        handle.remove()
+    assert all(len(gradients) == 1 for gradients in seen.values()), "a hook fired several times"
+    side.keep("seen by", {name: gradient for name, (gradient,) in seen.items()})
+    side.keep("gradient")
+
+
+def loss_never_used(side):
+    side.loss(1)
+    side.keep("untouched")
+    side.loss(2).backward()
+    kept = [side.loss(3), side.loss(4)]
+    side.keep("of the second")
+    del kept
+    side.loss(5).item()
+    side.keep("still of the second")
+
+
+def other_modes_before_the_backward(side):
+    loss = side.loss(1)
+    with torch.no_grad():
+        outputs = side.model(*side.batch(2))
+        assert not outputs["loss"].requires_grad
+        side.keep("no_grad", {"loss": outputs["loss"]})
+        side.keep("own rows", {name: own_rows(side, outputs[name]) for name in ("logits", "hidden")})
+    side.model.eval()
+    outputs = side.model(*side.batch(3))
+    side.keep("eval", {"loss": outputs["loss"]})
+    side.keep("own rows in eval", {"logits": own_rows(side, outputs["logits"])})
+    if side.inside:
+        with side.expect(RuntimeError, "ran without gradients"):
+            outputs["loss"].backward()
+        for parameter in side.parameters().values():
+            parameter.grad = None
+    side.model.train()
+    loss.backward()
+    side.keep("gradient")
+
+
+def own_rows(side, tensor):
+    return tensor if side.wrapped else tensor[own_slice(side.comm)]
+
+
+def own_slice(comm):
+    return slice(ROWS * comm.rank, ROWS * (comm.rank + 1))
+
+
+def outputs_beside_the_loss(side):
+    outputs = side.model(*side.batch(1))
+    if side.inside and side.wrapped:
+        text = repr(outputs["logits"])
+        assert "output['logits']" in text and 'outputs="all"' in text, text
+        for use in (
+            lambda logits: logits.shape,
+            lambda logits: logits[0],
+            lambda logits: torch.argmax(logits, 1),
+            lambda logits: logits.argmax(1),
+            lambda logits: logits + 1,
+            lambda logits: torch.ones(4) * logits,
+            float,
+            len,
+        ):
+            with side.expect(pyrannc.RaNNCError, 'RaNNCModule(..., outputs="all")'):
+                use(outputs["logits"])
+        outputs["loss"].backward()
+    elif side.inside:
+        outputs["loss"].backward()
+    else:
+        # Each rank's mean counts with its share of the rows.
+        (outputs["loss"] + outputs["logits"].sin().mean()).backward()
+        side.keep("own rows", {"logits": own_rows(side, outputs["logits"])})
+    side.keep("gradient")
+
+
+def clipped(side):
+    side.loss(1).backward()
+    if side.wrapped:
+        norm = torch.tensor(side.model.clip_grad_norm(0.01), dtype=torch.float64)
+    else:
+        norm = torch.nn.utils.clip_grad_norm_(side.model.parameters(), 0.01)
+    side.keep("norm", {"all": norm})
+    side.keep("gradient")
+
+
+def all_outputs(side):
+    """With outputs="all" the others arrive; a backward through them is an error."""
+    outputs = side.model(*side.batch(1))
+    side.keep("own rows", {name: own_rows(side, outputs[name]) for name in ("logits", "hidden")})
+    if side.inside:
+        total = outputs["loss"] + outputs["logits"].mean()
+        with side.expect(RuntimeError, "schedule='gpipe'"):
+            total.backward()
+        for parameter in side.parameters().values():
+            parameter.grad = None
+    side.loss(2).backward()
+    side.keep("gradient")
+
+
+def inside_a_larger_model(side):
+    """Layers before and after; their gradients are sums over the ranks, as the user must know."""
+    stem = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
+    scale = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+    with torch.no_grad():
+        for index, parameter in enumerate(stem.parameters()):
+            parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter) / (1 + index))
+    for number in (1, 2):
+        x, labels = side.batch(number)
+        x.requires_grad_()
+        loss = side.model(stem(x).tanh(), labels)["loss"]
+        (scale * loss).backward()
+        side.keep(f"{number}: loss", {"loss": loss})
+        side.keep(f"{number}: input", {"x": own_rows(side, x.grad)})
+    side.keep("gradient")
+    side.keep("scale", {"scale": scale.grad})
+    side.keep("stem", {n: side.sum_over_ranks(p.grad) for n, p in stem.named_parameters()})
+
+
+LOOPS = [
+    three_steps, accumulation, forwards_before_the_backwards, losses_added, other_terms,
+    loss_used_further, zero_grad_after_the_forward, retain_graph, second_backward,
+    torch_autograd_grad, create_graph, hooks, loss_never_used, other_modes_before_the_backward,
+    outputs_beside_the_loss, clipped,
+]  # fmt: skip
+# Each of these has a model of its own: (reduction, outputs, whether the input takes a gradient).
+ALONE = {
+    all_outputs: ("mean", "all", False),
+    inside_a_larger_model: ("sum", "loss", True),
+}
+
+
+# -- running them -------------------------------------------------------------------------------
+
+
+def build(reduction):
+    torch.manual_seed(1)
+    return Net(reduction).double()
+
+
+def plan_of(stage_ranks, schedule, reduction, takes_gradient):
+    """A plan with equally many nodes in each stage."""
+    x = torch.randn(ROWS, WIDTH, dtype=torch.float64, requires_grad=takes_gradient)
+    graph = capture(build(reduction), (x, torch.zeros(ROWS, dtype=torch.int64))).graph
+    nodes = [node.name for node in graph.nodes]
+    cuts = [len(nodes) * stage // len(stage_ranks) for stage in range(len(stage_ranks) + 1)]
+    return {
+        "format": "rannc-plan",
+        "version": 1,
+        "schedule": schedule,
+        "interleave": 2 if schedule == "interleaved" else 1,
+        "micro_batches": MICRO_BATCHES,
+        "stages": [
+            {"nodes": nodes[begin:end], "ranks": ranks, "recompute": index == 1}
+            for index, (begin, end, ranks) in enumerate(
+                zip(cuts, cuts[1:], stage_ranks, strict=False)
+            )
+        ],
+    }
+
+
+def make_sides(comm, plan, schedule, reduction="mean", outputs="loss", takes_gradient=False):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        content = plan_of(PLANS[plan], schedule, reduction, takes_gradient)
+        path.write_text(json.dumps(content))
+        model = pyrannc.RaNNCModule(
+            build(reduction),
+            config=pyrannc.Config(comm_timeout_s=60, self_check=False),
+            load_deployment=path,
+            outputs=outputs,
+        )
+        ours = Side(model, comm, own_slice(comm), schedule, wrapped=True)
+        x, labels = ours.batch(0)
+        model(x.requires_grad_(takes_gradient), labels)["loss"].backward()
+    every_row = slice(0, ROWS * comm.size)
+    return ours, Side(build(reduction), comm, every_row, schedule, wrapped=False)
+
+
+def run_loop(loop, ours, twin):
+    """What differs on this rank, as lines."""
+    start = build(twin.model.reduction).state_dict()
+    for side in (ours, twin):
+        side.start()
+        side.model.load_state_dict(start)
+        side.model.train()
+        for parameter in side.parameters().values():
+            parameter.grad = None
+        loop(side)
+    expected = twin.found
+    assert ours.losses == twin.losses
+    scale = max(t.abs().max().item() for t in expected.values() if t is not None)
+    for name, tensor in ours.found.items():
+        if (tensor is None) != (expected[name] is None):
+            yield f"{name}: {tensor}, one process {expected[name]}"
+        elif tensor is not None and not (tensor - expected[name]).abs().max() <= 1e-12 * scale:
+            yield f"{name}: off by {(tensor - expected[name]).abs().max():.3g} of {scale:.3g}"
+
+
+def main(groups):
+    comm = launch.world()
+    torch.set_num_threads(1)
+    for group in groups:
+        plan, schedule = group.split("/")
+        ours, twin = make_sides(comm, plan, schedule)
+        cases = [(loop, ours, twin) for loop in LOOPS]
+        for loop, kind in ALONE.items():
+            cases.append((loop, *make_sides(comm, plan, schedule, *kind)))
+        for loop, ours, twin in cases:
+            name = f"{loop.__name__}/{group}"
+            failures = list(run_loop(loop, ours, twin))
+            everyone = [json.loads(item) for item in comm.all_gather(json.dumps(failures).encode())]
+            if comm.rank == 0:
+                report(name, [f"rank {r}: {text}" for r, texts in enumerate(everyone) for text in texts])
+
+
+def report(name, failures):
+    print(json.dumps({"case": name, "failures": failures}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
