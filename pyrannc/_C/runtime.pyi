@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'Executor', 'Interpreter', 'MemoryRecorder']
+__all__: list[str] = ['Call', 'Executor', 'Interpreter', 'MemoryRecorder', 'Span', 'Times']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -36,6 +36,35 @@ class Call:
     @property
     def outputs(self) -> list[torch.Tensor | None]:
         ...
+class Span:
+    @property
+    def action(self) -> int:
+        ...
+    @property
+    def begin_ns(self) -> int:
+        ...
+    @property
+    def cpu_ns(self) -> int:
+        ...
+    @property
+    def end_ns(self) -> int:
+        ...
+class Times:
+    @property
+    def compute_ns(self) -> int:
+        ...
+    @property
+    def idle_ns(self) -> int:
+        ...
+    @property
+    def receive_ns(self) -> int:
+        ...
+    @property
+    def reduce_ns(self) -> int:
+        ...
+    @property
+    def send_ns(self) -> int:
+        ...
 class Executor:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ...) -> None:
         ...
@@ -46,4 +75,10 @@ class Executor:
         ...
     @property
     def parameter_names(self) -> list[str]:
+        ...
+    @property
+    def timeline(self) -> list[Span]:
+        ...
+    @property
+    def times(self) -> Times:
         ...

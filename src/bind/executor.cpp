@@ -58,13 +58,27 @@ void init_executor(py::module_& m) {
           },
           "output_grads"_a, "keep_graph"_a = false, Unlocked());
 
+  py::class_<runtime::Span>(m, "Span")
+      .def_readonly("action", &runtime::Span::action)
+      .def_readonly("begin_ns", &runtime::Span::begin_ns)
+      .def_readonly("end_ns", &runtime::Span::end_ns)
+      .def_readonly("cpu_ns", &runtime::Span::cpu_ns);
+  py::class_<runtime::Times>(m, "Times")
+      .def_readonly("compute_ns", &runtime::Times::compute_ns)
+      .def_readonly("send_ns", &runtime::Times::send_ns)
+      .def_readonly("receive_ns", &runtime::Times::receive_ns)
+      .def_readonly("reduce_ns", &runtime::Times::reduce_ns)
+      .def_readonly("idle_ns", &runtime::Times::idle_ns);
+
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,
            "device"_a = "cpu", "outputs"_a = plan::Outputs::loss)
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,
-           "with_backward"_a = true, Unlocked());
+           "with_backward"_a = true, Unlocked())
+      .def_property_readonly("times", [](const Executor& self) { return self.times(); })
+      .def_property_readonly("timeline", [](const Executor& self) { return self.timeline(); });
 }
 
 }  // namespace rannc::bind

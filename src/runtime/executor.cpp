@@ -29,6 +29,7 @@ struct Executor::Impl {
   std::shared_ptr<const RankPart> inference;
   std::shared_ptr<const RankPart> training;  ///< the same one if both return the same outputs
   OrdersCache orders;
+  std::shared_ptr<History> history = std::make_shared<History>();
   int64_t calls = 0;  ///< forwards so far: the same on all ranks
 };
 
@@ -47,6 +48,10 @@ const std::vector<std::string>& Executor::buffer_names() const {
   return impl_->inference->buffer_names;
 }
 
+const Times& Executor::times() const { return impl_->history->times; }
+
+const std::vector<Span>& Executor::timeline() const { return impl_->history->last; }
+
 std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
                                         const std::vector<at::Tensor>& parameters,
                                         const std::vector<at::Tensor>& buffers,
@@ -60,7 +65,7 @@ std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
   auto call =
       std::make_shared<PipelineCall>(with_backward ? impl_->training : impl_->inference,
                                      impl_->orders.get(local_rows, with_backward), impl_->calls,
-                                     inputs, parameters, buffers, with_backward);
+                                     inputs, parameters, buffers, with_backward, impl_->history);
   ++impl_->calls;
   call->forward();
   return call;

@@ -59,11 +59,14 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
                            std::shared_ptr<const Orders> orders, int64_t number,
                            std::vector<at::Tensor> inputs,
                            const std::vector<at::Tensor>& parameters,
-                           std::vector<at::Tensor> buffers, bool with_backward)
+                           std::vector<at::Tensor> buffers, bool with_backward,
+                           std::shared_ptr<History> history)
     : part_(std::move(part)),
       orders_(std::move(orders)),
       number_(number),
       with_backward_(with_backward),
+      recorder_(with_backward ? std::move(history) : nullptr, number,
+                orders_->program.actions[static_cast<size_t>(part_->rank)].size()),
       inputs_(std::move(inputs)),
       buffers_(std::move(buffers)) {
   check_arguments(parameters);
@@ -152,15 +155,18 @@ void PipelineCall::run(size_t begin, size_t end) {
   Exchange exchange(*part_->comm, first_tag(number_));
   size_t posted = begin;
   int ahead = 0;  // computations among the actions from `at` to `posted`
+  recorder_.start();
   for (size_t at = begin; at < end; ++at) {
     for (; posted < end && ahead < kComputationsAhead; ++posted) {
       if (actions[posted].kind == ActionKind::receive) post(actions[posted], exchange);
       if (is_computation(actions[posted])) ++ahead;
     }
     run(actions[at], exchange);
+    recorder_.end(static_cast<int>(at), actions[at].kind);
     if (is_computation(actions[at])) --ahead;
   }
   exchange.wait_sends();
+  recorder_.end(/*index=*/-1, ActionKind::send);
 }
 
 void PipelineCall::run(const plan::Action& action, Exchange& exchange) {

@@ -10,6 +10,7 @@
 #include "runtime/exchange.h"
 #include "runtime/orders.h"
 #include "runtime/rank_part.h"
+#include "runtime/recorder.h"
 #include "runtime/rows_layout.h"
 
 namespace rannc::runtime {
@@ -31,7 +32,7 @@ class PipelineCall final : public Call {
   PipelineCall(std::shared_ptr<const RankPart> part, std::shared_ptr<const Orders> orders,
                int64_t number, std::vector<at::Tensor> inputs,
                const std::vector<at::Tensor>& parameters, std::vector<at::Tensor> buffers,
-               bool with_backward);
+               bool with_backward, std::shared_ptr<History> history);
   /// Warns, once in a process, when a loss was never used whose backward has run.
   ~PipelineCall() override;
   PipelineCall(const PipelineCall&) = delete;
@@ -91,6 +92,7 @@ class PipelineCall final : public Call {
   bool with_backward_;
   bool finished_ = false;  ///< the gradients are given away, or there are none
   bool unused_ = false;    ///< the gradients are there, and nobody has asked for them
+  Recorder recorder_;
 
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends
   std::vector<at::Tensor> parameters_;  ///< detached aliases, whose `.grad` is the pending gradient

@@ -13,6 +13,7 @@
 #include "rannc/ops/objects.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
+#include "rannc/runtime/timeline.h"
 
 namespace rannc::runtime {
 
@@ -62,6 +63,10 @@ class Executor {
                                               const std::vector<at::Tensor>& buffers,
                                               const std::vector<int64_t>& local_rows,
                                               bool with_backward);
+
+  /// What all training calls so far took together, and each action of the one that began last.
+  [[nodiscard]] const Times& times() const;
+  [[nodiscard]] const std::vector<Span>& timeline() const;
 
  private:
   struct Impl;
