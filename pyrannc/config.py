@@ -126,6 +126,9 @@ ITEMS = {
     "self_check": Item(
         boolean, True, "compare the captured graph with eager before planning, when it fits"
     ),
+    "calibrate": Item(
+        boolean, True, "run a new plan three times before the first step, to predict its time"
+    ),
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),

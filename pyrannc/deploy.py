@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from pyrannc import _C, check, files, log, optim, profile, schedules, state, step_costs
+from pyrannc import _C, calibrate, check, files, log, optim, profile, schedules, state, step_costs
 from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, TraceError
 from pyrannc.not_returned import NotReturned
 from pyrannc.step import PipelineStep
@@ -36,6 +36,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
     mixing = mixing_reason(captured.graph, **json.loads(checked))
 
     path = load_path or (config.deployment_file if config.load_deployment else None)
+    predicted = None
     if path:
         plan_json = on_rank_0(
             world, lambda: read_plan(path, captured.graph, sum(local_rows), world.size)
@@ -45,6 +46,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
         table, traced = profile.profile(captured.graph, captured.objects, world, max(local_rows))
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
         devices = cluster(hosts, memory, _C.comm.measure_links(world))
+        predicted = step_costs.Step(costs, traced.storages, local_rows, outputs)
         plan_json = on_rank_0(
             world,
             lambda: make_plan(
@@ -55,7 +57,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
                 request(sum(local_rows), config, mixing, wanted),
                 config,
                 mixing,
-                step_costs.Step(costs, traced.storages, local_rows, outputs),
+                predicted,
             ),
         )
     plan = _C.plan.Plan.from_json(plan_json)
@@ -69,6 +71,12 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
         )
 
     deployment = Deployment(model, optimizer, captured, plan, local_rows, config, world, outputs)
+    if predicted is not None and config.calibrate and torch.is_grad_enabled() and model.training:
+        measured = deployment.calibrate(captured.flatten(args, kwargs))
+        if measured:
+            deployment.plan = plan = _C.plan.Plan.from_json(
+                on_rank_0(world, lambda: predicted.calibrated(plan, measured))
+            )
     if world.rank == 0:
         if log_enabled("info"):
             print_plan(plan)
@@ -314,6 +322,7 @@ class Deployment:
         self._outputs = outputs
         self._config = config
         self._planned = captured
+        self.executors = []
         self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
         self.steps = Steps(self, optimizer)
         self.owners = state.Owners(world, model)
@@ -323,6 +332,13 @@ class Deployment:
             held = {id(p) for p in model.parameters() if not p.is_meta}
             optim.keep_local(optimizer, held)
         self._first = Run(self, captured, executor)
+
+    def calibrate(self, inputs) -> dict:
+        """What the plan's actions take on ``inputs``; empty for a model that does not train."""
+        program = _C.plan.lower(
+            self.plan, self._planned.graph, self.local_rows, True, self._outputs
+        )
+        return self._first.calibrate(inputs, program)
 
     def run_of(self, captured, args, kwargs):
         """The run of one capture: the planned one, or another mode of the same model."""
@@ -340,9 +356,11 @@ class Deployment:
         return Run(self, captured, executor)
 
     def _executor(self, captured, plan):
-        return _C.runtime.Executor(
+        executor = _C.runtime.Executor(
             captured.graph, captured.objects, plan, self.world, outputs=self._outputs
         )
+        self.executors.append(executor)
+        return executor
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
@@ -385,6 +403,23 @@ class Run:
         # Its graph may have no loss, and every output is wanted.
         self._forward_only = _C.plan.backward_comes_first(plan) and not training
         self._not_returned = [NotReturned(path, plan.schedule) for path in captured.output_paths()]
+
+    def calibrate(self, inputs, program) -> dict:
+        if not self._trains:
+            return {}
+        wanted = self._differentiable
+        if _C.plan.backward_comes_first(self._deployment.plan):  # from the loss only
+            values = self.capture.graph.values
+            scalar = [not values[value].dims for value in self.capture.graph.outputs]
+            wanted = [pair == (True, True) for pair in zip(wanted, scalar, strict=True)]
+        return calibrate.measure(
+            self._executor,
+            ([tensor.detach() for tensor in inputs], self._parameters, self._buffers),
+            wanted,
+            program,
+            self._deployment.local_rows,
+            self._deployment.world,
+        )
 
     def step(self, inputs):
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""

@@ -3,7 +3,7 @@
 import json
 import weakref
 
-from pyrannc import _C, state, steps
+from pyrannc import _C, shares, state, steps
 
 
 class measure:
@@ -20,6 +20,11 @@ class measure:
         iteration_ms: Mean time of one step (forward, backward and the optimizer that the model
             was given) on the slowest rank.
         peak_mib: For each stage, the largest peak of its ranks: tensors held and temporaries.
+        shares: For each rank, what its steps consisted of, as shares of their time: ``compute``,
+            ``send``, ``receive`` and ``reduce`` (work of the computing thread), ``idle`` (waiting
+            for other ranks), and the ``rest``, which is the optimizer and Python.
+        hidden: For each rank the share spent on communication that could have been hidden: beyond
+            the waiting that is left when messages take no time.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
     >>> model = pyrannc.RaNNCModule(model)
@@ -35,6 +40,7 @@ class measure:
         self._deployment = model._deployed("measure")
         self._optimizer = optimizer if optimizer is not None else model._optimizer
         self.iteration_ms, self.peak_mib = 0.0, []
+        self.shares, self.hidden = [], []
 
     def __enter__(self):
         model = self._deployment.model
@@ -47,6 +53,7 @@ class measure:
             if tensor.grad is not None
         ]
         self._seconds, self._count = self._deployment.steps.seconds, self._deployment.steps.count
+        self._spent = self._deployment.steps.spent()
         self._recorder = _C.runtime.MemoryRecorder()
         self._recorder.__enter__()
         return self
@@ -57,8 +64,10 @@ class measure:
             return
         outlived = sum(size for gradient, size in self._old if gradient() is not None)
         count = self._deployment.steps.count - self._count
+        seconds = self._deployment.steps.seconds - self._seconds
         mine = {
-            "ms": 1e3 * (self._deployment.steps.seconds - self._seconds) / max(count, 1),
+            "ms": 1e3 * seconds / max(count, 1),
+            "shares": shares.between(self._spent, self._deployment.steps.spent(), seconds),
             "mib": (self._held + outlived + self._recorder.peak_bytes) / 2**20,
         }
         ranks = [
@@ -66,6 +75,8 @@ class measure:
             for item in self._deployment.world.all_gather(json.dumps(mine).encode())
         ]
         self.iteration_ms = max(rank["ms"] for rank in ranks)
+        self.shares = [rank["shares"] for rank in ranks]
+        self.hidden = shares.hidden(self._deployment.plan, self.shares)
         self.peak_mib = [
             max(ranks[rank]["mib"] for rank in stage.ranks)
             for stage in self._deployment.plan.stages
@@ -73,4 +84,7 @@ class measure:
 
     def __str__(self) -> str:
         peaks = [mib * 2**20 for mib in self.peak_mib]
-        return steps.compare(self._deployment.plan, self.iteration_ms, peaks)[0]
+        plan = self._deployment.plan
+        return (
+            f"{steps.compare(plan, self.iteration_ms, peaks)[0]}\n{shares.show(plan, self.shares)}"
+        )

@@ -129,10 +129,10 @@ class Step:
         Unlike ``iteration_ns`` and ``peak_bytes``, which any evaluator of planner files computes,
         they know this host, the optimizer, and when within a step what is held.
         """
+        self._job = (graph, folded, devices)
         program = _C.plan.lower(plan, graph, self.local_rows, True, self.outputs)
-        costs = _C.partition.StepCosts(**self.costs)
         return {
-            "step_ns": round(_C.partition.step_ns(program, plan, graph, folded, devices, costs)),
+            **self._time(plan, program, {}),
             "step_peak_bytes": [
                 round(peak)
                 for peak in _C.partition.step_peak_bytes(
@@ -140,3 +140,55 @@ class Step:
                 )
             ],
         }
+
+    def calibrated(self, plan, measured) -> str:
+        """``plan``, which predict() has seen, with the time that follows from ``measured``, what
+        calibrate.measure() returns; as JSON."""
+        program = _C.plan.lower(plan, self._job[0], self.local_rows, True, self.outputs)
+        content = json.loads(plan.to_json())
+        notes = content["notes"]
+        notes["step_from_operators_ns"] = notes["step_ns"]
+        notes.update(self._time(plan, program, measured))
+        return json.dumps(content)
+
+    def _time(self, plan, program, measured):
+        graph, folded, devices = self._job
+
+        def time(cluster, actions):
+            costs = _C.partition.StepCosts(**self.costs, **actions)
+            return _C.partition.step_time(program, plan, graph, folded, cluster, costs)
+
+        step = time(devices, measured)
+        # Were messages free, a rank would still wait for others to compute.
+        link = _C.cost.Link(bandwidth_bytes_per_s=1e18, latency_ns=0.0)
+        free = _C.cost.Cluster(
+            hosts=devices.hosts,
+            devices_per_host=devices.devices_per_host,
+            device_memory_bytes=devices.device_memory_bytes,
+            intra_host=link,
+            inter_host=link,
+        )
+        return {
+            "step_ns": round(step.ns),
+            "step_idle_ns": [round(idle) for idle in step.idle_ns],
+            "step_bubble_ns": [
+                round(idle) for idle in time(free, _computations(program, measured)).idle_ns
+            ],
+        }
+
+
+def _computations(program, measured):
+    """``measured`` without what communication takes."""
+    if not measured:
+        return {}
+    kinds = [[action[0] for action in rank] for rank in json.loads(program.to_json())["actions"]]
+    return {
+        **measured,
+        "measured": [
+            [
+                action if kind in ("forward", "backward") else (0.0, 0.0)
+                for kind, action in zip(*rank, strict=True)
+            ]
+            for rank in zip(kinds, measured["measured"], strict=True)
+        ],
+    }

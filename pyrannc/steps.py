@@ -4,7 +4,7 @@ import contextlib
 import json
 import time
 
-from pyrannc import _C, log, state
+from pyrannc import _C, log, shares, state
 
 # The report comes after this step; the steps up to FIRST, which warm up, do not count.
 REPORT_AFTER = 10
@@ -27,7 +27,7 @@ class Steps:
         self._deployment, self._optimizer = deployment, optimizer
         self._activations = 0  # bytes between forward and backward
         self._peak = 0
-        self._start = (0, 0.0)
+        self._start = (0, 0.0, {})
         if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
             optimizer.register_step_pre_hook(self._before_optimizer)
             optimizer.register_step_post_hook(self._after_optimizer)
@@ -37,7 +37,7 @@ class Steps:
         """Around the executor's forward; every rank's steps begin here, in the same order."""
         if trains:
             if self.count == FIRST:
-                self._start = (self.count, self.seconds)
+                self._start = (self.count, self.seconds, self.spent())
             if self.count == REPORT_AFTER:
                 self._report()
             self.count += 1
@@ -67,6 +67,10 @@ class Steps:
             if trains:
                 self.seconds += time.perf_counter() - begin
 
+    def spent(self):
+        """What the executors' training calls took so far on this rank."""
+        return shares.spent(self._deployment.executors)
+
     def _before_optimizer(self, *_):
         self._optimizer_begin = time.perf_counter()
 
@@ -74,8 +78,13 @@ class Steps:
         self.seconds += time.perf_counter() - self._optimizer_begin
 
     def _report(self):
-        count, seconds = self._start
-        mine = [(self.seconds - seconds) / (self.count - count), self._peak]
+        count, seconds, spent = self._start
+        passed = self.seconds - seconds
+        mine = [
+            passed / (self.count - count),
+            self._peak,
+            shares.between(spent, self.spent(), passed),
+        ]
         ranks = [
             json.loads(item)
             for item in self._deployment.world.all_gather(json.dumps(mine).encode())
@@ -84,10 +93,11 @@ class Steps:
             return
         text, worst = compare(
             self._deployment.plan,
-            1e3 * max(seconds for seconds, _ in ranks),
+            1e3 * max(seconds for seconds, *_ in ranks),
             [max(ranks[rank][1] for rank in stage.ranks) for stage in self._deployment.plan.stages],
         )
-        log.info("deploy", f"after {REPORT_AFTER} steps\n{text}")
+        happened = shares.show(self._deployment.plan, [rank[2] for rank in ranks])
+        log.info("deploy", f"after {REPORT_AFTER} steps\n{text}\n{happened}")
         if worst > TOLERANCE:
             log.warn(
                 "deploy",

@@ -130,19 +130,33 @@ void init_partition(py::module_& m) {
       "threads"_a = 1, py::call_guard<py::gil_scoped_release>());
   py::class_<partition::StepCosts>(m, "StepCosts")
       .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
-                       double accumulate_ns_per_byte, std::vector<double> optimizer_ns) {
+                       double accumulate_ns_per_byte, std::vector<double> optimizer_ns,
+                       const std::vector<std::vector<std::pair<double, double>>>& measured,
+                       std::vector<double> around_ns) {
+             std::vector<std::vector<partition::MeasuredAction>> actions;
+             for (const auto& rank : measured) {
+               std::vector<partition::MeasuredAction>& converted = actions.emplace_back();
+               for (const auto& [work, wait] : rank) converted.push_back({work, wait});
+             }
              return partition::StepCosts{cores,
                                          action_ns,
                                          message_ns,
                                          copy_ns_per_byte,
                                          accumulate_ns_per_byte,
-                                         std::move(optimizer_ns)};
+                                         std::move(optimizer_ns),
+                                         std::move(actions),
+                                         std::move(around_ns)};
            }),
            py::kw_only(), "cores"_a = 1.0, "action_ns"_a = 0.0, "message_ns"_a = 0.0,
            "copy_ns_per_byte"_a = 0.0, "accumulate_ns_per_byte"_a = 0.0,
-           "optimizer_ns"_a = std::vector<double>());
-  m.def("step_ns", &partition::step_ns, "program"_a, "plan"_a, "graph"_a, "profile"_a, "cluster"_a,
-        "costs"_a, py::call_guard<py::gil_scoped_release>());
+           "optimizer_ns"_a = std::vector<double>(),
+           "measured"_a = std::vector<std::vector<std::pair<double, double>>>(),
+           "around_ns"_a = std::vector<double>());
+  py::class_<partition::StepTime>(m, "StepTime")
+      .def_readonly("ns", &partition::StepTime::ns)
+      .def_readonly("idle_ns", &partition::StepTime::idle_ns);
+  m.def("step_time", &partition::step_time, "program"_a, "plan"_a, "graph"_a, "profile"_a,
+        "cluster"_a, "costs"_a, py::call_guard<py::gil_scoped_release>());
   m.def(
       "step_peak_bytes",
       [](const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,

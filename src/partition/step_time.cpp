@@ -109,6 +109,7 @@ struct RankState {
   size_t next = 0;     // index into its actions; their number: the optimizer step
   double work_ns = 0;  // left of what it computes now
   bool computes = false;
+  double busy_ns = 0;            // in the steps that show the period
   double waits_until_ns = 0;     // kNever: for a message or for other ranks
   std::set<int> stages;          // that it runs
   std::map<int, int> backwards;  // by stage, of this step
@@ -133,7 +134,7 @@ class Loop {
   }
 
   /// The period of the loop.
-  double run() {
+  StepTime run() {
     while (true) {
       // What one rank sends may let another go on at once.
       do {
@@ -147,7 +148,11 @@ class Loop {
     for (Rank rank = 0; rank < program_.ranks(); ++rank) {
       RANNC_CHECK(state(rank).step == kSteps, fmt::format("rank {} never ends its step", rank));
     }
-    return (step_end_[kSteps - 1] - step_end_[1]) / (kSteps - 2);
+    StepTime time{.ns = (step_end_[kSteps - 1] - step_end_[1]) / (kSteps - 2)};
+    for (const RankState& state : ranks_) {
+      time.idle_ns.push_back(std::max(time.ns - state.busy_ns / (kSteps - 2), 0.0));
+    }
+    return time;
   }
 
  private:
@@ -162,7 +167,9 @@ class Loop {
     while (state.step < kSteps && !state.computes) {
       if (state.waits_until_ns > now_ns_) return;
       if (state.next == actions(rank).size()) {
-        compute(state, stages_.optimizer_ns(state.stages));
+        const auto place = static_cast<size_t>(rank);
+        compute(state, stages_.optimizer_ns(state.stages) +
+                           (costs_.around_ns.empty() ? 0 : costs_.around_ns.at(place)));
       } else if (!begin(rank, actions(rank)[state.next])) {
         return;
       }
@@ -180,16 +187,22 @@ class Loop {
   bool begin(Rank rank, const Action& action) {
     RankState& state = this->state(rank);
     const auto stage = static_cast<size_t>(action.stage);
+    const MeasuredAction* const measured =
+        costs_.measured.empty() ? nullptr
+                                : &costs_.measured.at(static_cast<size_t>(rank)).at(state.next);
     switch (action.kind) {
       case ActionKind::forward:
-        compute(state, stages_.forward_ns(stage, rows(rank, action)));
+        compute(state, measured != nullptr ? measured->work_ns
+                                           : stages_.forward_ns(stage, rows(rank, action)));
         return true;
       case ActionKind::backward:
-        compute(state, stages_.backward_ns(stage, rows(rank, action),
-                                           state.backwards[action.stage]++ == 0));
+        compute(state, measured != nullptr
+                           ? measured->work_ns
+                           : stages_.backward_ns(stage, rows(rank, action),
+                                                 state.backwards[action.stage]++ == 0));
         return true;
       case ActionKind::send:
-        compute(state, within_rank(action) ? 0 : costs_.message_ns);
+        compute(state, message_ns(action, measured));
         return true;
       case ActionKind::receive: {
         const auto arrival = arrivals_.find({state.step, action.index, action.direction});
@@ -198,15 +211,15 @@ class Loop {
           state.waits_until_ns = arrival->second;
           return false;
         }
-        compute(state, within_rank(action) ? 0 : costs_.message_ns);
+        compute(state, message_ns(action, measured));
         return true;
       }
       case ActionKind::sync_buffers:
-        return meet(rank, action, program_.stage_ranks[stage], 0);
+        return meet(rank, action, program_.stage_ranks[stage], 0, measured);
       case ActionKind::reduce_outputs: {
         std::vector<Rank> all;
         for (Rank other = 0; other < program_.ranks(); ++other) all.push_back(other);
-        return meet(rank, action, all, 0);
+        return meet(rank, action, all, 0, measured);
       }
       case ActionKind::reduce_gradients: {
         const plan::Reduction& reduction = program_.reductions[static_cast<size_t>(action.index)];
@@ -214,7 +227,7 @@ class Loop {
         for (ir::ValueId value : reduction.parameters) {
           bytes += static_cast<double>(graph_[value].bytes(1));
         }
-        return meet(rank, action, reduction.ranks, bytes);
+        return meet(rank, action, reduction.ranks, bytes, measured);
       }
       case ActionKind::return_outputs:
       case ActionKind::release:
@@ -254,6 +267,11 @@ class Loop {
     arrivals_[{state.step, action.index, action.direction}] = arrival;
   }
 
+  [[nodiscard]] double message_ns(const Action& action, const MeasuredAction* measured) const {
+    if (measured != nullptr) return measured->work_ns;
+    return within_rank(action) ? 0 : costs_.message_ns;
+  }
+
   [[nodiscard]] bool within_rank(const Action& action) const {
     const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
     return transfer.from == transfer.to;
@@ -278,16 +296,21 @@ class Loop {
   }
 
   /// The last of `members` sets the time at which all of them go on.
-  bool meet(Rank rank, const Action& action, const std::vector<Rank>& members, double bytes) {
+  bool meet(Rank rank, const Action& action, const std::vector<Rank>& members, double bytes,
+            const MeasuredAction* measured) {
     RankState& state = this->state(rank);
     const Key key{state.step, action.kind, action.stage, action.index};
     const auto met = met_.find(key);
-    if (met != met_.end()) return true;  // its end has passed
+    if (met != met_.end()) {  // its end has passed
+      if (measured != nullptr) compute(state, measured->work_ns);
+      return true;
+    }
     std::vector<Rank>& present = meetings_[key];
     if (std::ranges::find(present, rank) == present.end()) present.push_back(rank);
     state.waits_until_ns = kNever;
     if (present.size() < members.size()) return false;
-    const double end = now_ns_ + ring_ns(members, bytes);
+    const double end =
+        now_ns_ + (measured != nullptr ? measured->wait_ns : ring_ns(members, bytes));
     met_.emplace(key, end);
     progress_ = true;
     for (Rank member : members) this->state(member).waits_until_ns = end;
@@ -344,6 +367,7 @@ class Loop {
       RankState& state = this->state(rank);
       if (!state.computes) continue;
       state.work_ns -= ns * speed(computing.at(cluster_.host_of(rank)));
+      if (state.step >= 2) state.busy_ns += ns;
       // Rounding: below a thousandth of a nanosecond nothing is left.
       if (state.work_ns > 1e-3) continue;
       state.computes = false;
@@ -370,9 +394,9 @@ class Loop {
 
 }  // namespace
 
-double step_ns(const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
-               const cost::GraphProfile& profile, const cost::Cluster& cluster,
-               const StepCosts& costs) {
+StepTime step_time(const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
+                   const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                   const StepCosts& costs) {
   return Loop(program, plan, graph, profile, cluster, costs).run();
 }
 

@@ -27,8 +27,9 @@ cost::Cluster one_host(int ranks) {
 
 double step_of(const plan::Plan& plan, const ir::Graph& graph, const std::vector<int64_t>& rows,
                const StepCosts& costs) {
-  return step_ns(plan::lower(plan, graph, rows, /*training=*/true), plan, graph, profile_of(graph),
-                 one_host(static_cast<int>(rows.size())), costs);
+  return step_time(plan::lower(plan, graph, rows, /*training=*/true), plan, graph,
+                   profile_of(graph), one_host(static_cast<int>(rows.size())), costs)
+      .ns;
 }
 
 TEST(StepTime, HasTheOptimizerStepAtItsEnd) {
@@ -54,6 +55,38 @@ TEST(StepTime, OfAPipelineIsThePeriodOfItsLoop) {
   // Adding the gradients of the second micro-batch (16 bytes) to those of the first: stage 1 ends
   // at 716, where stage 0 begins its last 216.
   EXPECT_NEAR(step_of(plan, graph, {2, 0}, {.cores = 2, .accumulate_ns_per_byte = 1}), 932, 1e-6);
+}
+
+TEST(StepTime, WaitsAreWhatAStepIsBesidesItsWork) {
+  // The pipeline above: each rank works 600 of 900.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 2);
+  const plan::Program program = plan::lower(plan, graph, {2, 0}, /*training=*/true);
+  const StepTime time =
+      step_time(program, plan, graph, profile_of(graph), one_host(2), {.cores = 2});
+  ASSERT_EQ(time.idle_ns.size(), 2u);
+  EXPECT_NEAR(time.idle_ns[0], 300, 1e-6);
+  EXPECT_NEAR(time.idle_ns[1], 300, 1e-6);
+}
+
+TEST(StepTime, MeasuredActionsReplaceTheProfile) {
+  // Two replicas: 10 forward and 20 backward each, the reduction 5 of waiting and 7 of work, and 3
+  // around all that; the loss takes nothing.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  const plan::Plan plan = chain_plan({2}, 1);
+  const plan::Program program = plan::lower(plan, graph, {1, 1}, /*training=*/true);
+  StepCosts costs{.cores = 2, .around_ns = {3, 3}};
+  for (const std::vector<plan::Action>& actions : program.actions) {
+    std::vector<MeasuredAction>& measured = costs.measured.emplace_back(actions.size());
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].kind == plan::ActionKind::forward) measured[i].work_ns = 10;
+      if (actions[i].kind == plan::ActionKind::backward) measured[i].work_ns = 20;
+      if (actions[i].kind == plan::ActionKind::reduce_gradients) measured[i] = {7, 5};
+    }
+  }
+  const StepTime time = step_time(program, plan, graph, profile_of(graph), one_host(2), costs);
+  EXPECT_NEAR(time.ns, 45, 1e-6);
+  EXPECT_NEAR(time.idle_ns[1], 5, 1e-6);
 }
 
 TEST(StepTime, CountsTheRowsThatARankReallyHas) {

@@ -1,0 +1,142 @@
+"""Runs a plan a few times before the first step, to know what its actions really take."""
+
+import collections
+import json
+import statistics
+import time
+
+import torch
+
+# The first run warms up and does not count. A slow model runs less often.
+RUNS = 3
+SLOW_S = 2.0
+
+# Actions that all ranks of a set take part in: nobody goes on before the last has come.
+COLLECTIVES = ("sync_buffers", "reduce_outputs", "reduce_gradients")
+
+
+def measure(executor, tensors, differentiable, program, local_rows, world) -> dict:
+    """What every action of the executor's training Program takes, the same answer on all ranks.
+
+    Collective. Runs forward and backward and throws the gradients away; buffers and random numbers
+    are afterwards as before.
+
+    Args:
+        executor: ``_C.runtime.Executor``.
+        tensors: Its inputs, parameters and buffers.
+        differentiable: Which of its outputs have a gradient.
+        program: ``_C.plan.Program`` that it runs on ``local_rows``.
+        local_rows: Of all ranks.
+        world: The communicator of the job.
+
+    Returns:
+        ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``.
+    """
+    *_, buffers = tensors
+    kept = [buffer.clone() for buffer in buffers]
+    random = torch.get_rng_state()
+    runs = []
+    try:
+        while len(runs) < RUNS:
+            mine = _run(executor, tensors, differentiable, local_rows)
+            runs.append([json.loads(item) for item in world.all_gather(json.dumps(mine).encode())])
+            if max(rank["seconds"] for rank in runs[-1]) > SLOW_S:
+                break
+    finally:
+        torch.set_rng_state(random)
+        with torch.no_grad():
+            for buffer, before in zip(buffers, kept, strict=True):
+                buffer.copy_(before)
+    return summarize(json.loads(program.to_json()), runs[1:] or runs)
+
+
+def _run(executor, tensors, differentiable, local_rows):
+    """One run on this rank; of each action [index, time that passed, time of this thread]."""
+    begin, begin_cpu = time.perf_counter(), time.thread_time_ns()
+    call = executor.forward(*tensors, local_rows, True)
+    gradients = [
+        torch.ones_like(output) if wanted and output is not None else None
+        for output, wanted in zip(call.outputs, differentiable, strict=True)
+    ]
+    call.backward(gradients)
+    seconds, cpu = time.perf_counter() - begin, time.thread_time_ns() - begin_cpu
+    actions, inside = {}, 0
+    for span in executor.timeline:
+        inside += span.cpu_ns
+        if span.action >= 0:
+            actions[span.action] = [span.end_ns - span.begin_ns, span.cpu_ns]
+    return {
+        "seconds": seconds,
+        "around": max(cpu - inside, 0),
+        "actions": [[index, *spent] for index, spent in actions.items()],
+        "one_thread": torch.get_num_threads() == 1,
+    }
+
+
+def summarize(program, runs) -> dict:
+    """The arguments of ``_C.partition.StepCosts`` from ``runs[run][rank]``.
+
+    Where one thread computes, its own time counts: the time that passes depends on who else needs
+    the core, and that is for the prediction to say. Equal actions (those of one stage, with equal
+    rows) count with their median.
+    """
+    samples = collections.defaultdict(list)
+    waits = collections.defaultdict(list)
+    keys = [_keys(program, rank) for rank in range(len(program["actions"]))]
+    for run in runs:
+        for rank, measured in enumerate(run):
+            for index, passed, cpu in measured["actions"]:
+                kind, *_ = program["actions"][rank][index]
+                by_clock = kind in ("forward", "backward") and not measured["one_thread"]
+                samples[keys[rank][index]].append(passed if by_clock else cpu)
+                if kind in COLLECTIVES:
+                    waits[_meeting(program, rank, index)].append(passed - cpu)
+    return {
+        "measured": [
+            [
+                (
+                    statistics.median(samples.get(key, [0.0])),
+                    _wait(program, rank, index, waits),
+                )
+                for index, key in enumerate(keys[rank])
+            ]
+            for rank in range(len(keys))
+        ],
+        "around_ns": [
+            float(statistics.median(run[rank]["around"] for run in runs))
+            for rank in range(len(keys))
+        ],
+    }
+
+
+def _keys(program, rank):
+    """Which actions of a rank are expected to take equally long."""
+    keys, begun = [], set()
+    for index, (kind, *rest) in enumerate(program["actions"][rank]):
+        if kind in ("forward", "backward"):
+            stage, micro_batch = rest
+            replica = program["stage_ranks"][stage].index(rank)
+            begin, end = program["shares"][stage][replica][micro_batch]
+            # The first backward writes gradients, the others add to them.
+            keys.append((rank, kind, stage, end - begin, (kind, stage) in begun))
+            if end > begin:
+                begun.add((kind, stage))
+        elif kind in ("send", "receive"):
+            transfer = program["transfers"][rest[0]]
+            way = (transfer["value"], transfer["from_stage"], transfer["to_stage"], rest[1])
+            keys.append((rank, kind, *way, transfer["from"] == transfer["to"]))
+        else:
+            keys.append((rank, kind, index))
+    return keys
+
+
+def _wait(program, rank, index, waits):
+    if program["actions"][rank][index][0] not in COLLECTIVES:
+        return 0.0
+    return float(min(waits[_meeting(program, rank, index)]))
+
+
+def _meeting(program, rank, index):
+    """Of a collective: the same for all its ranks. The n-th of its kind and argument on each."""
+    action = program["actions"][rank][index]
+    return (*action, program["actions"][rank][: index + 1].count(action))

@@ -1,0 +1,59 @@
+"""What the ranks do during a step: shares of its time, from the executors' own timelines."""
+
+import json
+
+# As _C.runtime.Times names them; what is left of a step is the optimizer and Python.
+KINDS = ("compute", "send", "receive", "reduce", "idle")
+# Of more ranks only the first of each stage is shown.
+MOST_LINES = 8
+
+
+def spent(executors) -> dict:
+    """Nanoseconds of all training calls so far, by kind."""
+    return {
+        kind: sum(getattr(executor.times, f"{kind}_ns") for executor in executors) for kind in KINDS
+    }
+
+
+def between(before, after, seconds) -> dict:
+    """Shares of ``seconds``, by kind, and ``rest``."""
+    if seconds <= 0:
+        return dict.fromkeys((*KINDS, "rest"), 0.0)
+    shares = {kind: (after[kind] - before[kind]) / (1e9 * seconds) for kind in KINDS}
+    return shares | {"rest": max(1 - sum(shares.values()), 0.0)}
+
+
+def hidden(plan, shares) -> list[float]:
+    """For each rank the share of a step spent on communication that could have been hidden: beyond
+    the bubble, in which it would wait for others to compute even if messages took no time.
+
+    Args:
+        plan: Its notes say what the bubble is.
+        shares: Of each rank, as :func:`between` returns them.
+    """
+    notes = json.loads(plan.notes or "{}")
+    bubbles = notes.get("step_bubble_ns", [0] * len(shares))
+    step = notes.get("step_ns") or 1
+    return [
+        max(rank["send"] + rank["receive"] + rank["reduce"] + rank["idle"] - bubble / step, 0.0)
+        for rank, bubble in zip(shares, bubbles, strict=True)
+    ]
+
+
+def show(plan, shares) -> str:
+    """One line for each rank that is worth one."""
+    notes = json.loads(plan.notes or "{}")
+    shown = range(len(shares))
+    if len(shares) > MOST_LINES:
+        shown = sorted({stage.ranks[0] for stage in plan.stages})
+    could_be_hidden = hidden(plan, shares)
+    lines = []
+    for rank in shown:
+        parts = ", ".join(f"{kind} {share:.1%}" for kind, share in shares[rank].items())
+        line = f"rank {rank}: {parts}"
+        if "step_idle_ns" in notes and notes.get("step_ns"):
+            line += f"; idle predicted {notes['step_idle_ns'][rank] / notes['step_ns']:.1%}"
+        lines.append(
+            f"{line}; communication that could have been hidden {could_be_hidden[rank]:.1%}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,86 @@
+"""Running a plan before the first step: it predicts, and nothing else is different afterwards."""
+
+import json
+
+import torch
+from torch import nn
+
+from pyrannc import Config, RaNNCModule, calibrate
+
+
+def first_step(**config):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model = RaNNCModule(model, optimizer, Config(pipeline_num=2, self_check=False, **config))
+    model(torch.randn(6, 8)).square().mean().backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return model, gradients, torch.get_rng_state()
+
+
+def test_numbers_are_the_same_with_and_without():
+    model, gradients, random = first_step(calibrate=True)
+    twin, twin_gradients, twin_random = first_step(calibrate=False)
+    assert torch.equal(random, twin_random)
+    for name, gradient in twin_gradients.items():
+        assert torch.equal(gradients[name], gradient), name
+    for name, value in twin.state_dict().items():  # running statistics, too
+        assert torch.equal(model.state_dict()[name], value), name
+
+
+def test_both_predictions_are_kept():
+    notes = json.loads(first_step(calibrate=True)[0].plan.notes)
+    assert notes["step_ns"] > 0 and notes["step_from_operators_ns"] > 0
+    assert notes["step_ns"] != notes["step_from_operators_ns"]
+    notes = json.loads(first_step(calibrate=False)[0].plan.notes)
+    assert notes["step_ns"] > 0 and "step_from_operators_ns" not in notes
+
+
+# One stage on two ranks, three micro-batches; the last one has no rows on rank 1.
+PROGRAM = {
+    "stage_ranks": [[0, 1]],
+    "shares": [[[[0, 2], [0, 2], [0, 1]], [[0, 2], [0, 2], [1, 1]]]],
+    "transfers": [],
+    "actions": [
+        [
+            ["forward", 0, 0],
+            ["forward", 0, 1],
+            ["forward", 0, 2],
+            ["return_outputs"],
+            ["reduce_gradients", 0],
+        ]
+    ]
+    * 2,
+}
+
+
+def run(times, one_thread=True):
+    """``times[rank][action]``: (passed, of the thread)."""
+    return [
+        {
+            "around": 5,
+            "one_thread": one_thread,
+            "actions": [[index, *pair] for index, pair in zip((0, 1, 2, 4), rank, strict=True)],
+        }
+        for rank in times
+    ]
+
+
+def test_equal_actions_count_with_their_median_and_collectives_with_their_shortest_wait():
+    # Rank 1 comes late to the reduction, so rank 0 waits for 90: the reduction itself takes 10.
+    runs = [run([[(9, 8), (40, 30), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (14, 4)]])]
+    found = calibrate.summarize(PROGRAM, runs)
+    # The first forward is alone; the others have another number of rows.
+    assert [work for work, _ in found["measured"][0]] == [8, 30, 4, 0, 3]
+    assert [wait for _, wait in found["measured"][0]] == [0, 0, 0, 0, 10]
+    assert [wait for _, wait in found["measured"][1]] == [0, 0, 0, 0, 10]
+    assert found["around_ns"] == [5, 5]
+
+    runs += [run([[(9, 8), (9, 9), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (14, 4)]])] * 2
+    assert calibrate.summarize(PROGRAM, runs)["measured"][0][1] == (9, 0)
+
+
+def test_several_threads_count_with_the_time_that_passes():
+    runs = [run([[(9, 8)] * 4] * 2, one_thread=False)]
+    measured = calibrate.summarize(PROGRAM, runs)["measured"]
+    assert measured[0][0] == (9, 0) and measured[0][4] == (8, 1)
