@@ -44,9 +44,26 @@ NORMALISED = {"residual_cnn", "unet", "resnet"}
 SIZES = [(1, 3), (2, 6), (4, 4), (2, 3), (4, 5)]
 
 
-def case(model, plan, micro_batches, rows, dtype="float64", optimizer="sgd", recompute="auto"):
+# These return their loss, so that all three schedules train them; the others know fill-drain only.
+WITH_LOSS = {"kwargs", "loss", *TRANSFORMERS}
+# Four stages on two groups of ranks; micro-batches are whole rounds of the groups.
+INTERLEAVED_PLANS, INTERLEAVED_SIZES = ["2x(2+2)", "2x(1+3)"], [(2, 6), (4, 5)]
+
+
+def case(
+    model,
+    plan,
+    micro_batches,
+    rows,
+    dtype="float64",
+    optimizer="sgd",
+    recompute="auto",
+    schedule="auto",
+):
     rows = rows + 4 if model in NORMALISED else rows
     name = f"{model}/{plan}/m{micro_batches}/b{rows}/{dtype}/{optimizer}"
+    if schedule != "auto":
+        return f"{name}/{recompute}/{schedule}"
     return name if recompute == "auto" else f"{name}/{recompute}"
 
 
@@ -60,6 +77,20 @@ def selection(models):
         yield case(model, "auto", 1, 4, "float32", "sgd")
         for _ in range(3):
             yield case(model, next(plans), *next(sizes), *next(settings))
+    # A model with a loss has run under 1F1B above, unless the planner has chosen otherwise.
+    others = itertools.cycle(
+        [
+            ("2x(2+2)", 4, 5, "auto", "interleaved"),
+            ("2+2", 4, 5, "mixed", "gpipe"),
+            ("1+1+1+1", 4, 5, "mixed", "1f1b"),
+            ("2x(1+3)", 2, 6, "mixed", "interleaved"),
+            ("1+3", 2, 3, "always", "gpipe"),
+            ("2+1+1", 4, 4, "never", "1f1b"),
+        ]
+    )
+    for model in sorted(WITH_LOSS & set(models)):
+        plan, micro_batches, rows, recompute, schedule = next(others)
+        yield case(model, plan, micro_batches, rows, "float64", "sgd", recompute, schedule)
 
 
 def full_matrix(models):
@@ -67,6 +98,13 @@ def full_matrix(models):
         for dtype, optimizer in [("float64", "adamw"), ("float32", "sgd"), ("float64", "sgd")]:
             yield case(model, plan, *size, dtype, optimizer)
         yield case(model, plan, *size, "float64", "sgd", "always")
+    for model, recompute in itertools.product(
+        [model for model in models if model in WITH_LOSS], ["never", "always", "mixed"]
+    ):
+        for plan, size, schedule in itertools.product(PLANS, SIZES, ["1f1b", "gpipe"]):
+            yield case(model, plan, *size, "float64", "sgd", recompute, schedule)
+        for plan, size in itertools.product(INTERLEAVED_PLANS, INTERLEAVED_SIZES):
+            yield case(model, plan, *size, "float64", "sgd", recompute, "interleaved")
 
 
 GROUPS = {"own": list(selection(OWN)), "transformers": list(selection(TRANSFORMERS))}
