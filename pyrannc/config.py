@@ -129,6 +129,9 @@ ITEMS = {
     "calibrate": Item(
         boolean, True, "run a new plan three times before the first step, to predict its time"
     ),
+    "profile_cache": Item(
+        str, "", "folder of measured costs; empty: the user's cache directory; off: none"
+    ),
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),

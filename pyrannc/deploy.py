@@ -43,7 +43,9 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
         )
     else:
         wanted = schedules.request(captured, model.training, config, mixing)
-        table, traced = profile.profile(captured.graph, captured.objects, world, max(local_rows))
+        table, traced = profile.profile(
+            captured.graph, captured.objects, world, max(local_rows), config.profile_cache
+        )
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
         devices = cluster(hosts, memory, _C.comm.measure_links(world))
         predicted = step_costs.Step(costs, traced.storages, local_rows, outputs)

@@ -10,13 +10,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pyrannc import _C, log
+from pyrannc.profile_cache import ProfileCache
 
 # Progress is worth showing from this many seconds on; plain lines come this far apart.
 _QUIET_S = 2.0
 _LINE_S = 5.0
 
 
-def profile(graph, objects, world, local_rows):
+def profile(graph, objects, world, local_rows, cache_folder="off"):
     """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
 
     Collective. Each distinct operator is timed once, forward and backward, at a few numbers of
@@ -27,21 +28,39 @@ def profile(graph, objects, world, local_rows):
         objects: The torch objects that it refers to.
         world: The communicator of the job.
         local_rows: Rows of one rank's batch.
+        cache_folder: Of costs that earlier runs have measured; see :class:`ProfileCache`.
     """
     rows = row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
     traced = trace(graph, objects, rows) if world.rank == 0 else None
     message = b"" if traced is None else json.dumps(dataclasses.asdict(traced)).encode()
     traced = Traced(**json.loads(world.broadcast(message, 0).decode()))
-    return time_operators(graph, objects, traced, world, rows), traced
+    return time_operators(graph, objects, traced, world, rows, cache_folder), traced
 
 
-def time_operators(graph, objects, traced, world, rows):
-    """The measured part of :func:`profile`: times all distinct operators at each of ``rows``."""
+def time_operators(graph, objects, traced, world, rows, cache_folder="off"):
+    """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
+    for those that rank 0 finds in the cache."""
+    message = b""
+    if world.rank == 0:
+        cache = ProfileCache(cache_folder)
+        keys = _C.profile.keys(graph, rows, traced.strides)
+        message = json.dumps(cache.read(keys)).encode()
+    known = json.loads(world.broadcast(message, 0).decode())
     with _Progress(world.rank == 0) as progress:
-        return _C.profile.measure(
-            graph, objects, traced.saved, world, rows, traced.strides, progress=progress
+        table, measured = _C.profile.measure(
+            graph,
+            objects,
+            traced.saved,
+            world,
+            rows,
+            traced.strides,
+            progress=progress,
+            known=known,
         )
+    if world.rank == 0:
+        cache.add({key: costs for key, costs in measured.items() if key not in known})
+    return table
 
 
 def row_counts(local_rows):

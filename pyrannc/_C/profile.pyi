@@ -5,8 +5,10 @@ import pyrannc._C.cost
 import pyrannc._C.ir
 import torch
 import typing
-__all__: list[str] = ['measure', 'placeholders', 'replay']
-def measure(graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]], comm: pyrannc._C.comm.Communicator, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]]] = [], repeats: typing.SupportsInt | typing.SupportsIndex = 5, device: str = 'cpu', progress: collections.abc.Callable[[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex], None] = None) -> pyrannc._C.cost.CostTable:
+__all__: list[str] = ['keys', 'measure', 'placeholders', 'replay']
+def keys(graph: pyrannc._C.ir.Graph, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]]] = []) -> list[str]:
+    ...
+def measure(graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]], comm: pyrannc._C.comm.Communicator, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], strides: collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]]] = [], repeats: typing.SupportsInt | typing.SupportsIndex = 5, device: str = 'cpu', progress: collections.abc.Callable[[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex], None] = None, known: collections.abc.Mapping[str, collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex]]] = {}) -> tuple[pyrannc._C.cost.CostTable, dict[str, list[tuple[int, int, int]]]]:
     ...
 def placeholders(graph: pyrannc._C.ir.Graph, rows: typing.SupportsInt | typing.SupportsIndex, device: str = 'cpu') -> tuple:
     ...

@@ -11,11 +11,39 @@ namespace {
 
 using namespace py::literals;
 
-cost::CostTable measure(const ir::Graph& graph, const py::sequence& objects,
-                        const std::vector<std::vector<int64_t>>& saved, comm::Communicator& comm,
-                        const std::vector<int64_t>& rows,
-                        const std::vector<profile::OperandStrides>& strides, int repeats,
-                        const std::string& device, const std::function<void(int, int)>& progress) {
+/// [row index] (forward ns, backward ns, workspace bytes), by key.
+using Known = std::unordered_map<std::string, std::vector<std::tuple<int64_t, int64_t, int64_t>>>;
+
+profile::KnownCosts from_python(const Known& known) {
+  profile::KnownCosts costs;
+  for (const auto& [key, rows] : known) {
+    std::vector<cost::NodeCost>& node = costs[key];
+    for (const auto& [forward, backward, workspace] : rows) {
+      node.push_back(
+          {.forward_ns = forward, .backward_ns = backward, .workspace_bytes = workspace});
+    }
+  }
+  return costs;
+}
+
+Known to_python(const profile::KnownCosts& costs) {
+  Known known;
+  for (const auto& [key, node] : costs) {
+    for (const cost::NodeCost& at_rows : node) {
+      known[key].emplace_back(at_rows.forward_ns, at_rows.backward_ns, at_rows.workspace_bytes);
+    }
+  }
+  return known;
+}
+
+std::pair<cost::CostTable, Known> measure(const ir::Graph& graph, const py::sequence& objects,
+                                          const std::vector<std::vector<int64_t>>& saved,
+                                          comm::Communicator& comm,
+                                          const std::vector<int64_t>& rows,
+                                          const std::vector<profile::OperandStrides>& strides,
+                                          int repeats, const std::string& device,
+                                          const std::function<void(int, int)>& progress,
+                                          const Known& known) {
   const ops::Objects held = to_objects(objects);
   const profile::MeasureOptions options{.rows = rows,
                                         .repeats = repeats,
@@ -23,7 +51,14 @@ cost::CostTable measure(const ir::Graph& graph, const py::sequence& objects,
                                         .strides = strides,
                                         .progress = progress};
   const py::gil_scoped_release unlocked;
-  return profile::measure(graph, held, saved, comm, options);
+  profile::KnownCosts costs = from_python(known);
+  cost::CostTable table = profile::measure(graph, held, saved, comm, options, costs);
+  return {std::move(table), to_python(costs)};
+}
+
+std::vector<std::string> keys(const ir::Graph& graph, const std::vector<int64_t>& rows,
+                              const std::vector<profile::OperandStrides>& strides) {
+  return profile::keys(graph, {.rows = rows, .strides = strides, .progress = {}});
 }
 
 void replay(const ir::Graph& graph, const py::sequence& objects,
@@ -44,7 +79,8 @@ py::tuple placeholders(const ir::Graph& graph, int64_t rows, const std::string& 
 void init_profile(py::module_& m) {
   m.def("measure", &measure, "graph"_a, "objects"_a, "saved"_a, "comm"_a, "rows"_a,
         "strides"_a = std::vector<profile::OperandStrides>(), "repeats"_a = 5, "device"_a = "cpu",
-        "progress"_a = py::none());
+        "progress"_a = py::none(), "known"_a = Known());
+  m.def("keys", &keys, "graph"_a, "rows"_a, "strides"_a = std::vector<profile::OperandStrides>());
   m.def("placeholders", &placeholders, "graph"_a, "rows"_a, "device"_a = "cpu");
   m.def("replay", &replay, "graph"_a, "objects"_a, "given"_a, "rows"_a, "before_node"_a,
         "device"_a = "cpu");

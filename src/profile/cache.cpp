@@ -19,8 +19,11 @@ void read(const void* data, int64_t bytes) {
 
 Cache::Cache(c10::Device device, int64_t step_bytes) {
   if (!device.is_cpu()) return;
-  const int64_t bytes = std::clamp<int64_t>(step_bytes, 0, kMostBytes);
-  pool_.resize(static_cast<size_t>(bytes) / sizeof(int64_t));
+  pool_.resize(static_cast<size_t>(evicted_bytes(step_bytes)) / sizeof(int64_t));
+}
+
+int64_t Cache::evicted_bytes(int64_t step_bytes) {
+  return std::clamp<int64_t>(step_bytes, 0, kMostBytes);
 }
 
 void Cache::evict() { read(pool_.data(), static_cast<int64_t>(pool_.size() * sizeof(int64_t))); }

@@ -17,6 +17,9 @@ class Cache {
   /// `step_bytes`: what a step touches between two uses of a tensor. A smaller model stays cached.
   Cache(c10::Device device, int64_t step_bytes);
 
+  /// How much evict() reads for such a step.
+  [[nodiscard]] static int64_t evicted_bytes(int64_t step_bytes);
+
   /// Everything that was used so far is out of the cache, up to the second level of it.
   void evict();
   /// `tensor` is in the cache.

@@ -21,23 +21,32 @@ namespace {
 
 using cost::NodeCost;
 
+/// Stands for saved bytes, which come later, in costs that are not from a measurement.
+constexpr int64_t kEstimated = -1;
+
 /// What is timed: the first node of each signature, and which nodes cost the same.
 struct Work {
   std::vector<ir::NodeId> representatives;
   std::vector<size_t> signature_of;  // [node] index into representatives
 };
 
+std::string signature_at(const ir::Graph& graph, ir::NodeId node,
+                         const std::vector<OperandStrides>& strides) {
+  std::string key = cost::signature(graph, node);
+  for (const OperandStrides& at_rows : strides) {
+    for (const std::vector<int64_t>& operand : at_rows[node.index]) {
+      key += c10::str(';', c10::IntArrayRef(operand));
+    }
+  }
+  return key;
+}
+
 Work distinct(const ir::Graph& graph, const std::vector<OperandStrides>& strides) {
   Work work;
   std::unordered_map<std::string, size_t> known;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
-    std::string key = cost::signature(graph, {index});
-    for (const OperandStrides& at_rows : strides) {
-      for (const std::vector<int64_t>& operand : at_rows[index]) {
-        key += c10::str(';', c10::IntArrayRef(operand));
-      }
-    }
-    const auto [found, fresh] = known.emplace(std::move(key), work.representatives.size());
+    const auto [found, fresh] =
+        known.emplace(signature_at(graph, {index}, strides), work.representatives.size());
     if (fresh) work.representatives.push_back({index});
     work.signature_of.push_back(found->second);
   }
@@ -96,6 +105,7 @@ class Measurer {
       log::warn("profile", c10::str("cannot time ", error.what(),
                                     "\n  its cost is estimated by the model of a CPU."));
       costs = estimated(node);
+      for (NodeCost& cost : costs) cost.saved_bytes = kEstimated;
     }
     return costs;
   }
@@ -136,17 +146,17 @@ void append(std::string& bytes, const std::vector<NodeCost>& costs) {
   bytes.append(reinterpret_cast<const char*>(costs.data()), costs.size() * sizeof(NodeCost));
 }
 
-/// Costs of all signatures, [signature][row index]: rank r measures every size-th from r on.
-std::vector<std::vector<NodeCost>> share(const Work& work, Measurer& measurer,
+/// Costs of `nodes`, [index][row index]: rank r measures every size-th from r on.
+std::vector<std::vector<NodeCost>> share(const std::vector<ir::NodeId>& nodes, Measurer& measurer,
                                          comm::Communicator& comm, const MeasureOptions& options) {
-  const size_t total = work.representatives.size();
+  const size_t total = nodes.size();
   const auto size = static_cast<size_t>(comm.size());
   const auto first = static_cast<size_t>(comm.rank());
   const int mine = static_cast<int>((total + size - 1 - first) / size);
   std::string bytes;
   int done = 0;
   for (size_t i = first; i < total; i += size) {
-    append(bytes, measurer.measure(work.representatives[i]));
+    append(bytes, measurer.measure(nodes[i]));
     if (options.progress) options.progress(++done, mine);
   }
 
@@ -167,11 +177,52 @@ std::vector<std::vector<NodeCost>> share(const Work& work, Measurer& measurer,
   return costs;
 }
 
+/// Costs of all signatures; only those that are not known are timed.
+std::vector<std::vector<NodeCost>> complete(const Work& work, const std::vector<std::string>& keys,
+                                            Measurer& measurer, comm::Communicator& comm,
+                                            const MeasureOptions& options, KnownCosts& known) {
+  std::vector<std::vector<NodeCost>> costs;
+  std::vector<ir::NodeId> unknown;
+  std::vector<size_t> places;
+  for (ir::NodeId node : work.representatives) {
+    const auto found = known.find(keys[node.index]);
+    const bool usable = found != known.end() && found->second.size() == options.rows.size();
+    if (!usable) {
+      places.push_back(costs.size());
+      unknown.push_back(node);
+    }
+    costs.push_back(usable ? found->second : std::vector<NodeCost>());
+  }
+  const std::vector<std::vector<NodeCost>> timed = share(unknown, measurer, comm, options);
+  for (size_t i = 0; i < unknown.size(); ++i) {
+    costs[places[i]] = timed[i];
+    const std::string& key = keys[unknown[i].index];
+    if (!key.empty() && timed[i][0].saved_bytes != kEstimated) {
+      known.insert_or_assign(key, timed[i]);
+    }
+  }
+  return costs;
+}
+
 }  // namespace
+
+std::vector<std::string> keys(const ir::Graph& graph, const MeasureOptions& options) {
+  std::vector<std::string> keys;
+  const int64_t evicted = Cache::evicted_bytes(step_bytes(graph, options.rows.back()));
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    if (graph.nodes[index].kind != ir::OpKind::dispatcher) {
+      keys.emplace_back();
+      continue;
+    }
+    keys.push_back(c10::str(signature_at(graph, {index}, options.strides), "|rows ",
+                            c10::IntArrayRef(options.rows), "|evicted ", evicted));
+  }
+  return keys;
+}
 
 cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
                         const std::vector<std::vector<int64_t>>& saved, comm::Communicator& comm,
-                        const MeasureOptions& options) {
+                        const MeasureOptions& options, KnownCosts& known) {
   RANNC_CHECK(
       saved.empty() || saved.size() == graph.nodes.size(),
       c10::str("saved bytes of ", saved.size(), " nodes, but the graph has ", graph.nodes.size()));
@@ -184,7 +235,8 @@ cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
   }
   const Work work = distinct(graph, options.strides);
   Measurer measurer(graph, objects, options);
-  const std::vector<std::vector<NodeCost>> costs = share(work, measurer, comm, options);
+  const std::vector<std::vector<NodeCost>> costs =
+      complete(work, keys(graph, options), measurer, comm, options, known);
 
   cost::CostTable table;
   table.rows = options.rows;

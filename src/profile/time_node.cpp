@@ -21,10 +21,23 @@ struct Sample {
   int64_t backward_ns = 0;
 };
 
-int64_t median(std::vector<int64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// Other processes make calls slower, by what they leave in the caches, and never faster: the lower
+// quartile is nearer to what an undisturbed call takes than the median. Measurements that lie this
+// far apart are repeated.
+constexpr double kSpread = 1.15;
+constexpr int kMostRounds = 4;
+
+int64_t quantile(std::vector<int64_t> values, size_t quarters) {
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() * quarters / 4);
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
+}
+
+int64_t typical(const std::vector<int64_t>& values) { return quantile(values, 1); }
+
+bool is_disturbed(const std::vector<int64_t>& values) {
+  return static_cast<double>(quantile(values, 2)) >
+         kSpread * static_cast<double>(*std::ranges::min_element(values));
 }
 
 variable_list gradients_of(const variable_list& outputs, const variable_list& wanted,
@@ -127,7 +140,7 @@ int64_t time_engine(const Stopwatch& stopwatch, c10::Device device) {
     variable_list found;
     times.push_back(stopwatch.time_ns([&] { found = gradients_of({result}, {leaf}, {gradient}); }));
   }
-  return median(times);
+  return typical(times);
 }
 
 }  // namespace
@@ -146,13 +159,16 @@ cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Obj
   const Sample first = timer.run(&cost.workspace_bytes);
   std::vector<int64_t> forward, backward;
   const bool is_long = first.forward_ns + first.backward_ns > kLongCall_ns;
-  for (int i = 0; i < repeats && !is_long; ++i) {
-    const Sample sample = timer.run(nullptr);
-    forward.push_back(sample.forward_ns);
-    backward.push_back(sample.backward_ns);
+  for (int round = 0; round < kMostRounds && !is_long && repeats > 0; ++round) {
+    for (int i = 0; i < repeats; ++i) {
+      const Sample sample = timer.run(nullptr);
+      forward.push_back(sample.forward_ns);
+      backward.push_back(sample.backward_ns);
+    }
+    if (!is_disturbed(forward) && !is_disturbed(backward)) break;
   }
-  cost.forward_ns = forward.empty() ? first.forward_ns : median(forward);
-  cost.backward_ns = backward.empty() ? first.backward_ns : median(backward);
+  cost.forward_ns = forward.empty() ? first.forward_ns : typical(forward);
+  cost.backward_ns = backward.empty() ? first.backward_ns : typical(backward);
   return cost;
 }
 

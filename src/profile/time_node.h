@@ -22,8 +22,9 @@ struct Bench {
 };
 
 /// Times forward and backward of one node at `rows` rows on `operands` (leaves): one warm-up, which
-/// also counts the memory, then `repeats` calls, of which the median counts. A call that takes
-/// longer than 0.2 s is not repeated. `saved_bytes` stays 0. Throws what the operator throws.
+/// also counts the memory, then `repeats` calls, up to four times as many where they differ much;
+/// the lower quartile counts. A call that takes longer than 0.2 s is not repeated. `saved_bytes`
+/// stays 0. Throws what the operator throws.
 [[nodiscard]] cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node,
                                        const ops::Objects& objects,
                                        std::vector<at::Tensor> operands, int64_t rows, int repeats,

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "rannc/comm/communicator.h"
@@ -14,9 +15,12 @@
 
 namespace rannc::profile {
 
+/// Costs by key(): at each number of rows; `saved_bytes` is 0.
+using KnownCosts = std::unordered_map<std::string, std::vector<cost::NodeCost>>;
+
 struct MeasureOptions {
   std::vector<int64_t> rows;  ///< numbers of rows to time, strictly rising
-  int repeats = 5;            ///< timed calls after one warm-up; the median counts
+  int repeats = 5;            ///< timed calls after one warm-up, more where they differ
   c10::Device device{c10::kCPU};
   /// How the operands lie in memory at the first and at the last number of rows, from replay();
   /// empty: contiguous. A transposed operand costs more, and its reshape is a copy.
@@ -30,8 +34,14 @@ struct MeasureOptions {
 /// of temporaries seen by c10's memory reporting.
 /// `saved[node][row index]` (see pyrannc/profile.py) is copied into the table.
 /// An operator that cannot run on random data is charged by the CPU device model, and logged.
+/// What is `known` (the same on all ranks) is not timed; what is timed becomes known, on all ranks.
 [[nodiscard]] cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
                                       const std::vector<std::vector<int64_t>>& saved,
-                                      comm::Communicator& comm, const MeasureOptions& options);
+                                      comm::Communicator& comm, const MeasureOptions& options,
+                                      KnownCosts& known);
+
+/// For each node all that its costs depend on, besides the machine and the libraries; empty where
+/// that cannot be said of another process: functions of the user's.
+[[nodiscard]] std::vector<std::string> keys(const ir::Graph& graph, const MeasureOptions& options);
 
 }  // namespace rannc::profile

@@ -1,0 +1,128 @@
+"""Measured costs of operators on disk, so that a second run measures only what is new."""
+
+import hashlib
+import json
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+from pyrannc import __version__, files, log
+
+FORMAT, VERSION = "rannc-profile-cache", 1
+# Beyond these the oldest go: a file stays at a few megabytes.
+MOST_ENTRIES = 20_000
+
+
+class ProfileCache:
+    """One file for one kind of machine; rank 0 reads and writes it.
+
+    Args:
+        folder: ``"off"`` keeps nothing, empty stands for the user's cache directory.
+        environment: What costs depend on besides the operator. Default: this process.
+    """
+
+    def __init__(self, folder, environment=None):
+        self._path = None
+        if folder == "off":
+            return
+        self._environment = environment_of_process() if environment is None else environment
+        base = Path(folder) if folder else user_folder()
+        self._path = base / f"costs-{_digest(json.dumps(self._environment))}.json"
+
+    def read(self, keys) -> dict:
+        """``{key: [[forward ns, backward ns, workspace bytes] for each number of rows]}`` of those
+        of ``keys`` that are there."""
+        if self._path is None:
+            return {}
+        costs = self._costs()
+        found = {key: costs.get(_digest(key)) for key in keys if key}
+        return {key: rows for key, rows in found.items() if rows is not None}
+
+    def add(self, known) -> None:
+        """Keeps ``known``, as read() returns it, besides what is there by now."""
+        if self._path is None or not known:
+            return
+        added = {_digest(key): rows for key, rows in known.items()}
+        kept = {key: rows for key, rows in self._costs().items() if key not in added} | added
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "environment": self._environment,
+            "costs": dict(list(kept.items())[-MOST_ENTRIES:]),
+        }
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_whole(self._path, json.dumps(content))
+        except OSError as error:
+            log.warn("profile", f"measured costs are not kept for the next run: {error}")
+
+    def _costs(self):
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            return self._ignored(error)
+        try:
+            return _checked(json.loads(text), self._environment)
+        except ValueError as error:
+            return self._ignored(error)
+
+    def _ignored(self, reason):
+        log.warn("profile", f"{self._path} is ignored and will be written anew: {reason}")
+        return {}
+
+
+def user_folder() -> Path:
+    """Where this user's programs keep what can be computed again."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "rannc"
+
+
+def environment_of_process() -> dict:
+    return {
+        "pyrannc": __version__,
+        "torch": torch.__version__,
+        "device": _processor(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _processor():
+    """The model of this machine's processor, and what torch uses of it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = models[0] if models else platform.processor() or platform.machine()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores"
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _checked(content, environment):
+    """The costs of a file's content; raises ValueError when it is not what add() writes."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"it is no {FORMAT}")
+    if content.get("version") != VERSION:
+        raise ValueError(f"its version is {content.get('version')}, not {VERSION}")
+    if content.get("environment") != environment:
+        raise ValueError("it is of another machine")
+    costs = content.get("costs")
+    if not isinstance(costs, dict) or not all(map(_is_rows, costs.values())):
+        raise ValueError("its costs are malformed")
+    return costs
+
+
+def _is_rows(rows):
+    return isinstance(rows, list) and all(
+        isinstance(cost, list)
+        and len(cost) == 3
+        and all(type(number) is int and 0 <= number < 2**62 for number in cost)
+        for cost in rows
+    )
