@@ -15,6 +15,9 @@ from pyrannc import _C, log
 # Large enough to leave the cache, small enough to be quick.
 _LARGE = 1 << 20
 _SMALL = 16
+# Parameters of the optimizer's trial. A step reads and writes several copies of each, so only many
+# of them are as far out of the caches as those of a model.
+_PARAMETERS = 16
 _REPEATS = 5
 
 
@@ -93,7 +96,12 @@ def _optimizer_lines(optimizer):
 
 
 def _group_line(optimizer, group):
-    small, large = (_step_ns(optimizer, group, [size] * 4) / 4 for size in (_SMALL, _LARGE // 4))
+    # A smaller model stays cached.
+    held = sum(parameter.nbytes for parameter in group["params"])
+    count = min(max(round(held / _LARGE), 1), _PARAMETERS)
+    small, large = (
+        _step_ns(optimizer, group, [size] * count) / count for size in (_SMALL, _LARGE // 4)
+    )
     per_byte = max(large - small, 0) / (4 * (_LARGE // 4 - _SMALL))
     return small, per_byte
 

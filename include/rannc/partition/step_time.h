@@ -29,7 +29,7 @@ struct StepCosts {
 
 struct StepTime {
   double ns = 0;
-  std::vector<double> idle_ns;  ///< [rank] of it: waits for other ranks
+  std::vector<double> idle_ns = {};  ///< [rank] of it: waits for other ranks
 };
 
 /// Time of a whole training step in a loop: the Program as the ranks run it, with each share's
