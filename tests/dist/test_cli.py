@@ -10,7 +10,12 @@ import pytest
 # The package has a command of the same name.
 doctor = importlib.import_module("pyrannc.cli.doctor")
 
-SHOW = "import sys; from pyrannc import launch; print(launch.get_rank(), sys.argv[1:])\n"
+# One write: lines of ranks that print at the same time must not mix.
+SHOW = """
+import sys
+from pyrannc import launch
+sys.stdout.write(f"{launch.get_rank()} {sys.argv[1:]}\\n")
+"""
 
 
 def rannc(*args, **kwargs):

@@ -160,6 +160,9 @@ def test_a_message_of_another_size_is_an_error_of_the_receiver():
 def test_forked_children_and_blocked_daemon_threads_do_not_disturb_the_end():
     result = run(
         """
+        import warnings
+        # Python 3.12 begins to warn of what this test is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
         world.timeout_s = 600
         child = os.fork()
         if child == 0:
