@@ -134,6 +134,7 @@ void init_node(py::module_& m) {
           "source", [](const ir::Node& n) { return place(n.source); },
           "'model.py:12', or 'unknown source'")
       .def_readonly("grad_enabled", &ir::Node::grad_enabled)
+      .def_readonly("by_share", &ir::Node::by_share)
       .def_property_readonly("outputs", [](const ir::Node& n) { return indices(n.outputs); })
       .def_property_readonly("writes", [](const ir::Node& n) { return indices(n.writes); })
       .def("__repr__", [](const ir::Node& n) { return "<Node " + n.name + ": " + n.op + ">"; });
@@ -194,6 +195,11 @@ void init_passes(py::module_& m) {
 
   m.def("drop_dead_nodes", &ir::drop_dead_nodes, "graph"_a, Unlocked());
   m.def("infer_rows", &ir::infer_rows, "graph"_a, Unlocked());
+  m.def("exact_means", &ir::exact_means, "graph"_a, Unlocked());
+  py::class_<ir::HoistedSums>(m, "HoistedSums", "A graph in parts, by hoist_input_sums().")
+      .def_readonly("preludes", &ir::HoistedSums::preludes)
+      .def_readonly("main", &ir::HoistedSums::main);
+  m.def("hoist_input_sums", &ir::hoist_input_sums, "graph"_a, "by_share"_a = false, Unlocked());
   m.def("row_mixes", &ir::row_mixes, "graph"_a, Unlocked());
   m.def("depends_on_rows", &ir::depends_on_rows, "graph"_a, Unlocked());
   m.def("running_statistics", &ir::running_statistics, "graph"_a, Unlocked());

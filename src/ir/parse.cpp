@@ -329,6 +329,8 @@ class Parser {
       node.object = cursor.object<ObjectTag>();
     } else if (cursor.accept_word("no_grad")) {
       node.grad_enabled = false;
+    } else if (cursor.accept_word("by_share")) {
+      node.by_share = true;
     } else if (cursor.accept_word("in")) {
       node.module = cursor.word("a module path");
     } else if (cursor.accept_word("at")) {
@@ -336,7 +338,7 @@ class Parser {
       cursor.expect(":");
       node.source.line = static_cast<int>(cursor.integer("a line number"));
     } else {
-      cursor.fail("'->', 'writes', 'scripted', 'python', '#', 'no_grad', 'in' or 'at'");
+      cursor.fail("'->', 'writes', 'scripted', 'python', '#', 'no_grad', 'by_share', 'in' or 'at'");
     }
   }
 

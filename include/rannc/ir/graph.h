@@ -87,6 +87,9 @@ struct Node {
   std::string module;  ///< path of the module whose forward called it; "" for the root
   SourceLine source;
   bool grad_enabled = true;  ///< grad mode when it ran in the model
+  /// Not linear in a mean over the batch, and yet computed from each share's own: what the shares
+  /// give is averaged by their rows, which is not what the whole batch would give.
+  bool by_share = false;
   friend bool operator==(const Node&, const Node&) = default;
 };
 

@@ -31,6 +31,29 @@ struct RowMix {
 /// views of them that nothing writes. Requires infer_rows().
 [[nodiscard]] std::vector<bool> depends_on_rows(const Graph& graph);
 
+/// Writes means over targets that are not ignored (cross_entropy_loss, nll_loss) as a sum divided
+/// by their number, or by the sum of their class weights. A mean over none is NaN, as in torch.
+[[nodiscard]] Graph exact_means(const Graph& graph);
+
+/// A graph in parts: what has to be known of the whole batch before any share of it can run.
+struct HoistedSums {
+  /// One after another. Inputs: those of the graph, then the results of the preludes before.
+  /// Outputs: of kind sum or mean, so they can be put together from parts of the batch.
+  std::vector<Graph> preludes;
+  /// Inputs: those of the graph, then the whole batch's numbers of all preludes, which are the same
+  /// whatever the share. No rows interact in it that interact only by these numbers.
+  Graph main;
+};
+/// Moves sums and means over the batch that depend on inputs, constants and unwritten buffers alone
+/// out of the graph, where rows interact otherwise: the divisor in (loss * mask).sum() / mask.sum()
+/// is then an input, so the quotient is a sum. Where a mean or a constant is added to a sum, it
+/// becomes a sum by its share of the rows. Without such sums there is no prelude, and `main` is the
+/// graph. Requires infer_rows(), and gives it.
+///
+/// `by_share`: where the whole graph is otherwise right in shares, nodes that are not linear in a
+/// mean (sqrt(mse), log(mean(exp))) are marked Node::by_share, and what they give counts as a mean.
+[[nodiscard]] HoistedSums hoist_input_sums(const Graph& graph, bool by_share = false);
+
 /// A buffer that a batch_norm node updates with a share's statistics.
 struct RunningStatistic {
   ValueId buffer;

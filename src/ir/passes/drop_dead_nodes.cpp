@@ -4,17 +4,18 @@
 
 namespace rannc::ir {
 
-std::vector<bool> live_nodes(const Graph& graph) {
+std::vector<bool> live_nodes(const Graph& graph, const std::vector<ValueId>& outputs,
+                             bool effects) {
   std::vector<bool> live(graph.nodes.size());
   // By storage, not by value: a read of any view sees the writes before it.
   std::vector<bool> needed(graph.values.size());
   const auto need = [&](ValueId id) { needed[graph[id].storage.index] = true; };
-  for (ValueId output : graph.outputs) need(output);
+  for (ValueId output : outputs) need(output);
 
   // Nodes are in topological order, so one backward sweep meets every reader before its writers.
   for (uint32_t index = static_cast<uint32_t>(graph.nodes.size()); index-- > 0;) {
     const Node& node = graph[NodeId{index}];
-    bool is_live = writes_state(graph, node);
+    bool is_live = effects && writes_state(graph, node);
     for (ValueId output : node.outputs) {
       is_live = is_live || (output.valid() && needed[graph[output].storage.index]);
     }
@@ -33,7 +34,8 @@ Graph drop_dead_nodes(const Graph& graph) {
     const ValueKind kind = graph.values[index].kind;
     if (kind != ValueKind::result && kind != ValueKind::constant) keep.push_back({index});
   }
-  Graph result = subgraph(graph, live_nodes(graph), keep, graph.outputs);
+  Graph result =
+      subgraph(graph, live_nodes(graph, graph.outputs, /*effects=*/true), keep, graph.outputs);
   // Inputs keep the order of the call's arguments, which need not be that of their ids.
   std::vector<ValueId> inputs;
   for (ValueId input : graph.inputs) inputs.push_back(*result.find_value(graph[input].name));

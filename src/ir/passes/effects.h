@@ -21,7 +21,9 @@ namespace rannc::ir {
   return false;
 }
 
-/// For each node, whether a graph output, or a write to a parameter or buffer, depends on it.
-[[nodiscard]] std::vector<bool> live_nodes(const Graph& graph);
+/// For each node, whether one of `outputs`, or with `effects` a write to a parameter or buffer,
+/// depends on it.
+[[nodiscard]] std::vector<bool> live_nodes(const Graph& graph, const std::vector<ValueId>& outputs,
+                                           bool effects);
 
 }  // namespace rannc::ir

@@ -115,6 +115,11 @@ class Inferrer : public RowState {
     for (size_t place = 0; place < node.outputs.size(); ++place) {
       if (node.outputs[place].valid()) results.push_back(settle(call, answer, place));
     }
+    if (node.by_share && takes_means(call)) {
+      // As if it were linear in them.
+      const Rows mean{.kind = RowKind::mean, .proved = all_proved(call)};
+      std::ranges::replace_if(results, is_mixed, mean);
+    }
     note_writes(id, call, results);
     size_t next = 0;
     for (ValueId output : node.outputs) {
@@ -135,6 +140,14 @@ class Inferrer : public RowState {
       if (output.valid() && std::ranges::any_of(graph_[output].dims, depends)) return false;
     }
     return !has_row_dependent_literal(node);
+  }
+
+  /// Whether it computes something without rows from means over the batch and constants alone.
+  [[nodiscard]] bool takes_means(const RowCall& call) const {
+    return is_plain(call.node()) && std::ranges::all_of(call.operands(), [&](ValueId operand) {
+             const RowKind kind = rows(operand).kind;
+             return kind == RowKind::mean || kind == RowKind::none;
+           });
   }
 
   /// A rule's answer for one output, or a guess from the shapes when there is none that fits.
