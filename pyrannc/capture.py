@@ -26,16 +26,21 @@ class Capture:
     """A model's forward pass as a graph, and how its calls map to the graph's inputs and outputs.
 
     Attributes:
-        graph: ``_C.ir.Graph``, generic in the batch size.
+        whole: The forward pass as a ``_C.ir.Graph``, generic in the batch size.
+        graph: The same without what ``preludes`` compute; this is what is planned and run.
+        preludes: Graphs that give what ``graph`` has to know of the whole batch first: their
+            outputs are its last inputs.
         objects: The torch objects that the graph refers to, by object id.
-        input_paths: Where each of ``graph.inputs`` stands in a call: ``kwargs['labels']``.
+        input_paths: Where each of ``whole.inputs`` stands in a call: ``kwargs['labels']``.
         batch_dims: The dimension of each input that holds the rows; None for inputs without rows.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
     """
 
-    def __init__(self, native_capture, call, batch_dims, outputs, states):
+    def __init__(self, native_capture, call, batch_dims, outputs, states, exact_loss):
         self.native = native_capture
-        self.graph = native_capture.graph
+        self.whole = _C.ir.infer_rows(_C.ir.exact_means(native_capture.graph))
+        parts = _C.ir.hoist_input_sums(self.whole, by_share=not exact_loss)
+        self.graph, self.preludes = parts.main, parts.preludes
         self.objects = native_capture.objects
         self.input_paths = call.paths
         self.batch_dims = batch_dims
@@ -48,7 +53,7 @@ class Capture:
         self._outputs = outputs
 
     def flatten(self, args, kwargs) -> list[torch.Tensor]:
-        """The tensors of a call, for ``graph.inputs``.
+        """The tensors of a call, for ``whole.inputs``.
 
         Raises:
             CallMismatch: The call differs from the captured one in more than the batch size.
@@ -138,7 +143,7 @@ class _Like:
         return made.requires_grad_(real.requires_grad)
 
 
-def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
+def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
     Args:
@@ -147,6 +152,8 @@ def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
         batch_dims: Which dimension of an input holds the rows, where it is not dimension 0: an int
             for all of them, or a dict from argument name or position to an int, or None for an
             input without rows. An input whose dimension 0 differs from the majority has none.
+        exact_loss: Leaves what is not linear in means over the batch as it is. Else, where nothing
+            else makes rows interact, each share of the batch computes it from its own rows.
 
     Raises:
         TraceError: The model's Python code depends on tensor values, or on the batch size in
@@ -165,7 +172,7 @@ def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
         try:
             with state:
                 torch.set_autocast_cache_enabled(cache)
-                result["capture"] = _capture(model, call, names, dims, states)
+                result["capture"] = _capture(model, call, names, dims, states, exact_loss)
         except BaseException as error:
             result["error"] = error
 
@@ -179,7 +186,7 @@ def capture(model, args=(), kwargs=None, batch_dims=None) -> Capture:
     return result["capture"]
 
 
-def _capture(model, call, names, dims, states):
+def _capture(model, call, names, dims, states, exact_loss):
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.inference_mode(False), mode:
         fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
@@ -190,7 +197,7 @@ def _capture(model, call, names, dims, states):
         shapes.append(shape)
     if found := pytree.difference(shapes[0], shapes[1], "the result"):
         raise TraceError(f"the result of the model depends on the batch size: {found}")
-    return Capture(_C.frontend.join(traces), call, dims, shapes[0], states)
+    return Capture(_C.frontend.join(traces), call, dims, shapes[0], states, exact_loss)
 
 
 def _fake_like(tensor):

@@ -13,7 +13,7 @@ import random
 
 import torch
 
-from pyrannc import _C, compare, pytree, rows
+from pyrannc import _C, compare, pytree, rows, sums
 from pyrannc.compare import Difference
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.first_difference import locate
@@ -109,10 +109,10 @@ def check(model, capture, args, kwargs, seed: int = 0) -> CheckReport:
 class _Check:
     def __init__(self, model, capture, args, kwargs, seed):
         self.model, self.capture, self.seed = model, capture, seed
-        self.graph = capture.graph
+        self.graph, self.whole = capture.graph, capture.whole
         self.call = (args, kwargs)
         self.originals = capture.flatten(args, kwargs)
-        self.layouts = [self.graph.values[value].rows for value in self.graph.inputs]
+        self.layouts = [self.whole.values[value].rows for value in self.whole.inputs]
         self.rows = 8 if capture.batch_size(args, kwargs) == 6 else 6
         self.tolerance = compare.tolerance(self.graph)
         self.parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -134,7 +134,7 @@ class _Check:
         buffers = dict(self.model.named_buffers(remove_duplicate=False))
         random_state = torch.get_rng_state()
         torch.manual_seed(self.seed)
-        outputs, found_buffers = self.replay(self.graph, self.batch, self.rows)
+        outputs, found_buffers = self.replay(self.graph, self.rows, self.batch)
         same_random = torch.equal(random_state, torch.get_rng_state())
         found = self.capture.unflatten(outputs)
 
@@ -157,7 +157,9 @@ class _Check:
             with torch.no_grad():
                 buffer.copy_(self.buffers[name])
         torch.manual_seed(self.seed)
-        locate(self.report.difference, self.capture, self.model, self.new_call(), self.batch, state)
+        batch = list(self.batch)
+        sums.add(self.capture, [batch], [self.rows], self.buffers, str(self.device))
+        locate(self.report.difference, self.capture, self.model, self.new_call(), batch, state)
 
     def run_model(self):
         args, kwargs = self.new_call()
@@ -177,13 +179,22 @@ class _Check:
         # Not the batch itself, because the model may write its inputs.
         return pytree.unflatten(shape, [new[id(tensor)].clone() for tensor in tensors])
 
-    def replay(self, graph, batch, count):
+    def replay(self, graph, count, batch):
         """Outputs of a graph, and the buffers that it takes as they are afterwards."""
+        return self.replay_parts(graph, [count], [batch])[0]
+
+    def replay_parts(self, graph, sizes, parts):
+        """The same for each of several parts of a batch, which know what they must of the whole."""
+        parts = [list(part) for part in parts]
+        sums.add(self.capture, parts, sizes, self.buffers, str(self.device))
         interpreter = _C.runtime.Interpreter(graph, self.capture.objects, str(self.device))
         names = interpreter.state_names()
-        buffers = {name: self.buffers[name].clone() for name in names if name in self.buffers}
-        state = [buffers[n] if n in buffers else self.parameters[n] for n in names]
-        return interpreter.run(list(batch), state, count), buffers
+        replays = []
+        for part, size in zip(parts, sizes, strict=True):
+            buffers = {name: self.buffers[name].clone() for name in names if name in self.buffers}
+            state = [buffers[n] if n in buffers else self.parameters[n] for n in names]
+            replays.append((interpreter.run(part, state, size), buffers))
+        return replays
 
     # -- comparing ------------------------------------------------------------------------------
 
@@ -256,7 +267,7 @@ class _Check:
             return
         graph = _without_dropout(self.graph)
         before = torch.get_rng_state()
-        whole, _ = self.replay(graph, self.batch, self.rows)
+        whole, _ = self.replay(graph, self.rows, self.batch)
         if not torch.equal(before, torch.get_rng_state()):
             self.report.skipped.append("row ranges apart, because the model draws random numbers")
             return
@@ -264,9 +275,7 @@ class _Check:
         sizes = [2, self.rows - 2]
         try:
             batches = rows.parts_of(self.batch, self.layouts, sizes)
-            parts = [
-                self.replay(graph, part, size)[0] for part, size in zip(batches, sizes, strict=True)
-            ]
+            parts = [outputs for outputs, _ in self.replay_parts(graph, sizes, batches)]
             joined = [
                 rows.join([part[i] for part in parts], sizes, graph.values[value].rows)
                 for i, value in enumerate(graph.outputs)
@@ -296,6 +305,12 @@ def _why_not_apart(graph) -> str:
     if mixes := _C.ir.row_mixes(graph):
         node = graph.nodes[mixes[0].node]
         return f"{mixes[0].reason} (module '{node.module}', {node.source})"
+    for node in graph.nodes:
+        if node.by_share:
+            return (
+                f"{node.op} is not linear in a mean over the batch "
+                f"(module '{node.module}', {node.source})"
+            )
     if statistics := _C.ir.running_statistics(graph):
         node = graph.nodes[statistics[0].node]
         return (

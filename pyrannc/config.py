@@ -132,6 +132,11 @@ ITEMS = {
     "profile_cache": Item(
         str, "", "folder of measured costs; empty: the user's cache directory; off: none"
     ),
+    "exact_loss": Item(
+        boolean,
+        False,
+        "one replica and one micro-batch where a loss is not linear in means over the batch",
+    ),
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),

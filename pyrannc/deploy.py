@@ -18,7 +18,9 @@ from pyrannc.steps import Steps
 GIB = 2**30
 
 
-def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
+def deploy(
+    model, optimizer, captured, call, config, world, load_path, outputs, outside_loss="mean"
+):
     """Everything that happens once: from a captured model to a :class:`Deployment`.
 
     Collective. What rank 0 finds wrong while it checks and plans is raised on every rank.
@@ -33,7 +35,9 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
     memory = memory_bytes(config, hosts.count(world.host))
 
     checked = on_rank_0(world, lambda: self_check(model, captured, call, config, memory))
-    mixing = mixing_reason(captured.graph, **json.loads(checked))
+    mixing = mixing_reason(captured, **json.loads(checked))
+    if not mixing and world.rank == 0:
+        warn_of_averages(captured.graph)
 
     path = load_path or (config.deployment_file if config.load_deployment else None)
     predicted = None
@@ -72,7 +76,9 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs):
             f"rows of the batch interact: {mixing}"
         )
 
-    deployment = Deployment(model, optimizer, captured, plan, local_rows, config, world, outputs)
+    deployment = Deployment(
+        model, optimizer, captured, plan, local_rows, config, world, outputs, outside_loss
+    )
     if predicted is not None and config.calibrate and torch.is_grad_enabled() and model.training:
         measured = deployment.calibrate(captured.flatten(args, kwargs))
         if measured:
@@ -92,13 +98,13 @@ def agree(captured, rows, world):
 
     Returns the local rows of every rank.
     """
-    mine = json.dumps({"rows": rows, "fingerprint": captured.graph.fingerprint()})
+    mine = json.dumps({"rows": rows, "fingerprint": captured.whole.fingerprint()})
     all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
     if len({item["fingerprint"] for item in all_ranks}) > 1:
         reference = _C.ir.Graph.from_json(
-            world.broadcast(captured.graph.to_json().encode(), 0).decode()
+            world.broadcast(captured.whole.to_json().encode(), 0).decode()
         )
-        difference = _C.ir.first_difference(reference, captured.graph)
+        difference = _C.ir.first_difference(reference, captured.whole)
         differs = [json.loads(item) for item in world.all_gather(json.dumps(difference).encode())]
         rank = next(rank for rank, text in enumerate(differs) if text)
         raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}")
@@ -146,8 +152,9 @@ def self_check(model, captured, call, config, memory) -> str:
     return json.dumps({"proved": False, "refuted": ""})
 
 
-def mixing_reason(graph, proved: bool, refuted: str) -> str:
+def mixing_reason(captured, proved: bool, refuted: str) -> str:
     """Why only the whole batch at once gives the model's numbers; empty when rows stay apart."""
+    graph = captured.graph
     mixes = _C.ir.row_mixes(graph)
     if mixes:
         node = graph.nodes[mixes[0].node]
@@ -156,14 +163,31 @@ def mixing_reason(graph, proved: bool, refuted: str) -> str:
         return f"the self-check found that {refuted}"
     if proved:
         return ""
-    for node in graph.nodes:
-        for value in node.outputs:
-            if not graph.values[value].rows.proved:
+    for part in (*captured.preludes, graph):
+        for node in part.nodes:
+            outputs = [part.values[value] for value in node.outputs if value is not None]
+            if not all(value.rows.proved for value in outputs):
                 return (
                     f"it is not known whether {node.op} keeps the rows of the batch apart, and the "
                     f"self-check did not prove it (module '{node.module}', {node.source})"
                 )
     return ""
+
+
+def warn_of_averages(graph) -> None:
+    """Says what is not the number of the whole batch, once."""
+    found = [node for node in graph.nodes if node.by_share]
+    if not found:
+        return
+    node = found[0]
+    others = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    log.warn(
+        "deploy",
+        f"{node.op} (module '{node.module}', {node.source}{others}) is not linear in a mean over "
+        "the batch. Each micro-batch computes it from its own rows, and the results are averaged "
+        "by rows: with several replicas or micro-batches this is not what one process gives. "
+        "Config(exact_loss=True) keeps the whole batch together.",
+    )
 
 
 def memory_bytes(config, ranks_on_host: int) -> int:
@@ -318,11 +342,23 @@ def print_plan(plan) -> None:
 class Deployment:
     """A plan at work: who holds which tensors, and one :class:`Run` for each capture."""
 
-    def __init__(self, model, optimizer, captured, plan, local_rows, config, world, outputs):
+    def __init__(
+        self,
+        model,
+        optimizer,
+        captured,
+        plan,
+        local_rows,
+        config,
+        world,
+        outputs,
+        outside_loss="mean",
+    ):
         self.model, self.plan, self.world = model, plan, world
         self.local_rows = local_rows
         self._outputs = outputs
         self._config = config
+        self._outside_loss = outside_loss
         self._planned = captured
         self.executors = []
         self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
@@ -359,7 +395,13 @@ class Deployment:
 
     def _executor(self, captured, plan):
         executor = _C.runtime.Executor(
-            captured.graph, captured.objects, plan, self.world, outputs=self._outputs
+            captured.graph,
+            captured.objects,
+            plan,
+            self.world,
+            preludes=captured.preludes,
+            outside_sum=self._outside_loss == "sum",
+            outputs=self._outputs,
         )
         self.executors.append(executor)
         return executor

@@ -21,6 +21,8 @@ class RaNNCModule(nn.Module):
         optimizer: Optimizer over ``model.parameters()``; cut down in place to this rank's part.
         config: Limits and choices of the planner. Default: ``Config.from_env()``.
         load_deployment: Path of a plan to use instead of measuring and planning.
+        outside_loss: What you make of outputs that hold rows: "mean" when the loss of all ranks is
+            the mean over all their rows, "sum" when it is the sum of the ranks' losses.
         batch_dims: For positional arguments whose batch is not dimension 0, the dimension by
             position or keyword, such as ``{0: 1}`` for a sequence-first input.
         outputs: Of a model that returns its loss, in training: ``"loss"`` sends only the loss (and
@@ -55,10 +57,13 @@ class RaNNCModule(nn.Module):
         load_deployment=None,
         batch_dims=None,
         outputs="loss",
+        outside_loss="mean",
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"RaNNCModule wraps a torch.nn.Module, not {type(model).__name__}")
+        if outside_loss not in ("mean", "sum"):
+            raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
         config = config or Config.from_env()
         log.configure(config.log_level)
         if config.show_config_items and launch.get_rank() == 0:
@@ -74,6 +79,7 @@ class RaNNCModule(nn.Module):
         if outputs not in ("loss", "all"):
             raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
         self._outputs = getattr(_C.plan.Outputs, outputs)
+        self._outside_loss = outside_loss
         self._deployment = None
         self._runs = {}  # one capture with its executor per setting of the training flags
         self.training = model.training
@@ -90,7 +96,9 @@ class RaNNCModule(nn.Module):
         if flags in self._runs:
             return self._runs[flags]
         with torch.enable_grad():  # grad mode of the call is not that of the model
-            captured = capture(self.model, args, kwargs, batch_dims=self._batch_dims)
+            captured = capture(
+                self.model, args, kwargs, self._batch_dims, exact_loss=self.config.exact_loss
+            )
         if self._deployment is None:
             world = launch.world()
             world.timeout_s = self.config.comm_timeout_s
@@ -103,6 +111,7 @@ class RaNNCModule(nn.Module):
                 world,
                 self._load_deployment,
                 self._outputs,
+                self._outside_loss,
             )
         self._runs[flags] = self._deployment.run_of(captured, args, kwargs)
         return self._runs[flags]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Graph', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'extract', 'first_difference', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify']
+__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -67,6 +67,9 @@ class Node:
     An operator of a graph; values by their index.
     """
     def __repr__(self) -> str:
+        ...
+    @property
+    def by_share(self) -> bool:
         ...
     @property
     def grad_enabled(self) -> bool:
@@ -176,15 +179,29 @@ class RunningStatistic:
     @property
     def node(self) -> int:
         ...
+class HoistedSums:
+    """
+    A graph in parts, by hoist_input_sums().
+    """
+    @property
+    def main(self) -> Graph:
+        ...
+    @property
+    def preludes(self) -> list[Graph]:
+        ...
 def depends_on_rows(graph: Graph) -> list[bool]:
     ...
 def drop_dead_nodes(graph: Graph) -> Graph:
+    ...
+def exact_means(graph: Graph) -> Graph:
     ...
 def extract(graph: Graph, nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], keep: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Graph:
     """
     One stage as a graph of its own; nodes and values by index.
     """
 def first_difference(a: Graph, b: Graph) -> str:
+    ...
+def hoist_input_sums(graph: Graph, by_share: bool = False) -> HoistedSums:
     ...
 def infer_rows(graph: Graph) -> Graph:
     ...

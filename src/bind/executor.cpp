@@ -36,11 +36,12 @@ MaybeTensors to_optional(Tensors tensors) {
 std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequence& objects,
                                         const plan::Plan& plan,
                                         std::shared_ptr<comm::Communicator> communicator,
-                                        const std::string& device, plan::Outputs outputs) {
+                                        const std::string& device, plan::Outputs outputs,
+                                        std::vector<ir::Graph> preludes, bool outside_sum) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
   return std::make_unique<Executor>(graph, held, plan, std::move(communicator), c10::Device(device),
-                                    outputs);
+                                    runtime::Options{outputs, std::move(preludes), outside_sum});
 }
 
 }  // namespace
@@ -72,7 +73,8 @@ void init_executor(py::module_& m) {
 
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,
-           "device"_a = "cpu", "outputs"_a = plan::Outputs::loss)
+           "device"_a = "cpu", "outputs"_a = plan::Outputs::loss,
+           "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false)
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

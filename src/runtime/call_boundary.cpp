@@ -31,8 +31,9 @@ at::TensorOptions options_of(const ir::Value& value, c10::Device device) {
 
 void PipelineCall::check_arguments(const std::vector<at::Tensor>& parameters) const {
   const ir::Graph& graph = part_->graph;
-  if (inputs_.size() != graph.inputs.size()) {
-    throw Error(c10::str("the model was traced with ", graph.inputs.size(),
+  const size_t arguments = graph.inputs.size() - part_->prelude.size();
+  if (inputs_.size() != arguments) {
+    throw Error(c10::str("the model was traced with ", arguments,
                          " tensor arguments, but was called with ", inputs_.size()));
   }
   for (size_t index = 0; index < inputs_.size(); ++index) {
@@ -91,8 +92,10 @@ at::Tensor PipelineCall::finish_output(size_t index) {
 }
 
 void PipelineCall::seed_output_gradients(const std::vector<at::Tensor>& output_grads) {
-  // The loss of all ranks is the mean over all rows, so a rank's own loss counts by its rows.
-  const double own = static_cast<double>(orders_->rows) / static_cast<double>(orders_->global_rows);
+  // Where the loss of all ranks is the mean over all rows, a rank's own loss counts by its rows.
+  const double own = part_->outside_sum ? 1.0
+                                        : static_cast<double>(orders_->rows) /
+                                              static_cast<double>(orders_->global_rows);
   for (size_t position = 0; position < output_grads.size(); ++position) {
     if (!output_grads[position].defined()) continue;
     const ir::ValueId id = part_->graph.outputs[position];

@@ -11,19 +11,19 @@ namespace rannc::runtime {
 
 struct Executor::Impl {
   Impl(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-       std::shared_ptr<comm::Communicator> comm, c10::Device device, plan::Outputs wanted)
+       std::shared_ptr<comm::Communicator> comm, c10::Device device, const Options& options)
       : inference(std::make_shared<RankPart>(
             graph, objects, plan,
-            plan::returned_outputs(plan.schedule, graph, /*training=*/false, wanted), comm,
-            device)),
+            plan::returned_outputs(plan.schedule, graph, /*training=*/false, options.outputs), comm,
+            device, options)),
         training(inference),
-        orders(plan, inference->graph, inference->rank, wanted) {
+        orders(plan, inference->graph, inference->rank, options.outputs) {
     // Without a loss there is no training step: lowering one says why.
     if (plan::backward_comes_first(plan.schedule) && !plan::loss_of(graph)) return;
-    auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, wanted);
+    auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, options.outputs);
     if (outputs == inference->output_values) return;
     training = std::make_shared<RankPart>(graph, objects, plan, std::move(outputs), comm, device,
-                                          inference.get());
+                                          options, inference.get());
   }
 
   std::shared_ptr<const RankPart> inference;
@@ -35,8 +35,8 @@ struct Executor::Impl {
 
 Executor::Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
                    std::shared_ptr<comm::Communicator> comm, c10::Device device,
-                   plan::Outputs outputs)
-    : impl_(std::make_shared<Impl>(graph, objects, plan, std::move(comm), device, outputs)) {}
+                   const Options& options)
+    : impl_(std::make_shared<Impl>(graph, objects, plan, std::move(comm), device, options)) {}
 
 Executor::~Executor() = default;
 

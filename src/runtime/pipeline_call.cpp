@@ -115,6 +115,9 @@ PipelineCall::~PipelineCall() {
 void PipelineCall::forward() {
   const at::NoGradGuard no_grad;
   if (with_backward_ && plan::backward_comes_first(program().schedule)) seed_unit_gradient();
+  part_->prelude.run(
+      inputs_, [&](const std::string& name) { return buffers_[part_->buffer_place(name)]; },
+      orders_->rows, orders_->global_rows, *part_->comm);
   run(0, orders_->return_outputs);
   finish_outputs();
   if (!with_backward_) finished_ = true;
@@ -408,7 +411,7 @@ void PipelineCall::sync_buffers(int stage) {
   for (std::vector<at::Tensor>& updated : updated_[static_cast<size_t>(stage)]) updated.clear();
 }
 
-void PipelineCall::reduce_outputs() { sum_scalars(scalars_, *part_->comm); }
+void PipelineCall::reduce_outputs() { sum_scalars(scalars_, *part_->comm, "loss reduction"); }
 
 void PipelineCall::reduce_gradients(const plan::Reduction& reduction) {
   std::vector<at::Tensor> parameters;

@@ -42,11 +42,13 @@ size_t place_of(const std::vector<ir::ValueId>& values, ir::ValueId value) {
 RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const plan::Plan& plan,
                    std::vector<ir::ValueId> outputs,
                    std::shared_ptr<comm::Communicator> communicator, c10::Device on_device,
-                   const RankPart* whole)
+                   const Options& options, const RankPart* whole)
     : graph(model),
       comm(std::move(communicator)),
       device(on_device),
       rank(comm->rank()),
+      prelude(options.preludes, objects, on_device),
+      outside_sum(options.outside_sum),
       output_values(std::move(outputs)) {
   plan::verify(plan, graph, comm->size());
   for (ir::ValueId output : output_values) {
@@ -61,6 +63,12 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
   add_stages(objects, plan);
   name_state(whole);
   find_gradients(plan);
+}
+
+size_t RankPart::buffer_place(const std::string& name) const {
+  const auto found = std::ranges::find(buffer_names, name);
+  RANNC_CHECK(found != buffer_names.end(), name);
+  return static_cast<size_t>(found - buffer_names.begin());
 }
 
 void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
@@ -87,7 +95,8 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
 }
 
 void RankPart::name_state(const RankPart* whole) {
-  std::unordered_set<std::string> used;
+  const std::vector<std::string> first = prelude.state_names();
+  std::unordered_set<std::string> used(first.begin(), first.end());
   if (whole) {
     used.insert(whole->parameter_names.begin(), whole->parameter_names.end());
     used.insert(whole->buffer_names.begin(), whole->buffer_names.end());

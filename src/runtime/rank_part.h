@@ -12,7 +12,9 @@
 #include "rannc/ir/graph.h"
 #include "rannc/ops/objects.h"
 #include "rannc/plan/plan.h"
+#include "rannc/runtime/executor.h"
 #include "runtime/buffers.h"
+#include "runtime/prelude.h"
 #include "runtime/stage.h"
 
 namespace rannc::runtime {
@@ -42,12 +44,17 @@ struct RankPart {
   /// returns more, and so may hold more parameters; both then name their state alike.
   RankPart(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
            std::vector<ir::ValueId> outputs, std::shared_ptr<comm::Communicator> comm,
-           c10::Device device, const RankPart* whole = nullptr);
+           c10::Device device, const Options& options, const RankPart* whole = nullptr);
+
+  /// Place of a name in buffer_names.
+  [[nodiscard]] size_t buffer_place(const std::string& name) const;
 
   ir::Graph graph;
   std::shared_ptr<comm::Communicator> comm;
   c10::Device device;
   int rank = 0;
+  Prelude prelude;
+  bool outside_sum = false;
   std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none
   std::vector<ir::ValueId> output_values;   ///< that calls return, ascending
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum

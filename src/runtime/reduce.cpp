@@ -103,7 +103,7 @@ void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
   flush();
 }
 
-void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm) {
+void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, const char* what) {
   if (sums.empty() || comm.size() == 1) return;
   std::vector<at::Tensor> parts;
   for (const at::Tensor& sum : sums) parts.push_back(sum.flatten().to(at::kCPU, at::kDouble));
@@ -111,7 +111,7 @@ void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm) {
   std::vector<int> ranks(static_cast<size_t>(comm.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   comm::all_reduce_sum(comm, flat.data_ptr(), flat.numel(), comm::Element::float64, ranks,
-                       {.what = "loss reduction"});
+                       {.what = what});
   int64_t begin = 0;
   for (at::Tensor& sum : sums) {
     const at::Tensor part = flat.narrow(0, begin, sum.numel()).view(sum.sizes());

@@ -16,7 +16,8 @@ namespace rannc::runtime {
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
                    comm::Communicator& comm, std::span<const int> ranks);
 
-/// Sums tensors over all ranks, as one message of float64 numbers; keeps shapes and dtypes.
-void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm);
+/// Sums tensors over all ranks, as one message of float64 numbers; keeps shapes and dtypes. `what`
+/// names it in errors.
+void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, const char* what);
 
 }  // namespace rannc::runtime

@@ -21,6 +21,7 @@ import pyrannc
 from pyrannc import deploy, launch
 
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
+from loss_models import LANGUAGE_LOSSES, LOSSES  # noqa: E402
 from models import TRANSFORMERS, ZOO  # noqa: E402
 
 # Forced stages and replicas; "auto" leaves everything to the planner.
@@ -42,7 +43,7 @@ MODEL_WIDE = {torch.float32: 1e-5, torch.float64: 1e-10}
 PER_TENSOR = {torch.float32: 1e-4, torch.float64: 1e-9}
 STEPS = 3
 # These compute their loss in float32 whatever the model's dtype.
-FLOAT32_LOSS = {"gpt2", "llama"}
+FLOAT32_LOSS = {"gpt2", "llama", "padded_gpt2"}
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ SMALL = {
 
 
 def entry_of(case):
-    entry = {**ZOO, **TRANSFORMERS}[case.model]
-    if case.model in SMALL:
+    entry = {**ZOO, **TRANSFORMERS, **LOSSES, **LANGUAGE_LOSSES}[case.model]
+    if case.model in SMALL or case.model in LOSSES:
         return dataclasses.replace(entry, make=lambda: Deeper(entry.make()))
     return entry
 

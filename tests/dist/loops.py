@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 import pyrannc
-from pyrannc import launch
+from pyrannc import _C, launch
 from pyrannc.capture import capture
 
 # Ranks of each stage; four stages on two groups of ranks are for the schedule interleaved.
@@ -372,7 +372,8 @@ def plan_of(stage_ranks, schedule, reduction, takes_gradient):
     """A plan with equally many nodes in each stage."""
     x = torch.randn(ROWS, WIDTH, dtype=torch.float64, requires_grad=takes_gradient)
     graph = capture(build(reduction), (x, torch.zeros(ROWS, dtype=torch.int64))).graph
-    nodes = [node.name for node in graph.nodes]
+    placed = _C.ir.depends_on_rows(graph)
+    nodes = [node.name for node, wanted in zip(graph.nodes, placed, strict=True) if wanted]
     cuts = [len(nodes) * stage // len(stage_ranks) for stage in range(len(stage_ranks) + 1)]
     return {
         "format": "rannc-plan",

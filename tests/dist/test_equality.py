@@ -38,6 +38,20 @@ OWN = [
     "transformer",
 ]
 TRANSFORMERS = ["bert", "gpt2", "t5", "llama", "vit", "resnet"]
+LOSSES = [
+    "several_terms",
+    "weights_and_smoothing",
+    "at_least_one",
+    "sample_weights",
+    "ignored",
+    "standardised",
+    "masked_mean",
+    "class_weights",
+    "label_smoothing",
+    "likelihood",
+    "total",
+]
+LANGUAGE_LOSSES = ["pretraining_bert", "padded_gpt2", "masked_bert"]
 # BatchNorm of a share with one row per channel is undefined, so these get larger batches.
 NORMALISED = {"residual_cnn", "unet", "resnet"}
 # Micro-batches and rows of each rank. Four ranks have never 8 rows, the width of an unbatched input.
@@ -107,7 +121,23 @@ def full_matrix(models):
             yield case(model, plan, *size, "float64", "sgd", recompute, "interleaved")
 
 
-GROUPS = {"own": list(selection(OWN)), "transformers": list(selection(TRANSFORMERS))}
+def losses(models):
+    """Each model once: plans, schedules and sizes rotate. (test_losses.py has them all, in parts.)"""
+    plans = [
+        ("2+2", "1f1b"), ("2+1+1", "gpipe"), ("2x(2+2)", "interleaved"), ("1+3", "auto"),
+        ("4", "auto"), ("1+1+1+1", "1f1b"), ("auto", "auto"),
+    ]  # fmt: skip
+    for model, (plan, schedule), size in zip(
+        models, itertools.cycle(plans), itertools.cycle(SIZES[1:]), strict=False
+    ):
+        yield f"{case(model, plan, *size)}/auto/{schedule}"
+
+
+GROUPS = {
+    "own": list(selection(OWN)),
+    "transformers": list(selection(TRANSFORMERS)),
+    "losses": list(losses(LOSSES[:7] + LANGUAGE_LOSSES[:2])),
+}
 _reports = {}
 
 
@@ -137,8 +167,13 @@ def test_transformers_models_equal_one_process(name):
     check("transformers", name, GROUPS["transformers"], timeout=400)
 
 
+@pytest.mark.parametrize("name", GROUPS["losses"])
+def test_losses_equal_one_process(name):
+    check("losses", name, GROUPS["losses"], timeout=400)
+
+
 @pytest.mark.all
-@pytest.mark.parametrize("model", OWN + TRANSFORMERS)
+@pytest.mark.parametrize("model", OWN + TRANSFORMERS + LOSSES + LANGUAGE_LOSSES)
 def test_full_matrix(model):
     names = list(full_matrix([model]))
     report = report_of(f"all {model}", names, timeout=3600)

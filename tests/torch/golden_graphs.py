@@ -22,10 +22,11 @@ MODELS = (
 
 
 def graph_text(front_end: str, model: str) -> str:
-    """The text form of the graph that a front end gives for a model."""
+    """The text forms of the graphs that a front end gives for a model, preludes first."""
     entry = ZOO[model]
     captured = FRONT_ENDS[front_end](entry.build(), *entry.inputs(4), entry.batch_dims)
-    return re.sub(r' at "[^"]*":\d+', "", captured.graph.text())
+    text = "".join(graph.text() for graph in (*captured.preludes, captured.graph))
+    return re.sub(r' at "[^"]*":\d+', "", text)
 
 
 def golden(model: str) -> Path:

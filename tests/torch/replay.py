@@ -9,7 +9,7 @@ def replay(captured, model, args, kwargs):
     """What ``model`` returns, computed by the interpreter from the captured graph."""
     state = dict(model.named_parameters(remove_duplicate=False))
     state.update(model.named_buffers(remove_duplicate=False))
-    interpreter = _C.runtime.Interpreter(captured.graph, captured.objects, "cpu")
+    interpreter = _C.runtime.Interpreter(captured.whole, captured.objects, "cpu")
     rows = captured.batch_size(args, kwargs)
     inputs = captured.flatten(args, kwargs)
     tensors = interpreter.run(inputs, [state[name] for name in interpreter.state_names()], rows)

@@ -30,9 +30,10 @@ class Call {
 
   /// Runs the backward part of the Program. `output_grads` as outputs(), undefined where none;
   /// they are the gradients of this rank's loss. Scalar outputs (kind mean or sum): the gradient
-  /// of the one global value, equal on all ranks. Others count with weight local / global rows.
+  /// of the one global value, equal on all ranks. Others count with weight local / global rows,
+  /// or 1 with Options::outside_sum.
   /// Returns one gradient per parameter (Executor::parameter_names, summed over replicas and tied
-  /// stages; undefined where nothing flows) and then one per graph input.
+  /// stages; undefined where nothing flows) and then one per argument.
   ///
   /// Under gpipe once only. It communicates: every rank calls it, in the order of the forwards,
   /// else CommError. Under the other schedules the gradients of the loss are there already, and
@@ -42,20 +43,32 @@ class Call {
                                                          bool keep_graph) = 0;
 };
 
+struct Options {
+  /// What a training call of a model that returns its loss sends.
+  plan::Outputs outputs = plan::Outputs::loss;
+  /// What has to be known of the whole batch first: ir::HoistedSums::preludes, when the graph is
+  /// its `main`. Arguments of a call are then those of the preludes.
+  std::vector<ir::Graph> preludes;
+  /// The loss of all ranks is the sum of what the ranks compute from their outputs, not the mean
+  /// over rows.
+  bool outside_sum = false;
+};
+
 /// Runs one rank's part of a plan, on batches of any size.
 class Executor {
  public:
   /// Every rank constructs it with equal arguments.
   Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
            std::shared_ptr<comm::Communicator> comm, c10::Device device,
-           plan::Outputs outputs = plan::Outputs::loss);
+           const Options& options = {});
   ~Executor();
 
   /// Parameters and buffers that this rank's stages use, in graph order: what forward() takes.
   [[nodiscard]] const std::vector<std::string>& parameter_names() const;
   [[nodiscard]] const std::vector<std::string>& buffer_names() const;
 
-  /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs.
+  /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs, without
+  /// those that the preludes give.
   /// `local_rows[rank]`, equal on all ranks. `with_backward` false: forward only, nothing is kept.
   /// Every rank calls it; the GIL is not held.
   [[nodiscard]] std::shared_ptr<Call> forward(const std::vector<at::Tensor>& inputs,

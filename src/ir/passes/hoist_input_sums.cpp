@@ -1,6 +1,5 @@
 #include <algorithm>
-#include <array>
-#include <unordered_map>
+#include <optional>
 
 #include "ir/passes/effects.h"
 #include "ir/passes/input_sums.h"
@@ -108,22 +107,23 @@ class Hoister {
   /// Where a mean or a constant is added to a sum, replaces it by itself times the rows at hand
   /// over all rows, which is a sum.
   bool add_like_terms() {
-    std::vector<std::pair<NodeId, size_t>> found;
-    for (const RowMix& mix : row_mixes(graph_)) {
-      if (const auto term = unlike_term(graph_[mix.node])) found.emplace_back(mix.node, *term);
-    }
-    if (found.empty()) return false;
+    const std::vector<RowMix> mixes = row_mixes(graph_);
+    const auto is_unlike = [&](const RowMix& mix) {
+      return !unlike_terms(graph_[mix.node]).empty();
+    };
+    const auto found = std::ranges::find_if(mixes, is_unlike);
+    if (found == mixes.end()) return false;
     if (!rows_.valid()) {
-      count_rows(graph_[found.front().first]);
+      count_rows(graph_[found->node]);
       return true;  // ids of nodes are others now
     }
     Rewriter out(graph_);
     for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
       Node node = graph_.nodes[index];
-      const auto place = std::ranges::find(found, NodeId{index}, &std::pair<NodeId, size_t>::first);
-      if (place != found.end()) {
-        node.inputs[place->second] = as_sum(out, graph_.nodes[index], place->second);
-        node.op = node.op.substr(0, node.op.find('.')) + ".Tensor";
+      if (std::ranges::find(mixes, NodeId{index}, &RowMix::node) != mixes.end()) {
+        for (const Term& term : unlike_terms(graph_.nodes[index])) {
+          replace_by_share(out, node, graph_.nodes[index], term);
+        }
       }
       out.keep(std::move(node));
     }
@@ -131,28 +131,73 @@ class Hoister {
     return true;
   }
 
-  /// The place of the term of an addition that is a mean or a constant while the other is a sum.
-  [[nodiscard]] std::optional<size_t> unlike_term(const Node& node) const {
-    static constexpr std::array<std::string_view, 4> kAdditions{"add", "sub", "subtract", "rsub"};
-    if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::") ||
-        std::ranges::find(kAdditions, base_name(node.op)) == kAdditions.end() ||
-        node.inputs.size() < 2 || graph_[node.outputs.front()].dims.size() > 0) {
-      return std::nullopt;
-    }
-    for (const size_t place : {size_t{0}, size_t{1}}) {
-      const auto* other = std::get_if<ValueId>(&node.inputs[1 - place]);
-      const bool writes_it = place == 0 && !node.writes.empty();
-      if (other == nullptr || graph_[*other].rows.kind != RowKind::sum || writes_it) continue;
-      if (const auto* term = std::get_if<ValueId>(&node.inputs[place])) {
-        const RowKind kind = graph_[*term].rows.kind;
-        if (kind == RowKind::mean || kind == RowKind::none) return place;
-      } else if (const auto* whole = std::get_if<AffineInt>(&node.inputs[place])) {
-        if (!whole->depends_on_rows()) return place;
-      } else if (std::holds_alternative<double>(node.inputs[place])) {
-        return place;
+  /// One term of an addition: an argument, or an element of one that is a list.
+  struct Term {
+    size_t argument = 0;
+    std::optional<size_t> element;
+  };
+
+  /// The terms that are means or constants where another is a sum; none when that cannot be helped.
+  [[nodiscard]] std::vector<Term> unlike_terms(const Node& node) const {
+    if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::")) return {};
+    bool has_sum = false;
+    std::vector<Term> unlike;
+    for (const Term& term : terms_of(node)) {
+      const Argument& argument = node.inputs[term.argument];
+      const auto* list = std::get_if<ValueList>(&argument);
+      const auto* value =
+          list != nullptr ? &list->values[*term.element] : std::get_if<ValueId>(&argument);
+      if (value == nullptr) {
+        const auto* whole = std::get_if<AffineInt>(&argument);
+        const bool is_number = std::holds_alternative<double>(argument) ||
+                               (whole != nullptr && !whole->depends_on_rows());
+        if (!is_number) return {};
+        unlike.push_back(term);
+        continue;
+      }
+      const RowKind kind = value->valid() ? graph_[*value].rows.kind : RowKind::mixed;
+      if (kind == RowKind::sum) {
+        has_sum = true;
+      } else if (kind == RowKind::mean || kind == RowKind::none) {
+        if (term.argument == 0 && !node.writes.empty()) return {};  // it is written
+        unlike.push_back(term);
+      } else {
+        return {};
       }
     }
-    return std::nullopt;
+    return has_sum ? unlike : std::vector<Term>{};
+  }
+
+  [[nodiscard]] static std::vector<Term> terms_of(const Node& node) {
+    const std::string_view base = base_name(node.op);
+    if (base == "add" || base == "sub" || base == "subtract" || base == "rsub") {
+      return {{0, {}}, {1, {}}};
+    }
+    if (base == "where" && node.inputs.size() == 3) return {{1, {}}, {2, {}}};
+    std::vector<Term> terms;
+    const bool is_joined = base == "stack" || base == "cat";
+    const auto* list = is_joined ? std::get_if<ValueList>(&node.inputs[0]) : nullptr;
+    for (size_t index = 0; list != nullptr && index < list->values.size(); ++index) {
+      terms.push_back({0, index});
+    }
+    return terms;
+  }
+
+  void replace_by_share(Rewriter& out, Node& node, const Node& origin, const Term& term) const {
+    Argument& argument = node.inputs[term.argument];
+    if (term.element) {
+      ValueId& element = std::get<ValueList>(argument).values[*term.element];
+      element = as_sum(out, origin, element);
+      return;
+    }
+    if (!std::holds_alternative<ValueId>(argument)) {
+      const DType dtype = graph_[origin.outputs.front()].dtype;
+      argument = out.call(origin, "term", "aten::scalar_tensor",
+                          {argument, torch_number(dtype), None{}, None{}, None{}}, {dtype, {}});
+      node.op = node.op.substr(0, node.op.find('.'));
+      node.op += base_name(node.op) == "where" ? ".self" : ".Tensor";
+    }
+    argument = as_sum(out, origin, std::get<ValueId>(argument));
   }
 
   /// Puts a node that counts the rows first, and hoists it.
@@ -160,6 +205,8 @@ class Hoister {
     Node first = origin;
     std::unordered_set<std::string> names = names_in(graph_);
     first.name = unique_name("rows", names);
+    first.kind = OpKind::dispatcher;
+    first.object = {};
     first.op = "aten::scalar_tensor";
     first.inputs = {AffineInt{0, 1}, torch_number(DType::int64), None{}, None{}, None{}};
     first.writes.clear();
@@ -176,25 +223,17 @@ class Hoister {
     hoist(rows_);
   }
 
-  [[nodiscard]] ValueId as_sum(Rewriter& out, const Node& origin, size_t place) const {
-    const DType dtype = graph_[origin.outputs.front()].dtype;
-    const auto* tensor = std::get_if<ValueId>(&origin.inputs[place]);
-    const ValueId term =
-        tensor != nullptr
-            ? *tensor
-            : out.call(origin, "term", "aten::scalar_tensor",
-                       {origin.inputs[place], torch_number(dtype), None{}, None{}, None{}},
-                       {dtype, {}});
-    const DType given = out[term].dtype;
-    const bool grad = out[term].requires_grad;
-    const ValueId exact = out.cast(origin, "term", term, is_floating(given) ? wide(given) : dtype);
-    const DType work = out[exact].dtype;
-    const ValueId rows = out.cast(origin, "rows", rows_, work);
+  [[nodiscard]] ValueId as_sum(Rewriter& out, const Node& origin, ValueId term) const {
+    const Value value = out[term];
+    const DType dtype =
+        is_floating(value.dtype) ? value.dtype : graph_[origin.outputs.front()].dtype;
+    const ValueId exact = out.cast(origin, "term", term, wide(dtype));
+    const NewResult result{wide(dtype), value.dims, value.requires_grad};
+    const ValueId rows = out.cast(origin, "rows", rows_, result.dtype);
     const ValueId times =
-        out.call(origin, "times", "aten::mul.Scalar", {exact, AffineInt{0, 1}}, {work, {}, grad});
-    const ValueId share =
-        out.call(origin, "share", "aten::div.Tensor", {times, rows}, {work, {}, grad});
-    return out.cast(origin, "part", share, is_floating(given) ? given : work);
+        out.call(origin, "times", "aten::mul.Scalar", {exact, AffineInt{0, 1}}, result);
+    const ValueId share = out.call(origin, "share", "aten::div.Tensor", {times, rows}, result);
+    return out.cast(origin, "part", share, dtype);
   }
 
   // --- what is not linear ---
@@ -211,7 +250,12 @@ class Hoister {
         *this = before;
         return;
       }
-      if (!rows_.valid()) {
+      const auto takes_sum = [&](const RowMix& mix) {
+        return std::ranges::any_of(graph_.operands(mix.node), [&](ValueId operand) {
+          return graph_[operand].rows.kind == RowKind::sum;
+        });
+      };
+      if (!rows_.valid() && std::ranges::any_of(mixes, takes_sum)) {
         count_rows(graph_[mixes.front().node]);
         graph_ = infer_rows(graph_);
         continue;

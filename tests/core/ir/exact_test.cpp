@@ -340,11 +340,14 @@ TEST(HoistInputSums, MeansAndConstantsAreAddedToASumByTheirShare) {
 )";
   for (const char* addition :
        {"add.Tensor(%s, %e, 1)", "add.Tensor(%e, %s, 1)", "sub.Tensor(%s, %u, 1)",
-        "add.Scalar(%s, 0.5, 1)", "rsub.Scalar(%s, 1, 1)", "add_.Tensor(%s, %u, 1)"}) {
+        "add.Scalar(%s, 0.5, 1)", "where.self(%c, %s, %u)", "stack({%s, %e, %u}, 0)",
+        "where.ScalarSelf(%c, 0.5, %s)", "rsub.Scalar(%s, 1, 1)", "add_.Tensor(%s, %u, 1)"}) {
     const std::string writes = std::string(addition).starts_with("add_") ? " writes %s" : "";
+    const std::string dims = std::string(addition).starts_with("stack") ? "[3]" : "[]";
     const std::string shares = writes.empty() ? "" : " shares %s";
-    const std::string text = model(sum + "  node loss = aten::" + addition + " -> %loss" + writes +
-                                   "\n    result loss: float32[] mixed grad" + shares + "\n");
+    const std::string text =
+        model(sum + "  node loss = aten::" + addition + " -> %loss" + writes +
+              "\n    result loss: float32" + dims + " mixed grad" + shares + "\n");
     EXPECT_EQ(loss_rows(text), "sum") << addition;
     EXPECT_EQ(rounds(text), 1U) << addition;
   }

@@ -72,6 +72,10 @@ TEST(RowsOfPointwise, FollowTheOperandAlignedFromTheRight) {
           {"aten::mul.Scalar(%x, B)", "float32[B, 4, 6]", "mixed"},
           {"aten::sub.Tensor(%x, %u, 1)", "float32[B, 4, 6]", "mixed"},
           {"aten::where.self(%x, %y, %b)", "float32[B, 4, 6]", "apart(0)"},
+          {"aten::where.self(%b, %u, %b)", "float32[6]", "mean"},
+          {"aten::where.ScalarOther(%b, %v, 0)", "float32[6]", "sum"},
+          {"aten::where.ScalarOther(%b, %v, 1)", "float32[6]", "mixed"},
+          {"aten::where.self(%u, %u, %b)", "float32[6]", "mixed"},
           {"aten::masked_fill_.Scalar(%x, %y, -inf)", "float32[B, 4, 6]", "apart(0)"}});
 }
 

@@ -12,6 +12,7 @@ RowAnswer identity(const RowCall& call);  ///< linear in its operand, element by
 RowAnswer add(const RowCall& call);
 RowAnswer multiply(const RowCall& call);
 RowAnswer divide(const RowCall& call);
+RowAnswer where(const RowCall& call);
 RowAnswer dropout(const RowCall& call);
 RowAnswer copy(const RowCall& call);
 RowAnswer fill(const RowCall& call);

@@ -96,6 +96,20 @@ RowAnswer divide(const RowCall& call) {
   return call.mixed("divides by a mean or sum over the batch");
 }
 
+RowAnswer where(const RowCall& call) {
+  const Term condition = term(call, 0);
+  const Term a = term(call, 1);
+  const Term b = term(call, 2);
+  const bool is_scalar =
+      condition.kind == RowKind::none && !has(a, b, RowKind::apart) && !has(a, b, RowKind::mixed);
+  if (!is_scalar || (a.kind == RowKind::none && b.kind == RowKind::none)) return pointwise(call);
+  // One of the two, whatever the share.
+  if (!has(a, b, RowKind::sum)) return of_kind(RowKind::mean);
+  const auto fits = [](const Term& t) { return t.kind == RowKind::sum || t.is_zero; };
+  return fits(a) && fits(b) ? of_kind(RowKind::sum)
+                            : call.mixed("takes something else in the place of a sum");
+}
+
 RowAnswer dropout(const RowCall& call) {
   const auto* probability = std::get_if<double>(&call.argument(1));
   const bool is_identity = !call.boolean(2, true) || (probability != nullptr && *probability == 0);
