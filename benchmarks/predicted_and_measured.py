@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import statistics
+import tempfile
 import time
 
 import torch
@@ -122,7 +123,7 @@ PLANS = {
 class Trial:
     """One plan of the model, with its own parameters and optimizer."""
 
-    def __init__(self, kind, plan, rows, rank):
+    def __init__(self, kind, plan, rows, rank, costs):
         self.replicas, self.micro_batches, self.recompute = plan
         torch.manual_seed(0)
         model = MODELS[kind]()
@@ -136,6 +137,7 @@ class Trial:
                 pipeline_num=self.micro_batches,
                 recompute=self.recompute,
                 self_check=False,
+                profile_cache=costs,
             ),
         )
         self.batch = MODELS[kind].batch(rows, torch.Generator().manual_seed(rank))
@@ -241,9 +243,11 @@ def main():
     rank, size = pyrannc.get_rank(), pyrannc.get_world_size()
     begin = time.perf_counter()
     trials = []
-    for plan in PLANS[size]:
-        trials.append(Trial(arguments.model, plan, arguments.rows // size, rank))
-        trials[-1].step()
+    # The plans share measured costs, but take none from another run.
+    with tempfile.TemporaryDirectory() as costs:
+        for plan in PLANS[size]:
+            trials.append(Trial(arguments.model, plan, arguments.rows // size, rank, costs))
+            trials[-1].step()
     if rank == 0:
         print(f"{len(trials)} plans made in {time.perf_counter() - begin:.0f} s")
     for _ in range(arguments.rounds):

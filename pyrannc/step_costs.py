@@ -15,9 +15,10 @@ from pyrannc import _C, log
 # Large enough to leave the cache, small enough to be quick.
 _LARGE = 1 << 20
 _SMALL = 16
-# Parameters of the optimizer's trial. A step reads and writes several copies of each, so only many
-# of them are as far out of the caches as those of a model.
-_PARAMETERS = 16
+# Of the optimizer's trial. A step touches several copies of each parameter, so only many of
+# them are as far out of the caches as those of a model; its temporaries are as large as they are.
+_MOST_BYTES_OF_ONE = 4 << 20
+_MOST_BYTES = 32 << 20
 _REPEATS = 5
 
 
@@ -96,13 +97,13 @@ def _optimizer_lines(optimizer):
 
 
 def _group_line(optimizer, group):
+    sizes = [parameter.nbytes for parameter in group["params"]]
+    one = min(max(sizes, default=0), _MOST_BYTES_OF_ONE) // 4
+    one = max(one, 2 * _SMALL)
     # A smaller model stays cached.
-    held = sum(parameter.nbytes for parameter in group["params"])
-    count = min(max(round(held / _LARGE), 1), _PARAMETERS)
-    small, large = (
-        _step_ns(optimizer, group, [size] * count) / count for size in (_SMALL, _LARGE // 4)
-    )
-    per_byte = max(large - small, 0) / (4 * (_LARGE // 4 - _SMALL))
+    count = max(min(sum(sizes), _MOST_BYTES) // (4 * one), 1)
+    small, large = (_step_ns(optimizer, group, [size] * count) / count for size in (_SMALL, one))
+    per_byte = max(large - small, 0) / (4 * (one - _SMALL))
     return small, per_byte
 
 
