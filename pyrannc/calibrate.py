@@ -11,6 +11,11 @@ import torch
 RUNS = 3
 SLOW_S = 2.0
 
+# A receive that is off the processor for longer has waited for its message.
+WAITED_NS = 20_000
+# Flight time of a message: the link says it.
+UNKNOWN = -1
+
 # Actions that all ranks of a set take part in: nobody goes on before the last has come.
 COLLECTIVES = ("sync_buffers", "reduce_outputs", "reduce_gradients")
 
@@ -39,6 +44,7 @@ def measure(executor, tensors, differentiable, program, local_rows, world) -> di
     try:
         while len(runs) < RUNS:
             mine = _run(executor, tensors, differentiable, local_rows)
+            mine["host"] = world.host
             runs.append([json.loads(item) for item in world.all_gather(json.dumps(mine).encode())])
             if max(rank["seconds"] for rank in runs[-1]) > SLOW_S:
                 break
@@ -51,7 +57,7 @@ def measure(executor, tensors, differentiable, program, local_rows, world) -> di
 
 
 def _run(executor, tensors, differentiable, local_rows):
-    """One run on this rank; of each action [index, time that passed, time of this thread]."""
+    """One run on this rank; of each action [index, time that passed, of this thread, end]."""
     begin, begin_cpu = time.perf_counter(), time.thread_time_ns()
     call = executor.forward(*tensors, local_rows, True)
     gradients = [
@@ -64,7 +70,7 @@ def _run(executor, tensors, differentiable, local_rows):
     for span in executor.timeline:
         inside += span.cpu_ns
         if span.action >= 0:
-            actions[span.action] = [span.end_ns - span.begin_ns, span.cpu_ns]
+            actions[span.action] = [span.end_ns - span.begin_ns, span.cpu_ns, span.end_ns]
     return {
         "seconds": seconds,
         "around": max(cpu - inside, 0),
@@ -78,25 +84,31 @@ def summarize(program, runs) -> dict:
 
     Where one thread computes, its own time counts: the time that passes depends on who else needs
     the core, and that is for the prediction to say. Equal actions (those of one stage, with equal
-    rows) count with their median.
+    rows) count with their median. Of a message for which its receiver waited, the time on its way
+    counts, too.
     """
     samples = collections.defaultdict(list)
     waits = collections.defaultdict(list)
+    flights = collections.defaultdict(list)
     keys = [_keys(program, rank) for rank in range(len(program["actions"]))]
     for run in runs:
         for rank, measured in enumerate(run):
-            for index, passed, cpu in measured["actions"]:
+            for index, passed, cpu, _ in measured["actions"]:
                 kind, *_ = program["actions"][rank][index]
                 by_clock = kind in ("forward", "backward") and not measured["one_thread"]
                 samples[keys[rank][index]].append(passed if by_clock else cpu)
                 if kind in COLLECTIVES:
                     waits[_meeting(program, rank, index)].append(passed - cpu)
+        for key, flight in _flights(program, keys, run):
+            flights[key].append(flight)
     return {
         "measured": [
             [
                 (
                     statistics.median(samples.get(key, [0.0])),
-                    _wait(program, rank, index, waits),
+                    _wait(program, rank, index, waits)
+                    if key[1] != "send"
+                    else float(statistics.median(flights.get(key, [UNKNOWN]))),
                 )
                 for index, key in enumerate(keys[rank])
             ]
@@ -107,6 +119,27 @@ def summarize(program, runs) -> dict:
             for rank in range(len(keys))
         ],
     }
+
+
+def _flights(program, keys, run):
+    """(key of the send, time until its message was there) of those that the receiver waited for.
+
+    Clocks of different hosts cannot be compared, and a message that was there early says nothing.
+    """
+    sent = {}
+    for rank, measured in enumerate(run):
+        for index, _, _, end in measured["actions"]:
+            kind, *way = program["actions"][rank][index]
+            if kind == "send":
+                sent[tuple(way)] = (measured["host"], keys[rank][index], end)
+    for rank, measured in enumerate(run):
+        for index, passed, cpu, end in measured["actions"]:
+            kind, *way = program["actions"][rank][index]
+            if kind != "receive" or tuple(way) not in sent:
+                continue
+            host, key, departure = sent[tuple(way)]
+            if host == measured["host"] and passed - cpu > WAITED_NS:
+                yield key, max(end - cpu - departure, 0)
 
 
 def _keys(program, rank):

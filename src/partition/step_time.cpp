@@ -248,13 +248,21 @@ class Loop {
       return;
     }
     const Action& action = actions(rank)[state.next++];
-    if (action.kind == ActionKind::send) depart(state, action);
+    if (action.kind == ActionKind::send) depart(state, action, flight_ns(rank, state.next - 1));
   }
 
-  void depart(const RankState& state, const Action& action) {
+  /// Of a message; negative where it was not measured.
+  [[nodiscard]] double flight_ns(Rank rank, size_t action) const {
+    if (costs_.measured.empty()) return -1;
+    return costs_.measured.at(static_cast<size_t>(rank)).at(action).wait_ns;
+  }
+
+  void depart(const RankState& state, const Action& action, double flight_ns) {
     const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
     double arrival = now_ns_;
-    if (!within_rank(action)) {
+    if (flight_ns >= 0) {
+      arrival += flight_ns;
+    } else if (!within_rank(action)) {
       const bool forward = action.direction == Direction::forward;
       const Rank from = forward ? transfer.from : transfer.to;
       const Rank to = forward ? transfer.to : transfer.from;

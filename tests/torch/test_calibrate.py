@@ -60,7 +60,8 @@ def run(times, one_thread=True):
         {
             "around": 5,
             "one_thread": one_thread,
-            "actions": [[index, *pair] for index, pair in zip((0, 1, 2, 4), rank, strict=True)],
+            "host": "a",
+            "actions": [[index, *pair, 0] for index, pair in zip((0, 1, 2, 4), rank, strict=True)],
         }
         for rank in times
     ]
@@ -84,3 +85,28 @@ def test_several_threads_count_with_the_time_that_passes():
     runs = [run([[(9, 8)] * 4] * 2, one_thread=False)]
     measured = calibrate.summarize(PROGRAM, runs)["measured"]
     assert measured[0][0] == (9, 0) and measured[0][4] == (8, 1)
+
+
+def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
+    program = {
+        "stage_ranks": [[0], [1]],
+        "shares": [[[[0, 1]]], [[[0, 1]]]],
+        "transfers": [{"value": 3, "from_stage": 0, "to_stage": 1, "from": 0, "to": 1}],
+        "actions": [[["send", 0, "forward"]], [["receive", 0, "forward"]]],
+    }
+
+    def found(receive, host="a"):
+        ends = [[0, 5_000, 5_000, 100_000], [0, *receive]]
+        hosts = ["a", host]
+        run = [
+            {"around": 0, "one_thread": True, "host": host, "actions": [end]}
+            for host, end in zip(hosts, ends, strict=True)
+        ]
+        return calibrate.summarize(program, [run])["measured"]
+
+    # Sent at 100 us, there at 160 us, after which the receiver works for 10 us.
+    assert found((90_000, 10_000, 170_000)) == [[(5_000, 60_000)], [(10_000, 0)]]
+    # It was there before: the link must say.
+    assert found((11_000, 10_000, 170_000))[0] == [(5_000, -1)]
+    # Clocks of two hosts.
+    assert found((90_000, 10_000, 170_000), host="b")[0] == [(5_000, -1)]

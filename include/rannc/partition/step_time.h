@@ -11,7 +11,9 @@ namespace rannc::partition {
 /// What one action of a rank took when the Program ran.
 struct MeasuredAction {
   double work_ns = 0;  ///< of the computing thread
-  double wait_ns = 0;  ///< of a collective, after the last of its ranks has come
+  /// Of a collective, after the last of its ranks has come; of a send, until its message is there,
+  /// negative where only the link says so.
+  double wait_ns = 0;
 };
 
 /// What a training step costs on a real host beyond section 5 of docs/planner-files.md.

@@ -89,6 +89,25 @@ TEST(StepTime, MeasuredActionsReplaceTheProfile) {
   EXPECT_NEAR(time.idle_ns[1], 5, 1e-6);
 }
 
+TEST(StepTime, MessagesFlyAsLongAsMeasured) {
+  // Stage 0: F 0-10; 15 later stage 1: F 25-35, B 35-55; 15 later stage 0: B 70-90.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 1);
+  const plan::Program program = plan::lower(plan, graph, {1, 0}, /*training=*/true);
+  StepCosts costs{.cores = 2};
+  for (const std::vector<plan::Action>& actions : program.actions) {
+    std::vector<MeasuredAction>& measured = costs.measured.emplace_back(actions.size());
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].kind == plan::ActionKind::forward) measured[i].work_ns = 10;
+      if (actions[i].kind == plan::ActionKind::backward) measured[i].work_ns = 20;
+      if (actions[i].kind != plan::ActionKind::send) continue;
+      const plan::Transfer& transfer = program.transfers[static_cast<size_t>(actions[i].index)];
+      if (transfer.from != transfer.to) measured[i].wait_ns = 15;
+    }
+  }
+  EXPECT_NEAR(step_time(program, plan, graph, profile_of(graph), one_host(2), costs).ns, 90, 1e-6);
+}
+
 TEST(StepTime, CountsTheRowsThatARankReallyHas) {
   // Three rows on two replicas: the larger share has two.
   const ir::Graph graph = plan::chain(1, /*loss=*/true);
