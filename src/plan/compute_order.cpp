@@ -26,30 +26,35 @@ std::vector<Compute> compute_order(Schedule schedule, int stages, int interleave
   const int chunks = schedule == Schedule::interleaved ? interleave : 1;
   RANNC_CHECK(chunks >= 1 && stages % chunks == 0, "stages are a multiple of the interleave");
   const int groups = stages / chunks;
+  // Interleaving goes in rounds of as many micro-batches as groups. Of the last round those that do
+  // not exist are left out again; what is left keeps its order, so it still ends.
+  const int rounded = chunks == 1 ? micro_batches : (micro_batches + groups - 1) / groups * groups;
 
   // With one chunk, n / groups % 1 is 0 and the micro-batch is n: the plain schedules.
   std::vector<Compute> forwards, backwards;
-  for (int n = 0; n < chunks * micro_batches; ++n) {
+  for (int n = 0; n < chunks * rounded; ++n) {
     const int chunk = chunks == 1 ? 0 : n / groups % chunks;
     const int micro_batch = chunks == 1 ? n : n / (groups * chunks) * groups + n % groups;
     forwards.push_back({true, chunk * groups + group, micro_batch});
     backwards.push_back({false, (chunks - 1 - chunk) * groups + group, micro_batch});
   }
-  if (!training) return forwards;
 
-  const int total = chunks * micro_batches;
-  switch (schedule) {
-    case Schedule::gpipe:
-      return warmed_up(forwards, backwards, static_cast<size_t>(total));
-    case Schedule::one_f_one_b:
-      return warmed_up(forwards, backwards,
-                       static_cast<size_t>(std::min(total, stages - 1 - group)));
-    case Schedule::interleaved:
-      return warmed_up(
-          forwards, backwards,
-          static_cast<size_t>(std::min(total, 2 * (groups - 1 - group) + (chunks - 1) * groups)));
-  }
-  RANNC_CHECK(false, "a schedule without an order");
+  const int total = chunks * rounded;
+  const auto warm_up = [&] {
+    switch (schedule) {
+      case Schedule::gpipe:
+        return total;
+      case Schedule::one_f_one_b:
+        return std::min(total, stages - 1 - group);
+      case Schedule::interleaved:
+        return std::min(total, 2 * (groups - 1 - group) + (chunks - 1) * groups);
+    }
+    RANNC_CHECK(false, "a schedule without an order");
+  };
+  std::vector<Compute> order =
+      training ? warmed_up(forwards, backwards, static_cast<size_t>(warm_up())) : forwards;
+  std::erase_if(order, [&](const Compute& what) { return what.micro_batch >= micro_batches; });
+  return order;
 }
 
 }  // namespace rannc::plan

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "plan/check_shares.h"
 #include "plan/compute_order.h"
 #include "plan/placement.h"
 #include "plan/routes.h"
@@ -177,6 +178,7 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
     program.stage_ranks.push_back(stage.ranks);
     program.shares.push_back(shares(program.split, stage.ranks));
   }
+  check_statistics(program, graph, placement);
   program.transfers = routes(graph, crossings(plan, graph, program.outputs), program);
   if (training) program.reductions = reductions(graph, placement, program.stage_ranks);
   program.actions.resize(local_rows.size());
@@ -189,8 +191,9 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
       const int group = job.stages_on[rank].front();
       auto [found, is_new] = order_of.try_emplace(group);
       if (is_new) {
-        found->second = compute_order(plan.schedule, program.stages(), plan.interleave,
-                                      static_cast<int>(plan.micro_batches), group, training);
+        found->second =
+            compute_order(plan.schedule, program.stages(), plan.interleave,
+                          static_cast<int>(program.split.micro_batches), group, training);
       }
       order = found->second;
     }

@@ -31,14 +31,14 @@ int64_t BatchSplit::global_rows() const {
 BatchSplit split_batch(const std::vector<int64_t>& local_rows, int64_t micro_batches) {
   BatchSplit split;
   split.local_rows = local_rows;
-  split.micro_batches = micro_batches;
   const int64_t global_rows = split.global_rows();
-  if (micro_batches < 1 || global_rows < micro_batches) {
-    throw PlanError(fmt::format(
-        "a batch of {} rows (over {} ranks) cannot be split into {} micro-batches: a micro-batch "
-        "would be empty.\n  Try a larger batch or fewer micro-batches (Config(pipeline_num=...)).",
-        global_rows, local_rows.size(), micro_batches));
+  if (global_rows < 1) {
+    throw PlanError(fmt::format("the batch has no rows on any of {} ranks, so nothing can run",
+                                local_rows.size()));
   }
+  RANNC_CHECK(micro_batches >= 1, fmt::format("{} micro-batches", micro_batches));
+  micro_batches = std::min(micro_batches, global_rows);
+  split.micro_batches = micro_batches;
 
   split.micro_rows.assign(static_cast<size_t>(micro_batches), 0);
   int64_t rows_before = 0;

@@ -87,7 +87,8 @@ struct Program {
 
 /// Turns a plan into orders for each rank. Requires verify(plan, graph, local_rows.size()).
 /// Row-independent nodes are not in the Program: every stage runs its clones. Throws PlanError as
-/// returned_outputs() does.
+/// returned_outputs() does, and when the batch is too small: no row at all, or a share that batch
+/// normalisation cannot take.
 [[nodiscard]] Program lower(const Plan& plan, const ir::Graph& graph,
                             const std::vector<int64_t>& local_rows, bool training,
                             Outputs outputs = Outputs::loss);

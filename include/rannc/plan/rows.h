@@ -32,7 +32,8 @@ struct BatchSplit {
   [[nodiscard]] int64_t global_rows() const;
   friend bool operator==(const BatchSplit&, const BatchSplit&) = default;
 };
-/// Throws PlanError when a micro-batch would be empty.
+/// A batch of fewer rows than `micro_batches` makes as many micro-batches of one row. Throws
+/// PlanError when no rank has a row.
 [[nodiscard]] BatchSplit split_batch(const std::vector<int64_t>& local_rows, int64_t micro_batches);
 
 /// Rows of micro-batch k that each replica of a stage takes: [replica][k], in the order of `ranks`.

@@ -35,6 +35,15 @@ class RowState {
   [[nodiscard]] virtual std::optional<RowNumbers> row_numbers(ValueId value) const = 0;
 };
 
+/// For who reads the arguments of a call and asks no rule for rows.
+class ArgumentsOnly : public RowState {
+ public:
+  [[nodiscard]] Rows rows(ValueId) const override { return {}; }
+  [[nodiscard]] std::optional<RowNumbers> row_numbers(ValueId) const override {
+    return std::nullopt;
+  }
+};
+
 /// "add" for "aten::add_.Tensor".
 [[nodiscard]] std::string_view base_name(std::string_view op);
 

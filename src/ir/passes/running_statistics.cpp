@@ -5,22 +5,10 @@
 #include "rannc/ir/passes.h"
 
 namespace rannc::ir {
-namespace {
-
-/// The rules ask for rows; the arguments alone are needed here.
-class NoRows : public RowState {
- public:
-  [[nodiscard]] Rows rows(ValueId) const override { return {}; }
-  [[nodiscard]] std::optional<RowNumbers> row_numbers(ValueId) const override {
-    return std::nullopt;
-  }
-};
-
-}  // namespace
 
 std::vector<RunningStatistic> running_statistics(const Graph& graph) {
   // All of them take (input, weight, bias, running_mean, running_var, training, momentum, ...).
-  const NoRows no_rows;
+  const ArgumentsOnly no_rows;
   const RowRule batch_norm = find_row_rule("batch_norm");
   std::vector<RunningStatistic> statistics;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {

@@ -187,6 +187,15 @@ TEST(RunningStatistics, NameBufferNodeAndMomentum) {
   EXPECT_EQ(found[0].momentum, 0.2);
 }
 
+TEST(BatchNormalisations, AreThoseInTraining) {
+  Graph graph = inferred(kBatchNorm);
+  const std::vector<NodeId> found = batch_normalisations(graph);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(graph[found[0]].name, "norm");
+  graph[found[0]].inputs[5] = false;
+  EXPECT_TRUE(batch_normalisations(graph).empty());
+}
+
 TEST(RowMixes, LeaveBatchNormAlone) { EXPECT_TRUE(row_mixes(inferred(kBatchNorm)).empty()); }
 
 TEST(Extract, ClonesRowFreeNodesAndTakesInputsFromOtherStages) {

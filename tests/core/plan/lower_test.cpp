@@ -281,16 +281,42 @@ TEST(Lower, JoinsRunningStatisticsWhereAStageHasReplicas) {
   norm.writes = {mean, var};
   maker.graph.outputs = {maker.node("n1", {a})};
   for (const bool training : {true, false}) {
-    const Program shared = lower(chain_plan({2, 1}, 2), maker.graph, {2, 2, 2}, training);
+    const Program shared = lower(chain_plan({2, 1}, 2), maker.graph, {4, 4, 4}, training);
     verify(shared, maker.graph);
     for (const Rank rank : {0, 1, 2}) {
       const auto syncs =
           std::ranges::count(shared.actions[rank], ActionKind::sync_buffers, &Action::kind);
       EXPECT_EQ(syncs, rank < 2 ? 1 : 0);
     }
-    const Program single = lower(chain_plan({1, 2}, 2), maker.graph, {2, 2, 2}, training);
+    const Program single = lower(chain_plan({1, 2}, 2), maker.graph, {4, 4, 4}, training);
     EXPECT_EQ(words(single.actions[0]).find("sync"), std::string::npos);
   }
+}
+
+TEST(Lower, RefusesAShareOfOneValuePerChannelForBatchNorm) {
+  GraphMaker maker;
+  const auto a = maker.node("n0", {maker.input("x")});
+  ir::Node& norm = maker.graph[ir::NodeId{0}];
+  norm.op = "aten::batch_norm";
+  norm.module = "layers.0.bn";
+  norm.inputs.insert(norm.inputs.end(),
+                     {ir::None{}, ir::None{}, ir::None{}, ir::None{}, true, 0.1, 1e-5, false});
+  maker.graph.outputs = {maker.node("n1", {a})};
+  // Micro-batch 0 takes 3 of the 5 rows: 2 for rank 0 and 1 for rank 1.
+  EXPECT_EQ(error_of([&] {
+              (void)lower(chain_plan({2, 1}, 2), maker.graph, {2, 2, 1}, true);
+            }),
+            "module 'layers.0.bn': rank 1 would normalise micro-batch 0 over a single value per "
+            "channel: its share has 1 of the 5 rows of the batch (torch: Expected more than 1 "
+            "value per channel when training, got input size [1, 4]).\n"
+            "  Try a larger batch, fewer micro-batches (pipeline_num) or replicas (replica_nums), "
+            "or drop_last=True.");
+  // An empty share takes no part, and without training the rows stay apart.
+  Plan replicated;
+  replicated.stages = {stage({"n0", "n1"}, {0, 1, 2})};
+  EXPECT_NO_THROW((void)lower(replicated, maker.graph, {2, 0, 2}, true));
+  maker.graph[ir::NodeId{0}].inputs[5] = false;
+  EXPECT_NO_THROW((void)lower(chain_plan({2, 1}, 2), maker.graph, {2, 2, 1}, true));
 }
 
 TEST(Lower, NeedsALossWhenBackwardComesFirst) {

@@ -59,15 +59,19 @@ TEST(SplitBatch, KeepsMicroBatchesEqualToWithinOneRow) {
   }
 }
 
-TEST(SplitBatch, RefusesAnEmptyMicroBatchWithBothNumbers) {
+TEST(SplitBatch, MakesNoEmptyMicroBatch) {
+  const BatchSplit split = split_batch({1, 0, 1}, 3);
+  EXPECT_EQ(split.micro_batches, 2);
+  EXPECT_EQ(split.micro_rows, (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(split.slices[2], (std::vector<RowRange>{{0, 0}, {0, 1}}));
+}
+
+TEST(SplitBatch, RefusesABatchWithoutRows) {
   try {
-    (void)split_batch({1, 1}, 3);
+    (void)split_batch({0, 0}, 3);
     FAIL();
   } catch (const PlanError& error) {
-    EXPECT_STREQ(error.what(),
-                 "a batch of 2 rows (over 2 ranks) cannot be split into 3 micro-batches: a "
-                 "micro-batch would be empty.\n  Try a larger batch or fewer micro-batches "
-                 "(Config(pipeline_num=...)).");
+    EXPECT_STREQ(error.what(), "the batch has no rows on any of 2 ranks, so nothing can run");
   }
 }
 

@@ -97,6 +97,33 @@ TEST(Simulate, FindsReductionsInDifferentOrders) {
   }
 }
 
+TEST(Simulate, EndsForBatchesSmallerThanPlannedAndRanksWithoutRows) {
+  const auto check = [](const Plan& plan, const ir::Graph& graph, int ranks,
+                        int64_t micro_batches) {
+    for (int64_t rows = 1; rows <= micro_batches; ++rows) {
+      // All rows on the last rank, or dealt to the first ones.
+      std::vector<int64_t> last(static_cast<size_t>(ranks), 0);
+      last.back() = rows;
+      for (const std::vector<int64_t>& local_rows : {last, deal(rows, ranks, 0)}) {
+        const Program program = lower(plan, graph, local_rows, true);
+        ASSERT_NO_THROW(verify(program, graph)) << rows << " rows, " << name(plan.schedule);
+        EXPECT_EQ(program.split.micro_batches, rows);
+        EXPECT_NO_THROW((void)timeline(program));
+      }
+    }
+  };
+  for (int stages = 2; stages <= 6; ++stages) {
+    const ir::Graph graph = chain(stages, /*loss=*/true);
+    const std::vector<int> replicas(static_cast<size_t>(stages), 2);
+    for (const Schedule schedule : {Schedule::gpipe, Schedule::one_f_one_b}) {
+      check(chain_plan(replicas, 5, schedule), graph, 2 * stages, 5);
+    }
+    if (stages % 2 == 0 && stages >= 4) {
+      check(interleaved_plan(stages / 2, 2, 3 * stages / 2), graph, stages / 2, 3 * stages / 2);
+    }
+  }
+}
+
 struct Step {
   bool forward;
   int stage;
