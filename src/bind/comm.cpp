@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "bind/module.h"
+#include "rannc/comm/agreement.h"
 #include "rannc/comm/communicator.h"
 #include "rannc/comm/links.h"
 #include "rannc/comm/local.h"
@@ -111,6 +112,14 @@ void init_comm(py::module_& m) {
             return to_bytes(all);
           },
           "data"_a)
+      .def(
+          "agree",
+          [](Communicator& self, int64_t rows, int64_t kind, int64_t call, uint64_t capture) {
+            comm::Agreement agreement =
+                comm::agree(self, {.rows = rows, .kind = kind, .call = call, .capture = capture});
+            return std::pair(std::move(agreement.rows), agreement.is_same);
+          },
+          "rows"_a, "kind"_a, "call"_a, "capture"_a, Unlocked())
       .def(
           "broadcast",
           [](Communicator& self, const std::string& data, int root) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "comm/members.h"
 #include "rannc/comm/communicator.h"
@@ -64,6 +65,30 @@ std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes
     handles.push_back(comm.send(bytes.data(), my_size, ranks[i], tag, purpose));
   });
   return result;
+}
+
+void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* all,
+                     std::span<const int> ranks, Purpose purpose) {
+  const size_t me = index_in(comm, ranks);
+  const size_t size = ranks.size();
+  auto* const pieces = static_cast<char*>(all);
+  std::memcpy(pieces, mine, static_cast<size_t>(bytes));
+  if (size == 1) return;
+  const int64_t tag = comm.next_collective_tag(ranks);
+  // Bruck et al. 1997: before each round a rank holds the pieces of `held` ranks from its own on.
+  for (size_t held = 1; held < size; held *= 2) {
+    const int64_t moved = static_cast<int64_t>(std::min(held, size - held)) * bytes;
+    const int before = ranks[(me + size - held) % size];
+    const int after = ranks[(me + held) % size];
+    char* const place = pieces + static_cast<int64_t>(held) * bytes;
+    const Handle received = comm.receive(place, moved, after, tag, purpose);
+    const Handle sent = comm.send(pieces, moved, before, tag, purpose);
+    received->wait();
+    sent->wait();
+  }
+  // Piece 0 is this rank's own; put that of the first rank in front.
+  std::rotate(pieces, pieces + static_cast<int64_t>(size - me) * bytes,
+              pieces + static_cast<int64_t>(size) * bytes);
 }
 
 std::string broadcast(Communicator& comm, const std::string& bytes, int root,

@@ -82,6 +82,11 @@ void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element eleme
 [[nodiscard]] std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes,
                                                   std::span<const int> ranks, Purpose purpose);
 
+/// The same for pieces of equal size, without copies through strings: rank number i of `ranks`
+/// gives `bytes` at `mine`, which arrive everywhere at all + i * bytes. O(log ranks) messages.
+void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* all,
+                     std::span<const int> ranks, Purpose purpose);
+
 /// The root's bytes; others pass anything.
 [[nodiscard]] std::string broadcast(Communicator& comm, const std::string& bytes, int root,
                                     std::span<const int> ranks, Purpose purpose);

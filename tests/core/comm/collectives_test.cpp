@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -8,6 +9,7 @@
 
 #include "comm/half.h"
 #include "comm/ranks.h"
+#include "rannc/comm/agreement.h"
 
 namespace rannc::comm {
 namespace {
@@ -154,6 +156,30 @@ TEST(CollectiveTags, AreEqualOnAllRanksAndAboveThoseOfTheCaller) {
   EXPECT_EQ(comms[0]->next_collective_tag(all), first + 1);
   EXPECT_GE(first, int64_t{1} << 30);
   EXPECT_LT(first, int64_t{1} << 31);
+}
+
+TEST(AllGatherInto, BringsEveryPieceToItsPlaceForEveryNumberOfRanks) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    on_ranks(ranks, [&](Communicator& comm) {
+      const std::array<int64_t, 3> mine{comm.rank(), 10 * comm.rank(), -1};
+      std::vector<std::array<int64_t, 3>> all(static_cast<size_t>(ranks));
+      all_gather_into(comm, mine.data(), sizeof(mine), all.data(), all_of(comm), kTest);
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(all[static_cast<size_t>(rank)], (std::array<int64_t, 3>{rank, 10 * rank, -1}));
+      }
+    });
+  }
+}
+
+TEST(Agree, GivesAllRowsAndSeesADifferenceOnEveryRank) {
+  on_ranks(5, [](Communicator& comm) {
+    Turn turn{.rows = 3 * comm.rank(), .kind = 1, .call = 7, .capture = 99};
+    const Agreement same = agree(comm, turn);
+    EXPECT_EQ(same.rows, (std::vector<int64_t>{0, 3, 6, 9, 12}));
+    EXPECT_TRUE(same.is_same);
+    if (comm.rank() == 3) turn.call = 8;
+    EXPECT_FALSE(agree(comm, turn).is_same);
+  });
 }
 
 }  // namespace
