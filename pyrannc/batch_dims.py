@@ -29,11 +29,14 @@ def _split(path):
     return (int(key) if path.startswith("args") else key.strip("'\""), rest)
 
 
-def find_batch_dims(call, names, batch_dims):
-    """The dimension of each input that holds the rows, or None."""
+def find_batch_dims(call, names, batch_dims, known=None):
+    """The dimension of each input that holds the rows, or None.
+
+    ``known``: those of an earlier call by path, for inputs that stand in the same place.
+    """
     if not call.tensors:
         raise TraceError("the call has no tensor argument, so there is nothing to split")
-    said = _said_batch_dims(call, names, batch_dims)
+    said = _said_batch_dims(call, names, batch_dims, known or {})
     stated = {
         call.tensors[i].shape[dim]: call.paths[i] for i, dim in said.items() if dim is not None
     }
@@ -47,10 +50,15 @@ def find_batch_dims(call, names, batch_dims):
     ]
 
 
-def _said_batch_dims(call, names, batch_dims):
-    """``{input: dim}`` for those that ``batch_dims`` names."""
+def _said_batch_dims(call, names, batch_dims, known):
+    """``{input: dim}`` for those that ``batch_dims`` names, or that are known."""
+    said = {
+        i: known[path]
+        for i, (path, tensor) in enumerate(zip(call.paths, call.tensors, strict=True))
+        if path in known and tensor.dim() > (known[path] or 0)
+    }
     if batch_dims is None:
-        return {}
+        return said
     if isinstance(batch_dims, int):
         batch_dims = {i: batch_dims for i in range(len(call.tensors))}
         keys = [{i} for i in range(len(call.tensors))]
@@ -61,13 +69,12 @@ def _said_batch_dims(call, names, batch_dims):
         for path, name in zip(call.paths, names, strict=True):
             keys.append({_split(path)[0], path, name, name.partition(".")[0]})
     unknown = [key for key in batch_dims if not any(key in these for these in keys)]
-    if unknown:
-        known = sorted({str(key) for these in keys for key in these})
+    if unknown and not known:  # a later call may lack what the first one had
+        words = sorted({str(key) for these in keys for key in these})
         raise ConfigError(
             f"batch_dims names {unknown[0]!r}, which is no tensor argument of this call; did you "
-            f"mean {_C.util.closest(str(unknown[0]), known)!r}?"
+            f"mean {_C.util.closest(str(unknown[0]), words)!r}?"
         )
-    said = {}
     for i, (tensor, these) in enumerate(zip(call.tensors, keys, strict=True)):
         for key in these & set(batch_dims):
             dim = batch_dims[key]

@@ -58,34 +58,27 @@ class Capture:
         Raises:
             CallMismatch: The call differs from the captured one in more than the batch size.
         """
-        call = _Call(args, kwargs)
+        call = Call(args, kwargs)
+        if found := self.difference(call):
+            raise CallMismatch(found)
+        call.rows(self.batch_dims)
+        return call.tensors
+
+    def difference(self, call) -> str | None:
+        """How a :class:`Call` differs from the captured one in more than its rows, if it does."""
         if found := pytree.difference(self._shape, call.shape, "the call"):
             found = found.replace("the call['args']", "args").replace(
                 "the call['kwargs']", "kwargs"
             )
-            raise CallMismatch(f"{found} when the model was captured")
-        rows = None
+            return f"{found} when the model was captured"
         for path, tensor, like in zip(call.paths, call.tensors, self._likes, strict=True):
             if found := like.difference(tensor):
-                raise CallMismatch(f"{path} {found} when the model was captured")
-            if like.dim is None:
-                continue
-            if rows is None:
-                rows = (path, tensor.shape[like.dim])
-            elif rows[1] != tensor.shape[like.dim]:
-                raise CallMismatch(
-                    f"{path} has {tensor.shape[like.dim]} rows, but {rows[0]} has {rows[1]}"
-                )
-        return call.tensors
+                return f"{path} {found} when the model was captured"
+        return None
 
     def batch_size(self, args, kwargs) -> int:
         """The number of rows of a call that :meth:`flatten` accepts."""
-        tensors = _Call(args, kwargs).tensors
-        return next(
-            t.shape[like.dim]
-            for t, like in zip(tensors, self._likes, strict=True)
-            if like.dim is not None
-        )
+        return Call(args, kwargs).rows(self.batch_dims)
 
     def output_paths(self) -> list[str]:
         """Where each of ``graph.outputs`` stands in what the model returns: ``output.logits``."""
@@ -96,13 +89,37 @@ class Capture:
         return pytree.unflatten(self._outputs, tensors)
 
 
-class _Call:
-    """The arguments of a call, flattened."""
+class Call:
+    """The arguments of a call, flattened.
+
+    Attributes:
+        tensors: All of them, in the order of the containers that hold them.
+        paths: Where each of them stands: ``kwargs['labels']``.
+        shape: What is left without them.
+    """
 
     def __init__(self, args, kwargs):
         tree = {"args": tuple(args), "kwargs": dict(kwargs)}
         self.tensors, paths, self.shape = pytree.flatten(tree)
         self.paths = [_readable(path) for path in paths]
+
+    def rows(self, batch_dims) -> int:
+        """The number of rows, with the dimension of each tensor that holds them, or None.
+
+        Raises:
+            CallMismatch: Two tensors have different numbers of rows.
+        """
+        found = None
+        for path, tensor, dim in zip(self.paths, self.tensors, batch_dims, strict=True):
+            if dim is None:
+                continue
+            if found is None:
+                found = (path, tensor.shape[dim])
+            elif found[1] != tensor.shape[dim]:
+                raise CallMismatch(
+                    f"{path} has {tensor.shape[dim]} rows, but {found[0]} has {found[1]}"
+                )
+        return found[1]
 
 
 def _readable(path: str) -> str:
@@ -143,7 +160,7 @@ class _Like:
         return made.requires_grad_(real.requires_grad)
 
 
-def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False) -> Capture:
+def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False, known=None) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
     Args:
@@ -154,15 +171,16 @@ def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False) -> C
             input without rows. An input whose dimension 0 differs from the majority has none.
         exact_loss: Leaves what is not linear in means over the batch as it is. Else, where nothing
             else makes rows interact, each share of the batch computes it from its own rows.
+        known: ``batch_dims`` of an earlier capture by the path of the input; they count.
 
     Raises:
         TraceError: The model's Python code depends on tensor values, or on the batch size in
             another way than ``a + b * rows``; names module and source line.
         ConfigError: ``batch_dims`` names no input.
     """
-    call = _Call(args, kwargs or {})
+    call = Call(args, kwargs or {})
     names = input_names(model, call)
-    dims = find_batch_dims(call, names, batch_dims)
+    dims = find_batch_dims(call, names, batch_dims, known)
     states = _states(model)
     result = {}
     state = _C.frontend.ThreadState()

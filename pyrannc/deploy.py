@@ -3,6 +3,8 @@
 capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> run.
 """
 
+import contextlib
+import functools
 import json
 import os
 from pathlib import Path
@@ -14,6 +16,7 @@ from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError, 
 from pyrannc.not_returned import NotReturned
 from pyrannc.step import PipelineStep
 from pyrannc.steps import Steps
+from pyrannc.turns import Turns
 
 GIB = 2**30
 
@@ -23,10 +26,10 @@ def deploy(
 ):
     """Everything that happens once: from a captured model to a :class:`Deployment`.
 
-    Collective. What rank 0 finds wrong while it checks and plans is raised on every rank.
+    Collective. What one rank finds wrong while it checks and plans is raised on every rank.
     """
     args, kwargs = call
-    local_rows = agree(captured, captured.batch_size(args, kwargs), world)
+    local_rows = same_graph(captured, captured.batch_size(args, kwargs), world)
     parameters = state.tensors(model)
     if config.sync_params_on_init and world.size > 1:
         for tensor in {id(tensor): tensor for tensor in parameters.values()}.values():
@@ -34,7 +37,8 @@ def deploy(
     hosts = [item.decode() for item in world.all_gather(world.host.encode())]
     memory = memory_bytes(config, hosts.count(world.host))
 
-    checked = on_rank_0(world, lambda: self_check(model, captured, call, config, memory))
+    fullest = local_rows.index(max(local_rows))  # other ranks may have no rows to check with
+    checked = on_rank(fullest, world, lambda: self_check(model, captured, call, config, memory))
     mixing = mixing_reason(captured, **json.loads(checked))
     if not mixing and world.rank == 0:
         warn_of_averages(captured.graph)
@@ -42,8 +46,8 @@ def deploy(
     path = load_path or (config.deployment_file if config.load_deployment else None)
     predicted = None
     if path:
-        plan_json = on_rank_0(
-            world, lambda: read_plan(path, captured.graph, sum(local_rows), world.size)
+        plan_json = on_rank(
+            0, world, lambda: read_plan(path, captured.graph, sum(local_rows), world.size)
         )
     else:
         wanted = schedules.request(captured, model.training, config, mixing)
@@ -53,7 +57,8 @@ def deploy(
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
         devices = cluster(hosts, memory, _C.comm.measure_links(world))
         predicted = step_costs.Step(costs, traced.storages, local_rows, outputs)
-        plan_json = on_rank_0(
+        plan_json = on_rank(
+            0,
             world,
             lambda: make_plan(
                 captured.graph,
@@ -83,7 +88,7 @@ def deploy(
         measured = deployment.calibrate(captured.flatten(args, kwargs))
         if measured:
             deployment.plan = plan = _C.plan.Plan.from_json(
-                on_rank_0(world, lambda: predicted.calibrated(plan, measured))
+                on_rank(0, world, lambda: predicted.calibrated(plan, measured))
             )
     if world.rank == 0:
         if log_enabled("info"):
@@ -93,12 +98,15 @@ def deploy(
     return deployment
 
 
-def agree(captured, rows, world):
-    """Checks that every rank captured the same graph with equally many rows.
-
-    Returns the local rows of every rank.
-    """
-    mine = json.dumps({"rows": rows, "fingerprint": captured.whole.fingerprint()})
+def same_graph(captured, rows, world):
+    """Checks that every rank captured the same graph. Returns ``rows`` of every rank."""
+    mine = json.dumps(
+        {
+            "rows": rows,
+            "fingerprint": captured.whole.fingerprint(),
+            "with": "with" if torch.is_grad_enabled() else "without",
+        }
+    )
     all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
     if len({item["fingerprint"] for item in all_ranks}) > 1:
         reference = _C.ir.Graph.from_json(
@@ -108,25 +116,24 @@ def agree(captured, rows, world):
         differs = [json.loads(item) for item in world.all_gather(json.dumps(difference).encode())]
         rank = next(rank for rank, text in enumerate(differs) if text)
         raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}")
+    if len({item["with"] for item in all_ranks}) > 1:
+        calls = ", ".join(f"rank {rank} {item['with']}" for rank, item in enumerate(all_ranks))
+        raise RaNNCError(f"the ranks make the first call with and without grad: {calls}")
     counts = [item["rows"] for item in all_ranks]
-    if len(set(counts)) > 1:
-        other = next(rank for rank, count in enumerate(counts) if count != counts[0])
-        raise PlanError(
-            f"local batches differ: rank 0 has {counts[0]} rows, rank {other} has "
-            f"{counts[other]}. Give every rank equally many rows, for example with drop_last=True."
-        )
+    if not any(counts):
+        raise PlanError("the batch has no rows on any rank, so there is nothing to plan for")
     return counts
 
 
-def on_rank_0(world, work) -> str:
-    """``work()`` of rank 0 on every rank; its error is raised on every rank."""
+def on_rank(root, world, work) -> str:
+    """``work()`` of one rank on every rank; its error is raised on every rank."""
     message = b""
-    if world.rank == 0:
+    if world.rank == root:
         try:
             message = json.dumps({"result": work()}).encode()
         except RaNNCError as error:
             message = json.dumps({"error": type(error).__name__, "text": str(error)}).encode()
-    answer = json.loads(world.broadcast(message, 0).decode())
+    answer = json.loads(world.broadcast(message, root).decode())
     if "error" in answer:
         raise getattr(_C.util, answer["error"])(answer["text"])
     return answer["result"]
@@ -310,17 +317,23 @@ def read_plan(path, graph, global_rows, world_size) -> str:
         raise ConfigError(f"load_deployment: {error}") from None
     plan = _C.plan.Plan.from_json(text)
     notes = json.loads(plan.notes or "{}")
-    now = {"fingerprint": graph.fingerprint(), "global_batch": global_rows, "world": world_size}
+    now = {"fingerprint": graph.fingerprint(), "world": world_size}
     for name, value in now.items():
         if name in notes and notes[name] != value:
             hint = {
                 "fingerprint": "the model, its settings or its inputs have changed",
-                "global_batch": "rows of all ranks together",
                 "world": "number of ranks",
             }[name]
             raise PlanError(
                 f"{path} was made for {name} {notes[name]}, this job has {value} ({hint})"
             )
+    planned_rows = notes.get("global_batch", global_rows)
+    if planned_rows != global_rows:
+        log.info(
+            "deploy",
+            f"{path} was made for {planned_rows} rows of all ranks together, this job begins with "
+            f"{global_rows}: time and memory will differ from what it predicts",
+        )
     return text
 
 
@@ -355,12 +368,14 @@ class Deployment:
         outside_loss="mean",
     ):
         self.model, self.plan, self.world = model, plan, world
-        self.local_rows = local_rows
+        self.local_rows = local_rows  # of the first call
+        self._planned_rows = json.loads(plan.notes or "{}").get("global_batch", sum(local_rows))
+        self._noted = set()
+        self.turns = Turns(world)
         self._outputs = outputs
         self._config = config
         self._outside_loss = outside_loss
         self._planned = captured
-        self.executors = []
         self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
         self.steps = Steps(self, optimizer)
         self.owners = state.Owners(world, model)
@@ -369,32 +384,52 @@ class Deployment:
         if optimizer is not None:
             held = {id(p) for p in model.parameters() if not p.is_meta}
             optim.keep_local(optimizer, held)
-        self._first = Run(self, captured, executor)
+        self.first = Run(self, captured, executor)
 
     def calibrate(self, inputs) -> dict:
         """What the plan's actions take on ``inputs``; empty for a model that does not train."""
         program = _C.plan.lower(
             self.plan, self._planned.graph, self.local_rows, True, self._outputs
         )
-        return self._first.calibrate(inputs, program)
+        return self.first.calibrate(inputs, program)
 
-    def run_of(self, captured, args, kwargs):
-        """The run of one capture: the planned one, or another mode of the same model."""
-        if captured is self._planned:
-            return self._first
-        rows = agree(captured, captured.batch_size(args, kwargs), self.world)
-        if rows != self.local_rows:
-            raise PlanError(
-                f"this call has {rows[0]} rows per rank, the plan was made for "
-                f"{self.local_rows[0]}: keep the batch size, for example with drop_last=True"
-            )
+    def run_of(self, captured):
+        """The run of another capture of the model: its nodes go to the stages of the plan."""
+        same_graph(captured, 1, self.world)
         plan = _C.plan.map_to(self.plan, self._planned.graph, captured.graph)
         executor = self._executor(captured, plan)
         self.owners.fetch({*executor.parameter_names, *executor.buffer_names})
         return Run(self, captured, executor)
 
+    def note_batch(self, local_rows):
+        """Says once that a batch is larger than planned, and once that one is of another size."""
+        rows = sum(local_rows)
+        if self.world.rank != 0:
+            return
+        if rows > self._planned_rows and "larger" not in self._noted:
+            self._noted.add("larger")
+            log.warn(
+                "deploy",
+                f"a batch has {rows} rows on all ranks together, but the plan was made for "
+                f"{self._planned_rows}: it may not fit in memory. Make the first batch the largest",
+            )
+        elif rows < self._planned_rows and "smaller" not in self._noted:
+            self._noted.add("smaller")
+            log.info(
+                "deploy",
+                f"a batch has {rows} rows on all ranks together, the plan was made for "
+                f"{self._planned_rows} and stays",
+            )
+
+    @contextlib.contextmanager
+    def backward(self, number):
+        """Around the backward of forward pass ``number``, where that communicates."""
+        self.turns.backward(number)
+        with self.steps.backward():
+            yield
+
     def _executor(self, captured, plan):
-        executor = _C.runtime.Executor(
+        return _C.runtime.Executor(
             captured.graph,
             captured.objects,
             plan,
@@ -403,8 +438,6 @@ class Deployment:
             outside_sum=self._outside_loss == "sum",
             outputs=self._outputs,
         )
-        self.executors.append(executor)
-        return executor
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
@@ -431,7 +464,7 @@ class Run:
     """One capture of the model with its executor."""
 
     def __init__(self, deployment, captured, executor):
-        self.capture, self._executor, self._deployment = captured, executor, deployment
+        self.capture, self.executor, self._deployment = captured, executor, deployment
         tensors = state.tensors(deployment.model)
         self._parameters = [tensors[name] for name in executor.parameter_names]
         self._buffers = [tensors[name] for name in executor.buffer_names]
@@ -457,7 +490,7 @@ class Run:
             scalar = [not values[value].dims for value in self.capture.graph.outputs]
             wanted = [pair == (True, True) for pair in zip(wanted, scalar, strict=True)]
         return calibrate.measure(
-            self._executor,
+            self.executor,
             ([tensor.detach() for tensor in inputs], self._parameters, self._buffers),
             wanted,
             program,
@@ -465,28 +498,30 @@ class Run:
             self._deployment.world,
         )
 
-    def step(self, inputs):
+    def step(self, inputs, turn):
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
+        deployment = self._deployment
+        as_planned = self is deployment.first and turn.local_rows == deployment.local_rows
         tracked = self._trains and torch.is_grad_enabled()
         with_backward = tracked and not self._forward_only
-        with self._deployment.steps.forward(with_backward):
-            call = self._executor.forward(
+        with deployment.steps.forward(with_backward, as_planned):
+            call = self.executor.forward(
                 [tensor.detach() for tensor in inputs],
                 [
                     parameter.detach() if not with_backward else parameter
                     for parameter in self._parameters
                 ],
                 self._buffers,
-                self._deployment.local_rows,
+                turn.local_rows,
                 with_backward,
             )
         if not tracked:
             return list(call.outputs)
         outputs = PipelineStep.apply(
             call,
-            self._deployment.steps.backward,
+            self._backward_of(turn),
             self._differentiable,
-            self._deployment.gate,
+            deployment.gate,
             *self._parameters,
             *inputs,
         )
@@ -494,3 +529,9 @@ class Run:
             place if output is None else output
             for output, place in zip(outputs, self._not_returned, strict=True)
         ]
+
+    def _backward_of(self, turn):
+        deployment = self._deployment
+        if _C.plan.backward_comes_first(deployment.plan):
+            return deployment.steps.backward
+        return functools.partial(deployment.backward, turn.number)

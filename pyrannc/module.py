@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 from pyrannc import _C, checkpoint, deploy, launch, log, optim
-from pyrannc.capture import capture
+from pyrannc.capture import Call, capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.runs import Runs
 
 
 class RaNNCModule(nn.Module):
@@ -81,40 +82,37 @@ class RaNNCModule(nn.Module):
         self._outputs = getattr(_C.plan.Outputs, outputs)
         self._outside_loss = outside_loss
         self._deployment = None
-        self._runs = {}  # one capture with its executor per setting of the training flags
+        self._runs = None  # see Runs; from the first call on
         self.training = model.training
 
     # -- running ------------------------------------------------------------------------------
 
     def forward(self, *args, **kwargs):
-        run = self._run(args, kwargs)
-        inputs = run.capture.flatten(args, kwargs)
-        return run.capture.unflatten(run.step(inputs))
+        call = Call(args, kwargs)
+        if self._deployment is None:
+            self._deploy(call, args, kwargs)
+        run, turn = self._runs.enter(call, args, kwargs)
+        return run.capture.unflatten(run.step(call.tensors, turn))
 
-    def _run(self, args, kwargs):
-        flags = tuple(module.training for module in self.model.modules())
-        if flags in self._runs:
-            return self._runs[flags]
+    def _deploy(self, call, args, kwargs):
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self.model, args, kwargs, self._batch_dims, exact_loss=self.config.exact_loss
             )
-        if self._deployment is None:
-            world = launch.world()
-            world.timeout_s = self.config.comm_timeout_s
-            self._deployment = deploy.deploy(
-                self.model,
-                self._optimizer,
-                captured,
-                (args, kwargs),
-                self.config,
-                world,
-                self._load_deployment,
-                self._outputs,
-                self._outside_loss,
-            )
-        self._runs[flags] = self._deployment.run_of(captured, args, kwargs)
-        return self._runs[flags]
+        world = launch.world()
+        world.timeout_s = self.config.comm_timeout_s
+        self._deployment = deploy.deploy(
+            self.model,
+            self._optimizer,
+            captured,
+            (args, kwargs),
+            self.config,
+            world,
+            self._load_deployment,
+            self._outputs,
+            self._outside_loss,
+        )
+        self._runs = Runs(self._deployment, call, self._batch_dims, self.config.exact_loss)
 
     @property
     def plan(self):

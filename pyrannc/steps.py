@@ -28,32 +28,39 @@ class Steps:
         self._activations = 0  # bytes between forward and backward
         self._peak = 0
         self._start = (0, 0.0, {})
+        self._counts = True  # the step at hand
         if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
             optimizer.register_step_pre_hook(self._before_optimizer)
             optimizer.register_step_post_hook(self._after_optimizer)
 
     @contextlib.contextmanager
-    def forward(self, trains):
-        """Around the executor's forward; every rank's steps begin here, in the same order."""
+    def forward(self, trains, as_planned):
+        """Around the executor's forward; every rank's steps begin here, in the same order.
+
+        Steps of another batch or other shapes than planned do not count.
+        """
         if trains:
+            self._counts = as_planned
+        counts = trains and as_planned
+        if counts:
             if self.count == FIRST:
                 self._start = (self.count, self.seconds, self.spent())
             if self.count == REPORT_AFTER:
                 self._report()
             self.count += 1
             self._activations = 0
-        with self._timed(trains):
+        with self._timed(counts):
             yield
 
     @contextlib.contextmanager
     def backward(self):
         """Around the executor's backward."""
-        with self._timed(True):
+        with self._timed(self._counts):
             yield
 
     @contextlib.contextmanager
-    def _timed(self, trains):
-        if trains and FIRST < self.count <= REPORT_AFTER:
+    def _timed(self, counts):
+        if counts and FIRST < self.count <= REPORT_AFTER:
             held = held_bytes(self._deployment.model, self._optimizer)
             with _C.runtime.MemoryRecorder() as memory:
                 begin = time.perf_counter()
@@ -64,18 +71,19 @@ class Steps:
         else:
             begin = time.perf_counter()
             yield
-            if trains:
+            if counts:
                 self.seconds += time.perf_counter() - begin
 
     def spent(self):
-        """What the executors' training calls took so far on this rank."""
-        return shares.spent(self._deployment.executors)
+        """What the training calls of the planned run took so far on this rank."""
+        return shares.spent(self._deployment.first.executor)
 
     def _before_optimizer(self, *_):
         self._optimizer_begin = time.perf_counter()
 
     def _after_optimizer(self, *_):
-        self.seconds += time.perf_counter() - self._optimizer_begin
+        if self._counts:
+            self.seconds += time.perf_counter() - self._optimizer_begin
 
     def _report(self):
         count, seconds, spent = self._start

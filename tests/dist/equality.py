@@ -390,7 +390,7 @@ def stages_of_modules(model):
     stage_of_node = {
         name: index for index, stage in enumerate(model.plan.stages) for name in stage.nodes
     }
-    (run,) = model._runs.values()
+    (run,) = model._runs
     return {
         node.module: stage_of_node[node.name]
         for node in run.capture.graph.nodes

@@ -1,5 +1,7 @@
 """What only a job of several ranks can get wrong: disagreement, and reading the state together."""
 
+import json
+
 import mpi
 
 
@@ -7,16 +9,73 @@ def run(code, ranks=2):
     return mpi.run(code, ranks, timeout=100)
 
 
-def test_a_rank_with_another_batch_size_is_an_error_on_every_rank():
+# After a first call that was right: what each rank does, and what the error of every rank says.
+DIFFERENT_CALLS = {
+    "mode": (
+        "model.train(rank == 0)(x, 1.0)",
+        "the ranks do not do the same:\n"
+        "  rank 0: forward pass 1 with grad, training mode: as the first one\n"
+        "  rank 1: forward pass 1 with grad, eval mode: as the first one\n",
+    ),
+    "no grad": (
+        "with torch.set_grad_enabled(rank == 0): model(x, 1.0)",
+        "  rank 1: forward pass 1 without grad, training mode: as the first one\n",
+    ),
+    "new constant": (
+        "model(x, 1.0 if rank == 0 else 2.0)",
+        "  rank 1: forward pass 1 with grad, training mode: args[1] is 2.0, but was 1.0",
+    ),
+    "other new constants": (
+        "model(x, 2.0 + rank)",
+        "rank 1 captured another graph than rank 0: ",
+    ),
+    "shape": (
+        "model(x.view(-1, 1, 4).expand(-1, 2 + rank, 4), 1.0)",
+        "input x: float32[B, 3, 4] apart(0)",
+    ),
+    "backwards of other forwards": (
+        "[model(x, 1.0).sum(), model(x, 1.0).sum()][rank].backward()",
+        "  rank 0: backward of forward pass 1\n  rank 1: backward of forward pass 2\n",
+    ),
+    "backward and forward": (
+        "loss = model(x, 1.0).sum(); loss.backward() if rank == 0 else model(x, 1.0)",
+        "  rank 0: backward of forward pass 1\n  rank 1: forward pass 2 with grad, training mode",
+    ),
+    "no rows": ("model(x[:0], 1.0)", "the batch has no rows on any rank"),
+}
+
+
+def test_ranks_that_do_different_things_are_an_error_on_every_rank():
+    cases = {name: code for name, (code, _) in DIFFERENT_CALLS.items()}
     done = run(
-        """
-        import pyrannc, torch
-        model = pyrannc.RaNNCModule(torch.nn.Linear(4, 2))
-        model(torch.randn(3 + pyrannc.get_rank(), 4))
+        f"""
+        import json, pyrannc, torch
+        from torch import nn
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.stem, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x, scale):
+                return self.head(torch.tanh(self.stem(x)) * scale)
+
+        rank = pyrannc.get_rank()
+        x = torch.randn(3 + rank, 4)
+        for name, code in {cases!r}.items():
+            model = pyrannc.RaNNCModule(Model(), config=pyrannc.Config(comm_timeout_s=30))
+            model(x, 1.0).sum().backward()
+            try:
+                exec(code)
+            except pyrannc.RaNNCError as error:
+                print(json.dumps([name, str(error)]), flush=True)
         """
     )
-    assert done.returncode != 0
-    assert "rank 0 has 3 rows, rank 1 has 4" in done.stderr
+    assert done.returncode == 0, done.stderr
+    errors = [json.loads(line) for line in done.stdout.splitlines()]
+    for name, (_, message) in DIFFERENT_CALLS.items():
+        texts = [text for case, text in errors if case == name]
+        assert len(texts) == 2 and all(message in text for text in texts), (name, texts)
 
 
 def test_a_rank_with_another_model_is_an_error_that_shows_the_difference():

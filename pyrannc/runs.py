@@ -1,0 +1,101 @@
+"""The kinds of calls of one deployment: each is captured when it first comes."""
+
+import dataclasses
+
+import torch
+
+from pyrannc import log
+from pyrannc.batch_dims import find_batch_dims, input_names
+from pyrannc.capture import capture
+
+#: Kinds of calls whose captures are kept.
+MOST = 16
+
+
+@dataclasses.dataclass
+class _Kind:
+    number: int  # in the order of their captures, which is the same on all ranks
+    settings: tuple
+    run: object
+
+
+class Runs:
+    """One :class:`~pyrannc.deploy.Run` per kind of call.
+
+    Calls are of one kind when they differ in nothing but the number of rows and what the tensors
+    hold: modes of the modules, shapes, dtypes and constant arguments are in the captured graph.
+    """
+
+    def __init__(self, deployment, call, batch_dims, exact_loss):
+        first = deployment.first
+        self._deployment = deployment
+        self._batch_dims, self._exact_loss = batch_dims, exact_loss
+        self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
+        self._made = 0
+        self._kinds = []  # the one used last first
+        self._add(settings_of(deployment.model, call), first)
+
+    def __iter__(self):
+        return (kind.run for kind in self._kinds)
+
+    def enter(self, call, args, kwargs):
+        """The run of a call and the turn that all ranks have agreed on."""
+        settings = settings_of(self._deployment.model, call)
+        kind = self._find(settings, call)
+        dims = kind.run.capture.batch_dims if kind else self._dims(call)
+        number = kind.number if kind else 0
+        turn = self._deployment.turns.forward(call.rows(dims), number, lambda: self._describe(call))
+        if kind is None:
+            kind = self._capture(settings, call, args, kwargs)
+        self._deployment.note_batch(turn.local_rows)
+        return kind.run, turn
+
+    def _find(self, settings, call):
+        for position, kind in enumerate(self._kinds):
+            if kind.settings == settings and kind.run.capture.difference(call) is None:
+                self._kinds.insert(0, self._kinds.pop(position))
+                return kind
+        return None
+
+    def _dims(self, call):
+        names = input_names(self._deployment.model, call)
+        return find_batch_dims(call, names, self._batch_dims, self._known)
+
+    def _capture(self, settings, call, args, kwargs):
+        log.info("deploy", f"captured again, for a call in {self._describe(call)}")
+        with torch.enable_grad():  # grad mode of the call is not that of the model
+            captured = capture(
+                self._deployment.model,
+                args,
+                kwargs,
+                self._batch_dims,
+                self._exact_loss,
+                known=self._known,
+            )
+        return self._add(settings, self._deployment.run_of(captured))
+
+    def _add(self, settings, run):
+        self._made += 1
+        self._kinds.insert(0, _Kind(self._made, settings, run))
+        if self._made == MOST + 1:
+            log.info(
+                "deploy",
+                f"more than {MOST} kinds of calls: the one used longest ago is captured again when "
+                "it comes back. Pad sequences to a few lengths, for example multiples of 64",
+            )
+        del self._kinds[MOST:]
+        return self._kinds[0]
+
+    def _describe(self, call) -> str:
+        model = self._deployment.model
+        mode = "training mode" if model.training else "eval mode"
+        return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"
+
+
+def settings_of(model, call) -> tuple:
+    """What a captured graph depends on beside the call's shape."""
+    return (
+        tuple(module.training for module in model.modules()),
+        tuple(tensor.requires_grad for tensor in call.tensors),
+        torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
+    )
