@@ -50,13 +50,14 @@ FLOAT32_LOSS = {"gpt2", "llama", "padded_gpt2"}
 class Case:
     """``bert/2+1+1/m4/b3/float64/adamw``: model, plan, micro-batches, local rows, dtype, optimizer.
 
-    Then, where they are not "auto", recompute (never, always, mixed) and schedule.
+    Then, where they are not "auto", recompute (never, always, mixed) and schedule. Local rows like
+    ``b3.1.4.2_0.2.5.2`` are those of each rank, step by step; then an eval step follows, too.
     """
 
     model: str
     plan: str
     micro_batches: int
-    rows: int
+    rows: str
     dtype: str
     optimizer: str
     recompute: str = "auto"
@@ -65,7 +66,17 @@ class Case:
     @classmethod
     def parse(cls, name: str) -> "Case":
         model, plan, micro_batches, rows, dtype, optimizer, *rest = name.split("/")
-        return cls(model, plan, int(micro_batches[1:]), int(rows[1:]), dtype, optimizer, *rest)
+        return cls(model, plan, int(micro_batches[1:]), rows[1:], dtype, optimizer, *rest)
+
+    @property
+    def is_uneven(self):
+        return "." in self.rows
+
+    def local_rows(self, step, world):
+        """Rows of each rank; steps after the last one that is given are like it."""
+        steps = self.rows.split("_")
+        counts = [int(count) for count in steps[min(step, len(steps) - 1)].split(".")]
+        return counts if self.is_uneven else counts * world
 
     @property
     def torch_dtype(self):
@@ -192,12 +203,18 @@ def deal(total, parts, first):
     return [base + ((part - first) % parts < extra) for part in range(parts)]
 
 
-def micro_batch_rows(rows, world, count):
+def slices_of(local_rows, count):
+    """For each rank, the sizes of its slices of ``count`` micro-batches."""
+    return [
+        deal(rows, count, sum(local_rows[:rank])) for rank, rows in enumerate(local_rows)
+    ]
+
+
+def micro_batch_rows(slices):
     """For each micro-batch, the global row numbers: the k-th slice of every rank, in rank order."""
-    result = [[] for _ in range(count)]
-    for rank in range(world):
-        position = rank * rows
-        for k, size in enumerate(deal(rows, count, rank * rows)):
+    result, position = [[] for _ in slices[0]], 0
+    for sizes in slices:
+        for k, size in enumerate(sizes):
             result[k] += range(position, position + size)
             position += size
     return result
@@ -239,8 +256,7 @@ class SharedBatchNorm(nn.Module):
 class Twin:
     """The unwrapped model on one process with the concatenated batch."""
 
-    def __init__(self, case, entry, world):
-        self.case, self.world = case, world
+    def __init__(self, case, entry):
         self.model = entry.build().to(case.torch_dtype)
         self.norms = {
             name: module
@@ -253,21 +269,20 @@ class Twin:
             setattr(self.model.get_submodule(parent), child, shared)
             self.norms[name] = shared
 
-    def step(self, plan, stage_of, entry, args, kwargs, total):
+    def step(self, plan, stage_of, entry, args, kwargs, local_rows):
         """Gradients into ``.grad``; returns the loss and, without BatchNorm, the outputs."""
         if not self.norms:
             output = self.model(*args, **kwargs)
             loss, _ = split_loss(output)
             loss.backward()
             return loss, output
-        count, before, loss_sum = plan.micro_batches, 0, 0.0
-        for index in micro_batch_rows(total // self.world, self.world, count):
+        total, before, loss_sum = sum(local_rows), 0, 0.0
+        slices = slices_of(local_rows, min(plan.micro_batches, total))
+        for k, index in enumerate(micro_batch_rows(slices)):
             for name, norm in self.norms.items():
                 ranks = plan.stages[stage_of[name]].ranks
-                if ranks == list(range(self.world)):
-                    local = total // self.world
-                    slices = [deal(local, count, rank * local) for rank in ranks]
-                    norm.shares = [sizes[self.k_of(before, slices)] for sizes in slices]
+                if ranks == list(range(len(local_rows))):
+                    norm.shares = [sizes[k] for sizes in slices]
                 else:
                     norm.shares = deal(len(index), len(ranks), before)
             part = select_rows(entry, args, kwargs, total, torch.tensor(index))
@@ -276,15 +291,6 @@ class Twin:
             loss_sum += loss.detach() * (len(index) / total)
             before += len(index)
         return loss_sum, None
-
-    @staticmethod
-    def k_of(before, slices):
-        """Number of the micro-batch that starts after ``before`` rows."""
-        k, seen = 0, 0
-        while seen < before:
-            seen += sum(sizes[k] for sizes in slices)
-            k += 1
-        return k
 
 
 @contextlib.contextmanager
@@ -317,7 +323,7 @@ def make_optimizer(case, parameters):
 def run_case(case, comm):
     """Runs one case; returns what differs on this rank."""
     entry, dtype = entry_of(case), case.torch_dtype
-    twin = Twin(case, entry, comm.size)
+    twin = Twin(case, entry)
     twin_optimizer = make_optimizer(case, twin.model.parameters())
     plain = entry.build().to(dtype)
     optimizer = make_optimizer(case, plain.parameters())
@@ -325,26 +331,26 @@ def run_case(case, comm):
         plain, optimizer, case.config(), batch_dims=entry.batch_dims, outputs="all"
     )
 
-    total = case.rows * comm.size
-    mine = torch.arange(comm.rank * case.rows, (comm.rank + 1) * case.rows)
     compare = Comparison(case.precision)
+    micro_batches = 0
     for step in range(STEPS):
-        args, kwargs = entry.inputs(total, seed=step)
-        args = tuple(cast(value, dtype) for value in args)
-        kwargs = {key: cast(value, dtype) for key, value in kwargs.items()}
-        local_args, local_kwargs = select_rows(entry, args, kwargs, total, mine)
-
+        local_rows = case.local_rows(step, comm.size)
+        total = sum(local_rows)
+        (args, kwargs), (local_args, local_kwargs), mine = batch_of(
+            entry, dtype, step, local_rows, comm.rank
+        )
         with every_second_stage_recomputes(case.recompute == "mixed"):
             output = model(*local_args, **local_kwargs)
         loss, inside = split_loss(output)
         loss.backward()
         stage_of = stages_of_modules(model)
-        twin_loss, twin_output = twin.step(model.plan, stage_of, entry, args, kwargs, total)
+        twin_loss, twin_output = twin.step(model.plan, stage_of, entry, args, kwargs, local_rows)
+        micro_batches += min(model.plan.micro_batches, total)
 
         whole = loss.detach().double().reshape(1)
-        if not inside:
+        if not inside:  # the mean of no rows is nan, and counts nothing
+            whole = whole * len(mine) / total if len(mine) else torch.zeros_like(whole)
             comm.all_reduce_sum(whole.numpy(), list(range(comm.size)))
-            whole /= comm.size
         compare.add(f"step {step} loss", "loss", whole[0].to(dtype), twin_loss.to(dtype))
         if twin_output is not None:
             compare_outputs(compare, step, entry, output, twin_output, total, mine)
@@ -360,6 +366,8 @@ def run_case(case, comm):
         optimizer.zero_grad()
         twin_optimizer.zero_grad()
 
+    if case.is_uneven:
+        compare_eval(compare, case, comm, entry, model, twin.model)
     state = model.state_dict()
     if comm.rank == 0:
         expected = twin.model.state_dict()
@@ -367,9 +375,32 @@ def run_case(case, comm):
         for name, tensor in state.items():
             kind = "buffer" if name in dict(twin.model.named_buffers()) else "saved parameter"
             # What does not depend on the batch, such as a counter, happens once per micro-batch.
-            times = model.plan.micro_batches if name.endswith("calls") else 1
+            times = micro_batches // STEPS if name.endswith("calls") else 1
             compare.add(kind, name, tensor.double(), times * expected[name].double())
     return list(compare.failures()), describe(model.plan)
+
+
+def batch_of(entry, dtype, seed, local_rows, rank):
+    """The arguments with the rows of all ranks, with those of ``rank``, and which those are."""
+    total, begin = sum(local_rows), sum(local_rows[:rank])
+    mine = torch.arange(begin, begin + local_rows[rank])
+    args, kwargs = entry.inputs(total, seed=seed)
+    args = tuple(cast(value, dtype) for value in args)
+    kwargs = {key: cast(value, dtype) for key, value in kwargs.items()}
+    return (args, kwargs), select_rows(entry, args, kwargs, total, mine), mine
+
+
+def compare_eval(compare, case, comm, entry, model, twin):
+    """A step in eval mode with a batch of yet another size."""
+    local_rows = [rows + 1 for rows in case.local_rows(0, comm.size)[::-1]]
+    whole, (args, kwargs), mine = batch_of(
+        entry, case.torch_dtype, STEPS, local_rows, comm.rank
+    )
+    model.eval()
+    twin.eval()
+    with torch.no_grad():
+        output, expected = model(*args, **kwargs), twin(*whole[0], **whole[1])
+    compare_outputs(compare, "eval", entry, output, expected, sum(local_rows), mine)
 
 
 def compare_outputs(compare, step, entry, output, twin_output, total, mine):
@@ -390,7 +421,7 @@ def stages_of_modules(model):
     stage_of_node = {
         name: index for index, stage in enumerate(model.plan.stages) for name in stage.nodes
     }
-    (run,) = model._runs
+    run = model._deployment.first
     return {
         node.module: stage_of_node[node.name]
         for node in run.capture.graph.nodes

@@ -107,6 +107,21 @@ def selection(models):
         yield case(model, plan, micro_batches, rows, "float64", "sgd", recompute, schedule)
 
 
+# Rows of each rank, step by step: ranks without rows, a last batch of fewer rows than micro-batches,
+# and batches larger than the first. No 8 here either, for a rank or for all together.
+UNEVEN = ["7.1.5.6_0.2.5.2_2.0.1.0", "0.9.4.5_9.7.6.6_2.3.1.1"]
+UNEVEN_NORMALISED = ["7.5.9.6_4.6.9.5_0.11.7.9"]
+
+
+def uneven(models, plans):
+    """Every model once with changing batches; plans, sizes and micro-batch counts rotate."""
+    plans, sizes, counts = map(itertools.cycle, (plans, UNEVEN, [3, 2, 4]))
+    for model in models:
+        rows = UNEVEN_NORMALISED[0] if model in NORMALISED else next(sizes)
+        count = 2 if model in NORMALISED else next(counts)
+        yield f"{model}/{next(plans)}/m{count}/b{rows}/float64/sgd"
+
+
 def full_matrix(models):
     for model, plan, size in itertools.product(models, ["auto", *PLANS], SIZES):
         for dtype, optimizer in [("float64", "adamw"), ("float32", "sgd"), ("float64", "sgd")]:
@@ -119,6 +134,12 @@ def full_matrix(models):
             yield case(model, plan, *size, "float64", "sgd", recompute, schedule)
         for plan, size in itertools.product(INTERLEAVED_PLANS, INTERLEAVED_SIZES):
             yield case(model, plan, *size, "float64", "sgd", recompute, "interleaved")
+    for plan in ["auto", *PLANS]:
+        yield from uneven([model for model in models for _ in range(6)], [plan])
+    for model in models:
+        if model in WITH_LOSS:
+            for plan, rows in itertools.product(INTERLEAVED_PLANS, UNEVEN):
+                yield f"{model}/{plan}/m4/b{rows}/float64/sgd/mixed/interleaved"
 
 
 def losses(models):
@@ -134,9 +155,16 @@ def losses(models):
 
 
 GROUPS = {
-    "own": list(selection(OWN)),
-    "transformers": list(selection(TRANSFORMERS)),
-    "losses": list(losses(LOSSES[:7] + LANGUAGE_LOSSES[:2])),
+    "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"])],
+    "transformers": [
+        *selection(TRANSFORMERS),
+        *uneven(["bert", "t5", "resnet"], PLANS[1:]),
+        f"gpt2/2x(2+2)/m4/b{UNEVEN[0]}/float64/sgd/auto/interleaved",
+    ],
+    "losses": [
+        *losses(LOSSES[:7] + LANGUAGE_LOSSES[:2]),
+        *uneven([*LOSSES[:2], LANGUAGE_LOSSES[0]], PLANS[3:]),
+    ],
 }
 _reports = {}
 

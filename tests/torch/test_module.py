@@ -175,9 +175,9 @@ def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatc
     again = RaNNCModule(build(), load_deployment=path)
     loss_of(again, batch())
     assert again.plan.micro_batches == 2
-    other = RaNNCModule(build(), load_deployment=path)
-    with pytest.raises(PlanError, match="global_batch 6, this job has 8"):
-        loss_of(other, batch(rows=8))
+    other = RaNNCModule(build(), load_deployment=path)  # of another batch
+    loss_of(other, batch(rows=8))
+    assert other.plan == again.plan
 
 
 def test_the_environment_saves_and_loads_the_plan(tmp_path, monkeypatch):
@@ -214,12 +214,10 @@ def test_a_scalar_loss_inside_the_model_is_returned_as_such():
 # -- bad input: one clear message each ---------------------------------------------------------
 
 
-def test_another_shape_than_in_the_first_call_is_an_error(pair):
+def test_a_shape_that_the_model_does_not_take_is_its_own_error(pair):
     model = pair[0]
     loss_of(model, batch())
-    with pytest.raises(RaNNCError, match=r"6.*5|5.*6"):
-        loss_of(model, batch(rows=5))
-    with pytest.raises(RaNNCError, match="9"):
+    with pytest.raises(TraceError, match="9"):
         model(torch.randn(6, 9))
     loss_of(model, batch()).backward()  # nothing is lost
 
@@ -247,21 +245,6 @@ def test_control_flow_on_values_is_an_error_with_its_line():
 
     with pytest.raises(TraceError, match=r"test_module\.py:\d+"):
         wrap(Branches())[0](batch())
-
-
-def test_a_changed_non_tensor_argument_is_an_error_that_names_it():
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(8, 8)
-
-        def forward(self, x, scale=1.0):
-            return self.inner(x) * scale
-
-    model, _ = wrap(Scaled())
-    model(batch(), scale=2.0)
-    with pytest.raises(RaNNCError, match="scale"):
-        model(batch(), scale=3.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Calls after the first one: other batches, shapes, constants, modes, in one process."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pyrannc import Config, ConfigError, RaNNCError, RaNNCModule, log, runs
+from pyrannc.capture import CallMismatch
+
+
+class Tagger(nn.Module):
+    """Tokens to scores; ``mask`` may be left out, and ``scale`` is a constant of the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 6)
+        self.body, self.head = nn.Linear(6, 6), nn.Linear(6, 5)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, tokens, mask=None, scale=1.0):
+        h = self.embed(tokens) * scale
+        if mask is not None:
+            h = h * mask.unsqueeze(-1)
+        h = torch.tanh(self.body(h))
+        if not self.training:
+            h = self.dropout(h) + 1
+        return self.head(h)
+
+
+def tokens(rows, length, seed=0):
+    return torch.randint(11, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def pair():
+    torch.manual_seed(0)
+    plain = Tagger()
+    twin = copy.deepcopy(plain)
+    return RaNNCModule(plain, config=Config(pipeline_num=3, calibrate=False)), twin
+
+
+def check(pair, *args, **kwargs):
+    """Output and gradients of one call, as those of the twin."""
+    model, twin = pair
+    for one in pair:
+        one.zero_grad()
+    output, expected = (one(*args, **kwargs) for one in pair)
+    torch.testing.assert_close(output, expected)
+    for result in (output, expected):
+        result.sin().square().mean().backward()
+    for name, parameter in twin.named_parameters():
+        torch.testing.assert_close(
+            dict(model.named_parameters())[name].grad, parameter.grad, msg=name
+        )
+
+
+def test_every_batch_size_uses_the_first_capture(pair, monkeypatch):
+    check(pair, tokens(7, 4))
+    monkeypatch.setattr(runs, "capture", None)
+    for rows in (7, 2, 1, 30, 3):  # fewer rows than micro-batches, too
+        check(pair, tokens(rows, 4, seed=rows))
+
+
+def test_other_shapes_constants_and_arguments_are_captured_once_each(pair, monkeypatch):
+    captured = []
+    original = runs.capture
+    monkeypatch.setattr(runs, "capture", lambda *a, **k: captured.append(a) or original(*a, **k))
+    calls = [
+        ((tokens(4, 6),), {}),
+        ((tokens(3, 9),), {}),
+        ((tokens(3, 9),), {"scale": 2.0}),
+        ((tokens(5, 9),), {"mask": torch.ones(5, 9)}),
+    ]
+    for _ in range(2):
+        for args, kwargs in calls:
+            check(pair, *args, **kwargs)
+    assert len(captured) == 3  # beside the first call
+    assert len(list(pair[0]._runs)) == 4
+
+
+def test_which_dimension_holds_the_rows_is_what_it_was(pair):
+    # Of a batch as large as its sequences are long, shapes alone would not tell.
+    class Scaled(nn.Module):
+        def forward(self, x, weight, scale):
+            return x * weight.unsqueeze(1) * scale
+
+    model = RaNNCModule(Scaled(), config=Config(pipeline_num=2))
+    for rows, width in ((3, 4), (4, 4), (2, 5), (5, 5)):
+        x, weight, scale = torch.randn(rows, width), torch.randn(rows), torch.randn(width)
+        torch.testing.assert_close(model(x, weight, scale), Scaled()(x, weight, scale))
+
+
+def test_a_later_call_may_lack_an_argument_that_batch_dims_names():
+    class Optional(nn.Module):
+        def forward(self, x, y=None):
+            return x if y is None else x + y
+
+    model = RaNNCModule(Optional(), config=Config(), batch_dims={"x": 0, "y": 0})
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(model(x, y=x), 2 * x)
+    torch.testing.assert_close(model(x), x)
+    with pytest.raises(ConfigError, match="batch_dims names 'y'"):
+        RaNNCModule(Optional(), config=Config(), batch_dims={"y": 0})(x)
+
+
+def test_inputs_that_begin_to_require_a_gradient_get_one():
+    layer = nn.Linear(3, 2)
+    model = RaNNCModule(copy.deepcopy(layer), config=Config())
+    x = torch.randn(4, 3)
+    model(x).sum().backward()
+    x.requires_grad_()
+    model(x).sum().backward()
+    torch.testing.assert_close(x.grad, layer.weight.detach().sum(0).expand(4, 3))
+
+
+def test_autocast_of_a_later_call_counts():
+    layer = nn.Linear(3, 2)
+    model = RaNNCModule(copy.deepcopy(layer), config=Config())
+    x = torch.randn(4, 3)
+    assert model(x).dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(x).dtype == torch.bfloat16
+    assert model(x).dtype == torch.float32
+
+
+def test_only_the_captures_used_last_are_kept(pair, monkeypatch):
+    monkeypatch.setattr(runs, "MOST", 3)
+    for length in (2, 3, 4, 5, 2):  # the first kind has to go, and comes back
+        check(pair, tokens(3, length))
+    assert len(list(pair[0]._runs)) == 3
+
+
+def test_two_live_forwards_of_other_sizes_are_independent(pair):
+    results = []
+    for one in pair:
+        one.zero_grad()
+        losses = [one(tokens(rows, length)).square().mean() for rows, length in ((5, 3), (2, 6))]
+        (losses[0] * 2 + losses[1]).backward()
+        results.append({name: p.grad for name, p in one.named_parameters()})
+    for name, gradient in results[1].items():
+        torch.testing.assert_close(results[0][name], gradient, msg=name)
+
+
+def test_inputs_with_different_numbers_of_rows_are_an_error(pair):
+    model, _ = pair
+    model(tokens(4, 3), torch.ones(4, 3))
+    message = r"args\[1\] has 3 rows, but args\[0\] has 4"
+    with pytest.raises(CallMismatch, match=message):
+        model(tokens(4, 3), torch.ones(3, 3))
+
+
+def test_a_batch_without_rows_is_an_error(pair):
+    model, _ = pair
+    model(tokens(4, 3))
+    with pytest.raises(RaNNCError, match="no rows on any rank"):
+        model(tokens(0, 3))
+
+
+def test_larger_and_smaller_batches_than_planned_are_said_once(pair, capfd):
+    log.configure("info")
+    try:
+        for rows in (4, 3, 2, 6, 9):
+            pair[0](tokens(rows, 3))
+    finally:
+        log.configure("warn")
+    err = capfd.readouterr().err
+    assert err.count("a batch has 3 rows on all ranks together, the plan was made for 4") == 1
+    assert err.count("the plan was made for 4 and stays") == 1
+    assert err.count("a batch has 6 rows on all ranks together, but the plan was made for 4") == 1
+    assert err.count("it may not fit in memory") == 1
