@@ -174,10 +174,9 @@ class _Check:
 
     def new_call(self):
         """The call's arguments with clones of the other batch in place of their tensors."""
-        tensors, _, shape = pytree.flatten(self.call)
-        new = {id(o): b for o, b in zip(self.originals, self.batch, strict=True)}
+        _, _, shape = pytree.flatten(self.call)
         # Not the batch itself, because the model may write its inputs.
-        return pytree.unflatten(shape, [new[id(tensor)].clone() for tensor in tensors])
+        return pytree.unflatten(shape, [tensor.clone() for tensor in self.batch])
 
     def replay(self, graph, count, batch):
         """Outputs of a graph, and the buffers that it takes as they are afterwards."""
