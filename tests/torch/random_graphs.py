@@ -109,12 +109,11 @@ class RandomGraph:
         return outputs
 
 
-def random_plan(node_names, ranks, rows, seed, schedule="gpipe"):
+def random_plan(node_names, ranks, seed, schedule="gpipe"):
     """A plan as the dictionary of its file: random cuts, replicas, micro-batches, recompute.
 
-    ``rows`` is the global batch: every micro-batch has at least one row, but a replica's share of
-    it may be empty. Interleaved plans need two ranks and, as 1F1B where the graph is too small for
-    them, four nodes.
+    Whatever the batch: it may have fewer rows than micro-batches. Interleaved plans need two ranks
+    and, as 1F1B where the graph is too small for them, four nodes.
     """
     choose = random.Random(seed)
     nodes = len(node_names)
@@ -122,7 +121,7 @@ def random_plan(node_names, ranks, rows, seed, schedule="gpipe"):
         schedule = "1f1b"
     chunks = choose.randint(2, min(3, nodes // 2)) if schedule == "interleaved" else 1
     fewest = 2 if chunks > 1 else 1
-    groups = choose.randint(fewest, min(ranks, nodes // chunks, rows, 3 if chunks > 1 else ranks))
+    groups = choose.randint(fewest, min(ranks, nodes // chunks, 3 if chunks > 1 else ranks))
     stages = groups * chunks
     cuts = sorted(choose.sample(range(1, nodes), stages - 1))
     order = choose.sample(range(ranks), ranks)
@@ -131,9 +130,9 @@ def random_plan(node_names, ranks, rows, seed, schedule="gpipe"):
         sorted(order[first:last])
         for first, last in zip([0, *bounds], [*bounds, ranks], strict=True)
     ]
-    micro_batches = choose.randint(1, min(4, rows))
+    micro_batches = choose.randint(1, 4)
     if chunks > 1:
-        micro_batches = groups * choose.randint(1, max(1, min(4, rows) // groups))
+        micro_batches = groups * choose.randint(1, 4 // groups)
     return {
         "format": "rannc-plan",
         "version": 1,
