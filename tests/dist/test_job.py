@@ -49,7 +49,7 @@ def test_ranks_that_do_different_things_are_an_error_on_every_rank():
     cases = {name: code for name, (code, _) in DIFFERENT_CALLS.items()}
     done = run(
         f"""
-        import json, pyrannc, torch
+        import json, sys, pyrannc, torch
         from torch import nn
 
         class Model(nn.Module):
@@ -68,7 +68,8 @@ def test_ranks_that_do_different_things_are_an_error_on_every_rank():
             try:
                 exec(code)
             except pyrannc.RaNNCError as error:
-                print(json.dumps([name, str(error)]), flush=True)
+                sys.stdout.write(json.dumps([name, str(error)]) + "\\n")  # one write: whole lines
+                sys.stdout.flush()
         """
     )
     assert done.returncode == 0, done.stderr

@@ -99,7 +99,7 @@ def inputs(rows, generator):
     x = torch.randn(rows, 5, 8, generator=generator)
     labels = torch.randint(CLASSES, (rows, 5), generator=generator)
     hidden = torch.rand(rows, 5, generator=generator) < 0.4
-    hidden[0], hidden[-(rows // 4) :] = False, True
+    hidden[0], hidden[rows - rows // 4 :] = False, True
     mask = torch.rand(rows, 5, generator=generator) * ~hidden
     return (x, labels.masked_fill(hidden, -100), mask), {}
 
@@ -144,7 +144,7 @@ def masked_language(rows, generator):
     """A few words to guess in each sample, none in the last quarter."""
     _, kwargs = language_ids(rows, generator)
     hidden = torch.rand(rows, 10, generator=generator) < 0.7
-    hidden[0], hidden[-(rows // 4) :] = False, True
+    hidden[0], hidden[rows - rows // 4 :] = False, True
     kwargs["labels"] = kwargs["labels"].masked_fill(hidden, -100)
     return (), kwargs
 
