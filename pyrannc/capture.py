@@ -36,9 +36,12 @@ class Capture:
         parameter_names, buffer_names: Of the model, tied ones under their first name.
     """
 
-    def __init__(self, native_capture, call, batch_dims, outputs, states, exact_loss):
+    def __init__(
+        self, native_capture, call, batch_dims, outputs, states, exact_loss, explicit_draws
+    ):
         self.native = native_capture
-        self.whole = _C.ir.infer_rows(_C.ir.exact_means(native_capture.graph))
+        graph = _C.ir.exact_means(native_capture.graph)
+        self.whole = _C.ir.infer_rows(_C.ir.explicit_draws(graph) if explicit_draws else graph)
         parts = _C.ir.hoist_input_sums(self.whole, by_share=not exact_loss)
         self.graph, self.preludes = parts.main, parts.preludes
         self.objects = native_capture.objects
@@ -160,7 +163,15 @@ class _Like:
         return made.requires_grad_(real.requires_grad)
 
 
-def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False, known=None) -> Capture:
+def capture(
+    model,
+    args=(),
+    kwargs=None,
+    batch_dims=None,
+    exact_loss=False,
+    known=None,
+    explicit_draws=False,
+) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
     Args:
@@ -172,10 +183,13 @@ def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False, know
         exact_loss: Leaves what is not linear in means over the batch as it is. Else, where nothing
             else makes rows interact, each share of the batch computes it from its own rows.
         known: ``batch_dims`` of an earlier capture by the path of the input; they count.
+        explicit_draws: Every random number can be told from seed, step, node and sample: attention
+            with dropout inside becomes products, softmax and dropout.
 
     Raises:
         TraceError: The model's Python code depends on tensor values, or on the batch size in
-            another way than ``a + b * rows``; names module and source line.
+            another way than ``a + b * rows``, or, with ``explicit_draws``, an operator draws in
+            another way; names module and source line.
         ConfigError: ``batch_dims`` names no input.
     """
     call = Call(args, kwargs or {})
@@ -190,7 +204,9 @@ def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False, know
         try:
             with state:
                 torch.set_autocast_cache_enabled(cache)
-                result["capture"] = _capture(model, call, names, dims, states, exact_loss)
+                result["capture"] = _capture(
+                    model, call, names, dims, states, exact_loss, explicit_draws
+                )
         except BaseException as error:
             result["error"] = error
 
@@ -204,7 +220,7 @@ def capture(model, args=(), kwargs=None, batch_dims=None, exact_loss=False, know
     return result["capture"]
 
 
-def _capture(model, call, names, dims, states, exact_loss):
+def _capture(model, call, names, dims, states, exact_loss, explicit_draws):
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.inference_mode(False), mode:
         fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
@@ -215,7 +231,8 @@ def _capture(model, call, names, dims, states, exact_loss):
         shapes.append(shape)
     if found := pytree.difference(shapes[0], shapes[1], "the result"):
         raise TraceError(f"the result of the model depends on the batch size: {found}")
-    return Capture(_C.frontend.join(traces), call, dims, shapes[0], states, exact_loss)
+    joined = _C.frontend.join(traces)
+    return Capture(joined, call, dims, shapes[0], states, exact_loss, explicit_draws)
 
 
 def _fake_like(tensor):

@@ -137,6 +137,11 @@ ITEMS = {
         False,
         "one replica and one micro-batch where a loss is not linear in means over the batch",
     ),
+    "deterministic_dropout": Item(
+        boolean,
+        False,
+        "random numbers depend on seed, step and sample, not on the plan",
+    ),
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),

@@ -352,6 +352,15 @@ def print_plan(plan) -> None:
     log.info("deploy", "the plan\n" + _C.plan.show(plan))
 
 
+def draw_steps(world):
+    """Of random numbers that do not depend on the plan: the seed of rank 0's generator, and step 0.
+
+    Collective.
+    """
+    seed = world.broadcast(str(torch.initial_seed()).encode(), 0).decode()
+    return _C.runtime.DrawSteps(int(seed) % 2**64)
+
+
 class Deployment:
     """A plan at work: who holds which tensors, and one :class:`Run` for each capture."""
 
@@ -376,6 +385,7 @@ class Deployment:
         self._config = config
         self._outside_loss = outside_loss
         self._planned = captured
+        self.draws = draw_steps(world) if config.deterministic_dropout else None
         self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
         self.steps = Steps(self, optimizer)
         self.owners = state.Owners(world, model)
@@ -437,6 +447,7 @@ class Deployment:
             preludes=captured.preludes,
             outside_sum=self._outside_loss == "sum",
             outputs=self._outputs,
+            draws=self.draws,
         )
 
     def clip_grad_norm(self, max_norm: float) -> float:
@@ -517,6 +528,8 @@ class Run:
             )
         if not tracked:
             return list(call.outputs)
+        if self._deployment.draws is not None:
+            self._deployment.draws.step += 1
         outputs = PipelineStep.apply(
             call,
             self._backward_of(turn),

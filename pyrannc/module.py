@@ -97,7 +97,12 @@ class RaNNCModule(nn.Module):
     def _deploy(self, call, args, kwargs):
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
-                self.model, args, kwargs, self._batch_dims, exact_loss=self.config.exact_loss
+                self.model,
+                args,
+                kwargs,
+                self._batch_dims,
+                exact_loss=self.config.exact_loss,
+                explicit_draws=self.config.deterministic_dropout,
             )
         world = launch.world()
         world.timeout_s = self.config.comm_timeout_s

@@ -71,6 +71,7 @@ class Runs:
                 self._batch_dims,
                 self._exact_loss,
                 known=self._known,
+                explicit_draws=self._deployment.draws is not None,
             )
         return self._add(settings, self._deployment.run_of(captured))
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify']
+__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -194,6 +194,8 @@ def depends_on_rows(graph: Graph) -> list[bool]:
 def drop_dead_nodes(graph: Graph) -> Graph:
     ...
 def exact_means(graph: Graph) -> Graph:
+    ...
+def explicit_draws(graph: Graph) -> Graph:
     ...
 def extract(graph: Graph, nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], keep: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Graph:
     """

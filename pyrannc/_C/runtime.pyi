@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'Executor', 'Interpreter', 'MemoryRecorder', 'Span', 'Times']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'MemoryRecorder', 'Span', 'Times']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -35,6 +35,21 @@ class Call:
         ...
     @property
     def outputs(self) -> list[torch.Tensor | None]:
+        ...
+class DrawSteps:
+    """
+    What deterministic random numbers are told from, beside node and sample.
+    """
+    def __init__(self, seed: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def seed(self) -> int:
+        ...
+    @property
+    def step(self) -> int:
+        ...
+    @step.setter
+    def step(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
 class Span:
     @property
@@ -66,7 +81,7 @@ class Times:
     def send_ns(self) -> int:
         ...
 class Executor:
-    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False) -> None:
+    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None) -> None:
         ...
     def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True) -> Call:
         ...

@@ -37,11 +37,13 @@ std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequen
                                         const plan::Plan& plan,
                                         std::shared_ptr<comm::Communicator> communicator,
                                         const std::string& device, plan::Outputs outputs,
-                                        std::vector<ir::Graph> preludes, bool outside_sum) {
+                                        std::vector<ir::Graph> preludes, bool outside_sum,
+                                        std::shared_ptr<runtime::DrawSteps> draws) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
-  return std::make_unique<Executor>(graph, held, plan, std::move(communicator), c10::Device(device),
-                                    runtime::Options{outputs, std::move(preludes), outside_sum});
+  return std::make_unique<Executor>(
+      graph, held, plan, std::move(communicator), c10::Device(device),
+      runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws)});
 }
 
 }  // namespace
@@ -59,6 +61,15 @@ void init_executor(py::module_& m) {
           },
           "output_grads"_a, "keep_graph"_a = false, Unlocked());
 
+  py::class_<runtime::DrawSteps, std::shared_ptr<runtime::DrawSteps>>(
+      m, "DrawSteps", "What deterministic random numbers are told from, beside node and sample.")
+      .def(py::init([](uint64_t seed) {
+             return runtime::DrawSteps{seed, 0};
+           }),
+           "seed"_a)
+      .def_readonly("seed", &runtime::DrawSteps::seed)
+      .def_readwrite("step", &runtime::DrawSteps::step);
+
   py::class_<runtime::Span>(m, "Span")
       .def_readonly("action", &runtime::Span::action)
       .def_readonly("begin_ns", &runtime::Span::begin_ns)
@@ -74,7 +85,7 @@ void init_executor(py::module_& m) {
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,
            "device"_a = "cpu", "outputs"_a = plan::Outputs::loss,
-           "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false)
+           "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none())
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

@@ -196,6 +196,7 @@ void init_passes(py::module_& m) {
   m.def("drop_dead_nodes", &ir::drop_dead_nodes, "graph"_a, Unlocked());
   m.def("infer_rows", &ir::infer_rows, "graph"_a, Unlocked());
   m.def("exact_means", &ir::exact_means, "graph"_a, Unlocked());
+  m.def("explicit_draws", &ir::explicit_draws, "graph"_a, Unlocked());
   py::class_<ir::HoistedSums>(m, "HoistedSums", "A graph in parts, by hoist_input_sums().")
       .def_readonly("preludes", &ir::HoistedSums::preludes)
       .def_readonly("main", &ir::HoistedSums::main);

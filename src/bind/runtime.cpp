@@ -37,10 +37,18 @@ void init_runtime(py::module_& m) {
   py::class_<Interpreter>(m, "Interpreter")
       .def(py::init(&make_interpreter), "graph"_a, "objects"_a, "device"_a = "cpu")
       .def("state_names", &Interpreter::state_names)
-      .def("run", &Interpreter::run, "inputs"_a, "state"_a, "rows"_a,
-           py::call_guard<py::gil_scoped_release>())
-      .def("run_row_free_effects", &Interpreter::run_row_free_effects, "state"_a,
-           py::call_guard<py::gil_scoped_release>());
+      .def(
+          "run",
+          [](Interpreter& self, std::vector<at::Tensor> inputs,
+             const std::vector<at::Tensor>& state,
+             int64_t rows) { return self.run(std::move(inputs), state, rows); },
+          "inputs"_a, "state"_a, "rows"_a, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "run_row_free_effects",
+          [](Interpreter& self, const std::vector<at::Tensor>& state) {
+            self.run_row_free_effects(state);
+          },
+          "state"_a, py::call_guard<py::gil_scoped_release>());
 
   py::class_<Recording>(m, "MemoryRecorder")
       .def(py::init<>())

@@ -143,6 +143,7 @@ const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"reciprocal", kResults},
     {"softmax", kSoftmax},
     {"_softmax", kSoftmax},
+    {"_safe_softmax", kSoftmax},
     {"log_softmax", kSoftmax},
     {"_log_softmax", kSoftmax},
     {"cumprod", kSoftmax},

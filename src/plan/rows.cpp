@@ -78,4 +78,19 @@ std::vector<std::vector<RowRange>> shares(const BatchSplit& split, const std::ve
   return shares;
 }
 
+std::vector<int64_t> samples(const BatchSplit& split, int micro_batch, RowRange share) {
+  const auto k = static_cast<size_t>(micro_batch);
+  std::vector<int64_t> numbers;
+  int64_t rows_before = 0;  // of the ranks before
+  for (size_t rank = 0; rank < split.local_rows.size(); ++rank) {
+    const RowRange place = split.places[rank][k];
+    const RowRange own = overlap(place, share);
+    for (int64_t row = own.begin; row < own.end; ++row) {
+      numbers.push_back(rows_before + split.slices[rank][k].begin + row - place.begin);
+    }
+    rows_before += split.local_rows[rank];
+  }
+  return numbers;
+}
+
 }  // namespace rannc::plan

@@ -10,8 +10,11 @@
 #include <ranges>
 #include <unordered_set>
 
+#include "rannc/ir/draws.h"
 #include "rannc/ops/operator.h"
 #include "rannc/util/error.h"
+#include "runtime/keyed_draw.h"
+#include "runtime/random_state.h"
 
 namespace rannc::runtime {
 namespace {
@@ -23,6 +26,8 @@ struct Instruction {
   std::vector<bool> last_use;                    ///< per operand: nobody reads the register later
   std::vector<std::optional<uint32_t>> results;  ///< empty: nobody reads it at all
   bool grad_enabled;
+  std::optional<KeyedDraw> draw;    ///< takes the place of `op` where there is a key
+  std::optional<ir::Node> unkeyed;  ///< may draw, but has no rule
 };
 
 /// Turns autocast off for every device: the casts of the model are nodes of the graph.
@@ -93,11 +98,11 @@ struct Interpreter::Impl {
   Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device);
 
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
-                              int64_t rows);
-  void run_row_free_effects(const std::vector<at::Tensor>& state);
+                              int64_t rows, const DrawKey* key);
+  void run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key);
 
   void load_state(const std::vector<at::Tensor>& state);
-  void execute(Instruction& instruction, bool may_free);
+  void execute(Instruction& instruction, bool may_free, const DrawKey* key);
 
   std::vector<Instruction> instructions;
   std::vector<uint32_t> row_free_effects;  ///< indices into `instructions`
@@ -149,7 +154,12 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
   for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
     const ir::Node& node = graph.nodes[i];
     Instruction instruction{
-        ops::Operator(graph, {i}, objects, device), {}, {}, {}, node.grad_enabled};
+        ops::Operator(graph, {i}, objects, device), {}, {}, {}, node.grad_enabled, {}, {}};
+    if (const auto draw = ir::keyed_draw(node)) {
+      instruction.draw.emplace(graph, ir::NodeId{i}, *draw, device);
+    } else if (ir::draws(node)) {
+      instruction.unkeyed = node;
+    }
     for (ir::ValueId result : node.outputs) {
       const bool used = result.valid() && read_later[result.index];
       instruction.results.push_back(used ? std::optional(result.index) : std::nullopt);
@@ -179,7 +189,25 @@ void Interpreter::Impl::load_state(const std::vector<at::Tensor>& state) {
   }
 }
 
-void Interpreter::Impl::execute(Instruction& instruction, bool may_free) {
+namespace {
+
+/// Calls what may draw without a key, and refuses it if it has drawn.
+void call_without_drawing(Instruction& instruction, std::vector<at::Tensor>& operands,
+                          std::vector<at::Tensor>& results) {
+  const RandomState before = RandomState::now(c10::kCPU);
+  instruction.op.call(operands, results);
+  if (before.equals(RandomState::now(c10::kCPU))) return;
+  const ir::Node& node = *instruction.unkeyed;
+  throw Error(c10::str("deterministic_dropout: ", node.op.empty() ? "a function" : node.op,
+                       " (node '", node.name, "', module '", node.module, "', ",
+                       ir::place(node.source), ") has drawn random numbers that cannot be told ",
+                       "sample by sample.\n  Draw by dropout, bernoulli, rand or randn outside of ",
+                       "it instead, or leave deterministic_dropout off."));
+}
+
+}  // namespace
+
+void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const DrawKey* key) {
   operands.clear();
   for (size_t k = 0; k < instruction.operands.size(); ++k) {
     at::Tensor& operand = registers[instruction.operands[k]];
@@ -189,7 +217,13 @@ void Interpreter::Impl::execute(Instruction& instruction, bool may_free) {
       operands.push_back(operand);
     }
   }
-  instruction.op.call(operands, results);
+  if (key != nullptr && instruction.draw) {
+    instruction.draw->call(operands, results, *key);
+  } else if (key != nullptr && instruction.unkeyed) {
+    call_without_drawing(instruction, operands, results);
+  } else {
+    instruction.op.call(operands, results);
+  }
   for (size_t k = 0; k < instruction.results.size(); ++k) {
     if (instruction.results[k]) registers[*instruction.results[k]] = std::move(results[k]);
   }
@@ -218,7 +252,8 @@ class RegisterCleaner {
 }  // namespace
 
 std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
-                                               const std::vector<at::Tensor>& state, int64_t rows) {
+                                               const std::vector<at::Tensor>& state, int64_t rows,
+                                               const DrawKey* key) {
   RANNC_CHECK(inputs.size() == input_registers.size(),
               c10::str("got ", inputs.size(), " inputs for ", input_registers.size()));
   const auto autocast_guard = no_autocast();
@@ -239,7 +274,7 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
       grad = wanted;
     }
     instruction.op.set_rows(rows);
-    execute(instruction, /*may_free=*/true);
+    execute(instruction, /*may_free=*/true, key);
   }
   std::vector<at::Tensor> outputs;
   outputs.reserve(output_registers.size());
@@ -247,12 +282,13 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
   return outputs;
 }
 
-void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& state) {
+void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& state,
+                                             const DrawKey* key) {
   const auto autocast_guard = no_autocast();
   const at::NoGradGuard no_grad;
   const RegisterCleaner cleaner(registers, operands);
   load_state(state);
-  for (uint32_t index : row_free_effects) execute(instructions[index], /*may_free=*/false);
+  for (uint32_t index : row_free_effects) execute(instructions[index], /*may_free=*/false, key);
 }
 
 Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device)
@@ -264,12 +300,13 @@ Interpreter::Interpreter(Interpreter&&) noexcept = default;
 const std::vector<std::string>& Interpreter::state_names() const { return impl_->state_names; }
 
 std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
-                                         const std::vector<at::Tensor>& state, int64_t rows) {
-  return impl_->run(std::move(inputs), state, rows);
+                                         const std::vector<at::Tensor>& state, int64_t rows,
+                                         const DrawKey* key) {
+  return impl_->run(std::move(inputs), state, rows, key);
 }
 
-void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& state) {
-  impl_->run_row_free_effects(state);
+void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key) {
+  impl_->run_row_free_effects(state, key);
 }
 
 }  // namespace rannc::runtime

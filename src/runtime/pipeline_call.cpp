@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 #include "rannc/ops/dtype.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
+#include "runtime/random_state.h"
 #include "runtime/reduce.h"
 
 namespace rannc::runtime {
@@ -69,6 +71,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
                 orders_->program.actions[static_cast<size_t>(part_->rank)].size()),
       inputs_(std::move(inputs)),
       buffers_(std::move(buffers)) {
+  if (part_->draw_steps) draw_steps_ = *part_->draw_steps;
   check_arguments(parameters);
   RANNC_CHECK(2 * static_cast<int64_t>(program().transfers.size()) <= kTagsOfCall,
               c10::str(program().transfers.size(), " messages in one iteration"));
@@ -114,6 +117,8 @@ PipelineCall::~PipelineCall() {
 
 void PipelineCall::forward() {
   const at::NoGradGuard no_grad;
+  std::optional<RankRandom> random;
+  if (part_->from_generators && part_->comm->size() > 1) random.emplace(part_->device, part_->rank);
   if (with_backward_ && plan::backward_comes_first(program().schedule)) seed_unit_gradient();
   part_->prelude.run(
       inputs_, [&](const std::string& name) { return buffers_[part_->buffer_place(name)]; },
@@ -227,6 +232,15 @@ std::vector<at::Tensor> PipelineCall::take_inputs(const LocalStage& local, Micro
   return inputs;
 }
 
+std::shared_ptr<const DrawKey> PipelineCall::draw_key(int stage, int micro_batch) const {
+  if (!part_->draw_steps) return nullptr;
+  const auto& shares = program().shares[static_cast<size_t>(stage)];
+  const plan::RowRange share =
+      shares[static_cast<size_t>(local(stage).replica)][static_cast<size_t>(micro_batch)];
+  return std::make_shared<const DrawKey>(
+      DrawKey{draw_steps_, plan::samples(program().split, micro_batch, share)});
+}
+
 /// What a share contributes to a scalar of the whole batch, and receives of its gradient.
 double PipelineCall::scalar_weight(ir::ValueId value, const MicroBatch& batch) const {
   if (part_->graph[value].rows.kind == ir::RowKind::sum) return 1;
@@ -237,7 +251,8 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   const LocalStage& local = this->local(stage);
   MicroBatch& batch = this->batch(stage, micro_batch);
   std::vector<at::Tensor> state = state_of(local);
-  if (batch.rows == 0) return local.stage->skip(state);
+  const std::shared_ptr<const DrawKey> key = draw_key(stage, micro_batch);
+  if (batch.rows == 0) return local.stage->skip(state, key.get());
 
   if (local.statistics.shared()) {
     updated_[static_cast<size_t>(stage)][static_cast<size_t>(micro_batch)] =
@@ -246,8 +261,8 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   std::vector<at::Tensor> inputs = take_inputs(local, batch);
   batch.outputs = with_backward_
                       ? local.stage->forward(std::move(inputs), local.input_requires_grad, state,
-                                             batch.rows, local.recompute, batch.pass)
-                      : local.stage->forward(std::move(inputs), state, batch.rows);
+                                             batch.rows, local.recompute, batch.pass, key)
+                      : local.stage->forward(std::move(inputs), state, batch.rows, key.get());
   for (size_t index = 0; index < scalars_.size(); ++index) {
     const ir::ValueId value = part_->scalar_outputs[index];
     const int output = local.stage->find_output(value);

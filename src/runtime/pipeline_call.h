@@ -84,6 +84,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] MicroBatch& batch(int stage, int micro_batch);
   [[nodiscard]] std::vector<at::Tensor> state_of(const LocalStage& local) const;
   [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
+  [[nodiscard]] std::shared_ptr<const DrawKey> draw_key(int stage, int micro_batch) const;
   [[nodiscard]] double scalar_weight(ir::ValueId value, const MicroBatch& batch) const;
 
   std::shared_ptr<const RankPart> part_;
@@ -92,6 +93,7 @@ class PipelineCall final : public Call {
   bool with_backward_;
   bool finished_ = false;  ///< the gradients are given away, or there are none
   bool unused_ = false;    ///< the gradients are there, and nobody has asked for them
+  DrawSteps draw_steps_;   ///< as they were at the forward
   Recorder recorder_;
 
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends

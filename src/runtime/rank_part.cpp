@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "rannc/ir/draws.h"
 #include "rannc/plan/program.h"
 #include "rannc/util/error.h"
 #include "runtime/rows_layout.h"
@@ -49,6 +50,8 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
       rank(comm->rank()),
       prelude(options.preludes, objects, on_device),
       outside_sum(options.outside_sum),
+      draw_steps(options.draws),
+      from_generators(!draw_steps && std::ranges::any_of(model.nodes, &ir::draws)),
       output_values(std::move(outputs)) {
   plan::verify(plan, graph, comm->size());
   for (ir::ValueId output : output_values) {

@@ -55,6 +55,8 @@ struct RankPart {
   int rank = 0;
   Prelude prelude;
   bool outside_sum = false;
+  std::shared_ptr<const DrawSteps> draw_steps;  ///< null: from the generators
+  bool from_generators = false;                 ///< some rank draws from its generator, or may
   std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none
   std::vector<ir::ValueId> output_values;   ///< that calls return, ascending
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum

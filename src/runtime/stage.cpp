@@ -66,16 +66,19 @@ int Stage::find_output(ir::ValueId value) const { return find(outputs_, value); 
 const std::vector<std::string>& Stage::state_names() const { return interpreter_->state_names(); }
 
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
-                                       const std::vector<at::Tensor>& state, int64_t rows) {
+                                       const std::vector<at::Tensor>& state, int64_t rows,
+                                       const DrawKey* key) {
   const at::NoGradGuard no_grad;
-  return interpreter_->run(std::move(inputs), detached(state), rows);
+  return interpreter_->run(std::move(inputs), detached(state), rows, key);
 }
 
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<bool>& requires_grad,
                                        const std::vector<at::Tensor>& state, int64_t rows,
-                                       bool recompute, StagePass& pass) {
+                                       bool recompute, StagePass& pass,
+                                       std::shared_ptr<const DrawKey> key) {
   pass.rows = rows;
+  pass.key = std::move(key);
   pass.recompute = recompute;
   for (size_t index = 0; index < inputs.size(); ++index) {
     pass.inputs.push_back(inputs[index].detach().set_requires_grad(requires_grad[index]));
@@ -83,10 +86,10 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
   if (recompute) {
     for (size_t index : written_buffers_) pass.buffers.emplace_back(index, state[index].clone());
     pass.random = RandomState::now(device_);
-    return forward(std::move(inputs), state, rows);
+    return forward(std::move(inputs), state, rows, pass.key.get());
   }
   inputs.clear();
-  std::vector<at::Tensor> outputs = record(pass.inputs, state, rows, pass.ends);
+  std::vector<at::Tensor> outputs = record(pass.inputs, state, pass);
   for (at::Tensor& input : pass.inputs) {
     if (!input.requires_grad()) input.reset();
   }
@@ -94,18 +97,17 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
 }
 
 std::vector<at::Tensor> Stage::record(const std::vector<at::Tensor>& leaves,
-                                      const std::vector<at::Tensor>& state, int64_t rows,
-                                      std::shared_ptr<GraphEnds>& ends) {
+                                      const std::vector<at::Tensor>& state, StagePass& pass) {
   std::vector<at::Tensor> outputs;
   {
     const at::AutoGradMode with_grad(true);
-    outputs = interpreter_->run(leaves, state, rows);
+    outputs = interpreter_->run(leaves, state, pass.rows, pass.key.get());
   }
-  ends = std::make_shared<GraphEnds>();
+  pass.ends = std::make_shared<GraphEnds>();
   for (at::Tensor& output : outputs) {
     const bool differentiable = output.defined() && output.requires_grad();
-    ends->edges.push_back(differentiable ? torch::autograd::impl::gradient_edge(output)
-                                         : torch::autograd::Edge());
+    pass.ends->edges.push_back(differentiable ? torch::autograd::impl::gradient_edge(output)
+                                              : torch::autograd::Edge());
     if (differentiable) output = output.detach();
   }
   return outputs;
@@ -119,7 +121,7 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
     for (auto& [index, buffer] : pass.buffers) replayed[index] = std::move(buffer);
     const RandomState now = RandomState::now(device_);
     pass.random.restore();
-    (void)record(pass.inputs, replayed, pass.rows, pass.ends);
+    (void)record(pass.inputs, replayed, pass);
     now.restore();
   }
   torch::autograd::edge_list roots;
@@ -143,9 +145,9 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
   return input_grads;
 }
 
-void Stage::skip(const std::vector<at::Tensor>& state) {
+void Stage::skip(const std::vector<at::Tensor>& state, const DrawKey* key) {
   const at::NoGradGuard no_grad;
-  interpreter_->run_row_free_effects(detached(state));
+  interpreter_->run_row_free_effects(detached(state), key);
 }
 
 }  // namespace rannc::runtime

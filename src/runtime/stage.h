@@ -28,6 +28,7 @@ struct StagePass {
   bool recompute = false;
   std::vector<std::pair<size_t, at::Tensor>> buffers;  ///< of the state, as they were before
   RandomState random;
+  std::shared_ptr<const DrawKey> key;
 };
 
 /// One stage as this rank runs it, on any micro-batch. `state` below is Interpreter::state_names().
@@ -46,14 +47,16 @@ class Stage {
   [[nodiscard]] int find_output(ir::ValueId value) const;
   [[nodiscard]] const std::vector<std::string>& state_names() const;
 
-  /// Without anything kept. Outputs are detached.
+  /// Without anything kept. Outputs are detached. With `key`, random numbers are told from it.
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
-                                                const std::vector<at::Tensor>& state, int64_t rows);
+                                                const std::vector<at::Tensor>& state, int64_t rows,
+                                                const DrawKey* key = nullptr);
   /// Keeps in `pass` what backward() needs. `requires_grad[i]`: input i takes a gradient.
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
                                                 const std::vector<bool>& requires_grad,
                                                 const std::vector<at::Tensor>& state, int64_t rows,
-                                                bool recompute, StagePass& pass);
+                                                bool recompute, StagePass& pass,
+                                                std::shared_ptr<const DrawKey> key = nullptr);
 
   /// Adds to `.grad` of the parameters in `state`, and returns the gradients of the inputs
   /// (undefined where none flows). `grads` are those of the outputs, undefined where none.
@@ -61,12 +64,12 @@ class Stage {
                                                  const std::vector<at::Tensor>& state);
 
   /// What a replica without rows in a micro-batch still does: row-independent buffer writes.
-  void skip(const std::vector<at::Tensor>& state);
+  void skip(const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
 
  private:
   [[nodiscard]] std::vector<at::Tensor> record(const std::vector<at::Tensor>& leaves,
-                                               const std::vector<at::Tensor>& state, int64_t rows,
-                                               std::shared_ptr<GraphEnds>& ends);
+                                               const std::vector<at::Tensor>& state,
+                                               StagePass& pass);
 
   ir::Graph graph_;
   std::vector<ir::ValueId> inputs_;

@@ -26,10 +26,14 @@ LINE = ["seq_flat", "seq", "batch", "batch_flat"]  # each form is one step from 
 
 
 class RandomGraph:
-    """A random DAG: values in several layouts, skip connections, several inputs and outputs."""
+    """A random DAG: values in several layouts, skip connections, several inputs and outputs.
 
-    def __init__(self, seed):
+    With ``draws`` also dropout, of values with rows and of parameters.
+    """
+
+    def __init__(self, seed, draws=False):
         self._random = random.Random(seed)
+        self._draws = draws
         self.graph = GraphText()
         self._values = [  # (form, value)
             (form, self.graph.input(f"x{i}", *FORMS[form], grad=self._random.random() < 0.5))
@@ -64,9 +68,8 @@ class RandomGraph:
 
     def _grow(self, name):
         form, value = self._pick()
-        kind = self._random.choice(
-            ["linear", "tied", "row_free", "tanh", "add", "mul", "norm", "view"]
-        )
+        kinds = ["linear", "tied", "row_free", "tanh", "add", "mul", "norm", "view"]
+        kind = self._random.choice(kinds + ["dropout", "noise", "row_free_dropout"] * self._draws)
         call = self.graph.call
         if kind == "linear":
             return form, self.graph.linear(value, name, FEATURES)
@@ -78,6 +81,17 @@ class RandomGraph:
             return form, call("aten::linear", [value, weight, None], value.sizes, value.rows)
         if kind == "tanh":
             return form, call("aten::tanh", [value], value.sizes, value.rows)
+        if kind == "dropout":
+            return form, call("aten::dropout", [value, 0.4, True], value.sizes, value.rows)
+        if kind == "noise":
+            noise = call(
+                "aten::rand_like", [value, None, None, None, False, None], value.sizes, value.rows
+            )
+            return form, call("aten::mul.Tensor", [value, noise], value.sizes, value.rows)
+        if kind == "row_free_dropout":
+            sizes = (FEATURES, FEATURES)
+            weight = call("aten::dropout", [self._shared, 0.4, True], sizes, "none")
+            return form, call("aten::linear", [value, weight, None], value.sizes, value.rows)
         if kind == "norm":
             scale = self.graph.parameter(f"{name}.weight", (FEATURES,))
             arguments = [value, [FEATURES], scale, None, 1e-5, True]

@@ -35,6 +35,11 @@ struct RowMix {
 /// by their number, or by the sum of their class weights. A mean over none is NaN, as in torch.
 [[nodiscard]] Graph exact_means(const Graph& graph);
 
+/// Every random number can then be told from seed, step, node and sample: attention with dropout
+/// inside is written as products, softmax and dropout. Throws TraceError that names an operator
+/// without a rule (keyed_draw()), its module and its line.
+[[nodiscard]] Graph explicit_draws(const Graph& graph);
+
 /// A graph in parts: what has to be known of the whole batch before any share of it can run.
 struct HoistedSums {
   /// One after another. Inputs: those of the graph, then the results of the preludes before.

@@ -42,4 +42,9 @@ struct BatchSplit {
 [[nodiscard]] std::vector<std::vector<RowRange>> shares(const BatchSplit& split,
                                                         const std::vector<Rank>& ranks);
 
+/// For each of the rows `share` of micro-batch k, its number in the global batch, which is the
+/// concatenation of the local batches in rank order.
+[[nodiscard]] std::vector<int64_t> samples(const BatchSplit& split, int micro_batch,
+                                           RowRange share);
+
 }  // namespace rannc::plan

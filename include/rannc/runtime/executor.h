@@ -13,6 +13,7 @@
 #include "rannc/ops/objects.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
+#include "rannc/runtime/draws.h"
 #include "rannc/runtime/timeline.h"
 
 namespace rannc::runtime {
@@ -52,6 +53,9 @@ struct Options {
   /// The loss of all ranks is the sum of what the ranks compute from their outputs, not the mean
   /// over rows.
   bool outside_sum = false;
+  /// Random numbers depend on the seed, the step at the time of the forward, the node, and the
+  /// sample: the same under every plan. Null: ranks draw from their generators, each differently.
+  std::shared_ptr<const DrawSteps> draws;
 };
 
 /// Runs one rank's part of a plan, on batches of any size.

@@ -10,6 +10,7 @@
 
 #include "rannc/ir/graph.h"
 #include "rannc/ops/objects.h"
+#include "rannc/runtime/draws.h"
 
 namespace rannc::runtime {
 
@@ -28,13 +29,15 @@ class Interpreter {
   [[nodiscard]] const std::vector<std::string>& state_names() const;
 
   /// `inputs` as graph.inputs, `state` as state_names(). Buffers are updated in place where the
-  /// model does so. Returns graph.outputs.
+  /// model does so. Returns graph.outputs. With `key`, random numbers are told from it, and not
+  /// drawn from torch's generator.
   [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs,
-                                            const std::vector<at::Tensor>& state, int64_t rows);
+                                            const std::vector<at::Tensor>& state, int64_t rows,
+                                            const DrawKey* key = nullptr);
 
   /// Runs only the nodes that do not depend on the rows and write a buffer (step counters): what a
   /// replica without rows in this micro-batch must still do.
-  void run_row_free_effects(const std::vector<at::Tensor>& state);
+  void run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
 
  private:
   struct Impl;

@@ -1,31 +1,19 @@
 #include "ir/passes/input_sums.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "ir/passes/effects.h"
 #include "ir/passes/row_call.h"
+#include "rannc/ir/draws.h"
 
 namespace rannc::ir {
 namespace {
 
-/// Whether an operator may draw random numbers, whatever its arguments say.
-bool may_draw(std::string_view base) {
-  static constexpr std::array<std::string_view, 15> kDrawing{
-      "bernoulli",   "multinomial", "normal", "log_normal", "uniform",
-      "exponential", "random",      "rrelu",  "poisson",    "cauchy",
-      "geometric",   "lstm",        "gru",    "rnn_tanh",   "rnn_relu"};
-  return std::ranges::find(kDrawing, base) != kDrawing.end() ||
-         base.find("rand") != std::string_view::npos ||
-         base.find("dropout") != std::string_view::npos ||
-         base.find("attention") != std::string_view::npos;
-}
-
 bool is_known_and_certain(const Node& node) {
   if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::")) return false;
   const std::string_view base = base_name(node.op);
-  return find_row_rule(base) != nullptr && !may_draw(base);
+  return find_row_rule(base) != nullptr && !may_draw(node.op);
 }
 
 bool is_cast(const Node& node) {

@@ -116,6 +116,14 @@ ValueId Rewriter::call(const Node& origin, std::string_view role, std::string op
   return value;
 }
 
+ValueId Rewriter::view(const Node& origin, std::string_view role, std::string op,
+                       std::vector<Argument> inputs, NewResult result) {
+  const ValueId storage = result_[std::get<ValueId>(inputs.at(0))].storage;
+  const ValueId made = call(origin, role, std::move(op), std::move(inputs), std::move(result));
+  result_[made].storage = storage;
+  return made;
+}
+
 void Rewriter::call_into(ValueId result, const Node& origin, std::string op,
                          std::vector<Argument> inputs) {
   Node node = origin;

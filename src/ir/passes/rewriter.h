@@ -28,7 +28,10 @@ class Rewriter {
   /// A new node, in the module and at the source line of `origin`, named "ORIGIN.role".
   ValueId call(const Node& origin, std::string_view role, std::string op,
                std::vector<Argument> inputs, NewResult result);
-  /// The same for a value that is there already and has lost its node.
+  /// The same for an operator that gives a view of its first operand.
+  ValueId view(const Node& origin, std::string_view role, std::string op,
+               std::vector<Argument> inputs, NewResult result);
+  /// The same as call() for a value that is there already and has lost its node.
   void call_into(ValueId result, const Node& origin, std::string op, std::vector<Argument> inputs);
   /// `value` in another dtype; itself when it has it.
   ValueId cast(const Node& origin, std::string_view role, ValueId value, DType dtype);

@@ -119,5 +119,14 @@ TEST(Shares, TileEveryMicroBatchForEveryReplicaCountAndRemainder) {
   }
 }
 
+TEST(Samples, AreNumbersInTheConcatenationOfAllLocalBatches) {
+  // Rank 0 deals its rows 0 to 2 as 2 + 1, rank 1 its rows 3 to 5 as 1 + 2.
+  const BatchSplit split = split_batch({3, 3}, 2);
+  EXPECT_EQ(samples(split, 0, {0, 3}), (std::vector<int64_t>{0, 1, 3}));
+  EXPECT_EQ(samples(split, 1, {0, 3}), (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_EQ(samples(split, 1, {1, 2}), (std::vector<int64_t>{4}));
+  EXPECT_EQ(samples(split, 0, {2, 2}), std::vector<int64_t>{});
+}
+
 }  // namespace
 }  // namespace rannc::plan
