@@ -20,7 +20,7 @@ class _Kind:
 
 
 class Runs:
-    """One :class:`~pyrannc.deploy.Run` per kind of call.
+    """One :class:`~pyrannc.deployment.Run` per kind of call.
 
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
     hold: modes of the modules, shapes, dtypes and constant arguments are in the captured graph.

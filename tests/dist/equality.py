@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 import pyrannc
-from pyrannc import deploy, launch
+from pyrannc import launch, planning
 
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
 from loss_models import LANGUAGE_LOSSES, LOSSES  # noqa: E402
@@ -296,7 +296,7 @@ class Twin:
 @contextlib.contextmanager
 def every_second_stage_recomputes(wanted):
     """Around the first call, which plans: the setting knows only all stages or none."""
-    make_plan = deploy.make_plan
+    make_plan = planning.make_plan
 
     def mixed(*arguments):
         plan = json.loads(make_plan(*arguments))
@@ -304,11 +304,11 @@ def every_second_stage_recomputes(wanted):
             stage["recompute"] = index % 2 == 0
         return json.dumps(plan)
 
-    deploy.make_plan = mixed if wanted else make_plan
+    planning.make_plan = mixed if wanted else make_plan
     try:
         yield
     finally:
-        deploy.make_plan = make_plan
+        planning.make_plan = make_plan
 
 
 def make_optimizer(case, parameters):

@@ -1,0 +1,49 @@
+"""What all ranks must have in common before they plan together."""
+
+import json
+
+import torch
+
+from pyrannc import _C
+from pyrannc.errors import PlanError, RaNNCError, TraceError
+
+
+def same_graph(captured, rows, world):
+    """Checks that every rank captured the same graph. Returns ``rows`` of every rank."""
+    mine = json.dumps(
+        {
+            "rows": rows,
+            "fingerprint": captured.whole.fingerprint(),
+            "with": "with" if torch.is_grad_enabled() else "without",
+        }
+    )
+    all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
+    if len({item["fingerprint"] for item in all_ranks}) > 1:
+        reference = _C.ir.Graph.from_json(
+            world.broadcast(captured.whole.to_json().encode(), 0).decode()
+        )
+        difference = _C.ir.first_difference(reference, captured.whole)
+        differs = [json.loads(item) for item in world.all_gather(json.dumps(difference).encode())]
+        rank = next(rank for rank, text in enumerate(differs) if text)
+        raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}")
+    if len({item["with"] for item in all_ranks}) > 1:
+        calls = ", ".join(f"rank {rank} {item['with']}" for rank, item in enumerate(all_ranks))
+        raise RaNNCError(f"the ranks make the first call with and without grad: {calls}")
+    counts = [item["rows"] for item in all_ranks]
+    if not any(counts):
+        raise PlanError("the batch has no rows on any rank, so there is nothing to plan for")
+    return counts
+
+
+def on_rank(root, world, work) -> str:
+    """``work()`` of one rank on every rank; its error is raised on every rank."""
+    message = b""
+    if world.rank == root:
+        try:
+            message = json.dumps({"result": work()}).encode()
+        except RaNNCError as error:
+            message = json.dumps({"error": type(error).__name__, "text": str(error)}).encode()
+    answer = json.loads(world.broadcast(message, root).decode())
+    if "error" in answer:
+        raise getattr(_C.util, answer["error"])(answer["text"])
+    return answer["result"]

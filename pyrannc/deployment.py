@@ -1,0 +1,213 @@
+"""A plan at work on this rank, and the runs of its captures."""
+
+import contextlib
+import functools
+import json
+
+import torch
+
+from pyrannc import _C, calibrate, log, optim, schedules, state
+from pyrannc.agreement import same_graph
+from pyrannc.errors import PlanError
+from pyrannc.not_returned import NotReturned
+from pyrannc.step import PipelineStep
+from pyrannc.steps import Steps
+from pyrannc.turns import Turns
+
+
+def draw_steps(world):
+    """Of random numbers that do not depend on the plan: the seed of rank 0's generator, and step 0.
+
+    Collective.
+    """
+    seed = world.broadcast(str(torch.initial_seed()).encode(), 0).decode()
+    return _C.runtime.DrawSteps(int(seed) % 2**64)
+
+
+class Deployment:
+    """A plan at work: who holds which tensors, and one :class:`Run` for each capture."""
+
+    def __init__(
+        self,
+        model,
+        optimizer,
+        captured,
+        plan,
+        local_rows,
+        config,
+        world,
+        outputs,
+        outside_loss="mean",
+    ):
+        self.model, self.plan, self.world = model, plan, world
+        self.local_rows = local_rows  # of the first call
+        self._planned_rows = json.loads(plan.notes or "{}").get("global_batch", sum(local_rows))
+        self._noted = set()
+        self.turns = Turns(world)
+        self._outputs = outputs
+        self._config = config
+        self._outside_loss = outside_loss
+        self._planned = captured
+        self.draws = draw_steps(world) if config.deterministic_dropout else None
+        self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
+        self.steps = Steps(self, optimizer)
+        self.owners = state.Owners(world, model)
+        executor = self._executor(captured, plan)
+        self.owners.assign({*executor.parameter_names, *executor.buffer_names})
+        if optimizer is not None:
+            held = {id(p) for p in model.parameters() if not p.is_meta}
+            optim.keep_local(optimizer, held)
+        self.first = Run(self, captured, executor)
+
+    def calibrate(self, inputs) -> dict:
+        """What the plan's actions take on ``inputs``; empty for a model that does not train."""
+        program = _C.plan.lower(
+            self.plan, self._planned.graph, self.local_rows, True, self._outputs
+        )
+        return self.first.calibrate(inputs, program)
+
+    def run_of(self, captured):
+        """The run of another capture of the model: its nodes go to the stages of the plan."""
+        same_graph(captured, 1, self.world)
+        plan = _C.plan.map_to(self.plan, self._planned.graph, captured.graph)
+        executor = self._executor(captured, plan)
+        self.owners.fetch({*executor.parameter_names, *executor.buffer_names})
+        return Run(self, captured, executor)
+
+    def note_batch(self, local_rows):
+        """Says once that a batch is larger than planned, and once that one is of another size."""
+        rows = sum(local_rows)
+        if self.world.rank != 0:
+            return
+        if rows > self._planned_rows and "larger" not in self._noted:
+            self._noted.add("larger")
+            log.warn(
+                "deploy",
+                f"a batch has {rows} rows on all ranks together, but the plan was made for "
+                f"{self._planned_rows}: it may not fit in memory. Make the first batch the largest",
+            )
+        elif rows < self._planned_rows and "smaller" not in self._noted:
+            self._noted.add("smaller")
+            log.info(
+                "deploy",
+                f"a batch has {rows} rows on all ranks together, the plan was made for "
+                f"{self._planned_rows} and stays",
+            )
+
+    @contextlib.contextmanager
+    def backward(self, number):
+        """Around the backward of forward pass ``number``, where that communicates."""
+        self.turns.backward(number)
+        with self.steps.backward():
+            yield
+
+    def _executor(self, captured, plan):
+        return _C.runtime.Executor(
+            captured.graph,
+            captured.objects,
+            plan,
+            self.world,
+            preludes=captured.preludes,
+            outside_sum=self._outside_loss == "sum",
+            outputs=self._outputs,
+            draws=self.draws,
+        )
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Each parameter counts once over all ranks, however many hold it."""
+        with torch.no_grad():
+            held = [
+                (parameter.grad, len(self.owners.ranks[name]))
+                for name, parameter in self.model.named_parameters()
+                if parameter.grad is not None
+            ]
+            squares = sum(
+                (gradient.double().square().sum() / holders for gradient, holders in held),
+                start=torch.zeros((), dtype=torch.float64),
+            ).reshape(1)
+            self.world.all_reduce_sum(squares.numpy(), list(range(self.world.size)))
+            norm = squares.sqrt().item()
+            scale = max_norm / (norm + 1e-6)
+            if scale < 1:
+                for gradient, _ in held:
+                    gradient.mul_(scale)
+        return norm
+
+
+class Run:
+    """One capture of the model with its executor."""
+
+    def __init__(self, deployment, captured, executor):
+        self.capture, self.executor, self._deployment = captured, executor, deployment
+        tensors = state.tensors(deployment.model)
+        self._parameters = [tensors[name] for name in executor.parameter_names]
+        self._buffers = [tensors[name] for name in executor.buffer_names]
+        graph = captured.graph
+        self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
+        self._trains = any(value.requires_grad for value in graph.values)
+        plan, training = deployment.plan, deployment.model.training
+        if training and not schedules.can_train(plan, graph):
+            raise PlanError(
+                f"the plan has schedule '{plan.schedule}', but this call, unlike the first one, "
+                "returns no loss to start the backward from: return it, or call eval() first"
+            )
+        # Its graph may have no loss, and every output is wanted.
+        self._forward_only = _C.plan.backward_comes_first(plan) and not training
+        self._not_returned = [NotReturned(path, plan.schedule) for path in captured.output_paths()]
+
+    def calibrate(self, inputs, program) -> dict:
+        if not self._trains:
+            return {}
+        wanted = self._differentiable
+        if _C.plan.backward_comes_first(self._deployment.plan):  # from the loss only
+            values = self.capture.graph.values
+            scalar = [not values[value].dims for value in self.capture.graph.outputs]
+            wanted = [pair == (True, True) for pair in zip(wanted, scalar, strict=True)]
+        return calibrate.measure(
+            self.executor,
+            ([tensor.detach() for tensor in inputs], self._parameters, self._buffers),
+            wanted,
+            program,
+            self._deployment.local_rows,
+            self._deployment.world,
+        )
+
+    def step(self, inputs, turn):
+        """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
+        deployment = self._deployment
+        as_planned = self is deployment.first and turn.local_rows == deployment.local_rows
+        tracked = self._trains and torch.is_grad_enabled()
+        with_backward = tracked and not self._forward_only
+        with deployment.steps.forward(with_backward, as_planned):
+            call = self.executor.forward(
+                [tensor.detach() for tensor in inputs],
+                [
+                    parameter.detach() if not with_backward else parameter
+                    for parameter in self._parameters
+                ],
+                self._buffers,
+                turn.local_rows,
+                with_backward,
+            )
+        if not tracked:
+            return list(call.outputs)
+        if self._deployment.draws is not None:
+            self._deployment.draws.step += 1
+        outputs = PipelineStep.apply(
+            call,
+            self._backward_of(turn),
+            self._differentiable,
+            deployment.gate,
+            *self._parameters,
+            *inputs,
+        )
+        return [
+            place if output is None else output
+            for output, place in zip(outputs, self._not_returned, strict=True)
+        ]
+
+    def _backward_of(self, turn):
+        deployment = self._deployment
+        if _C.plan.backward_comes_first(deployment.plan):
+            return deployment.steps.backward
+        return functools.partial(deployment.backward, turn.number)

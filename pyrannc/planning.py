@@ -1,0 +1,150 @@
+"""The planner's inputs and its answer for the job at hand."""
+
+import json
+import os
+from pathlib import Path
+
+from pyrannc import _C, log, optim
+from pyrannc.errors import ConfigError, InfeasibleError, PlanError
+
+GIB = 2**30
+
+
+def memory_bytes(config, ranks_on_host: int) -> int:
+    """What one rank may use: the limit that is set, else its share of the host's memory."""
+    if config.mem_limit_gb:
+        return int(config.mem_limit_gb * GIB)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // ranks_on_host
+
+
+def cluster(hosts: list[str], memory: int, links):
+    """The job's ranks as hosts with equally many devices; ``hosts[rank]`` is a name.
+
+    Ranks that are not laid out host by host, equally many on each, count as a host each.
+
+    Args:
+        hosts: Name of each rank's host.
+        memory: Bytes that a rank may use.
+        links: What ``_C.comm.measure_links`` found.
+    """
+    names = list(dict.fromkeys(hosts))
+    per_host = len(hosts) // len(names)
+    even = hosts == [name for name in names for _ in range(per_host)]
+    shape = (len(names), per_host) if even else (len(hosts), 1)
+    # Where the job has no pair of ranks of one kind, nothing is sent over such a link either.
+    intra = links.intra_host or links.inter_host
+    inter = links.inter_host or links.intra_host
+    return _C.cost.Cluster(
+        hosts=shape[0],
+        devices_per_host=shape[1],
+        device_memory_bytes=memory,
+        intra_host=link(intra),
+        inter_host=link(inter),
+    )
+
+
+def link(speed):
+    """A link of the planner's cluster; a job of one rank has none, and any will do."""
+    if speed is None:
+        return _C.cost.Link(bandwidth_bytes_per_s=1e9, latency_ns=0.0)
+    return _C.cost.Link(
+        bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s, latency_ns=speed.latency_ns
+    )
+
+
+def request(global_rows, config, mixing, wanted_schedules) -> str:
+    """The planner's request, as JSON, from the settings."""
+    counts = [1]
+    while counts[-1] * 2 <= min(config.max_pipeline, global_rows):
+        counts.append(counts[-1] * 2)
+    force = {}
+    if config.partition_num:
+        force["stages"] = config.partition_num
+    if config.replica_nums:
+        force["replicas"] = list(config.replica_nums)
+    if config.pipeline_num:
+        force["micro_batches"] = config.pipeline_num
+        counts = [config.pipeline_num]
+    if mixing:
+        if max(config.replica_nums, default=1) > 1 or config.pipeline_num > 1:
+            raise ConfigError(
+                "rows of the batch interact, so each stage must have one replica and one "
+                f"micro-batch, which replica_nums or pipeline_num forbid: {mixing}"
+            )
+        log.warn("deploy", f"one replica and one micro-batch, because rows interact: {mixing}")
+        force["micro_batches"] = 1
+        counts = [1]
+    return json.dumps(
+        {
+            "format": "rannc-plan-request",
+            "version": 1,
+            "global_batch": global_rows,
+            "memory_margin": config.mem_margin,
+            "micro_batches": [count for count in counts if count >= config.min_pipeline] or counts,
+            "recompute": config.recompute,
+            "force": force,
+            **wanted_schedules,
+        }
+    )
+
+
+def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
+    """For each parameter of ``graph``, in its order, the bytes of its optimizer state."""
+    copies = optim.state_copies(optimizer, config.opt_param_factor)
+    return [
+        copies.get(id(parameters[value.name]), 0) * parameters[value.name].nbytes
+        for value in graph.values
+        if value.kind in ("parameter", "buffer")
+    ]
+
+
+def make_plan(graph, table, state_bytes, devices, wanted, config, mixing, step) -> str:
+    """The planner's answer for this job, as JSON."""
+    folded = _C.cost.fold(graph, table, state_bytes)
+    plan = _C.partition.make_plan(
+        folded,
+        devices,
+        _C.partition.Request.from_json(wanted),
+        max_blocks=config.max_partition_num,
+        one_replica=bool(mixing),
+    )
+    if not plan.feasible:
+        raise InfeasibleError(plan.reason)
+    plan = _C.plan.with_summary(plan, graph, json.loads(wanted)["global_batch"])
+    content = json.loads(plan.to_json())
+    content.setdefault("notes", {}).update(
+        fingerprint=graph.fingerprint(),
+        global_batch=json.loads(wanted)["global_batch"],
+        world=devices.hosts * devices.devices_per_host,
+        memory_limit_bytes=int(devices.device_memory_bytes),
+        **step.predict(plan, graph, folded, devices),
+    )
+    return json.dumps(content)
+
+
+def read_plan(path, graph, global_rows, world_size) -> str:
+    """A plan from a file, after a look at whether it was made for this job."""
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise ConfigError(f"load_deployment: {error}") from None
+    plan = _C.plan.Plan.from_json(text)
+    notes = json.loads(plan.notes or "{}")
+    now = {"fingerprint": graph.fingerprint(), "world": world_size}
+    for name, value in now.items():
+        if name in notes and notes[name] != value:
+            hint = {
+                "fingerprint": "the model, its settings or its inputs have changed",
+                "world": "number of ranks",
+            }[name]
+            raise PlanError(
+                f"{path} was made for {name} {notes[name]}, this job has {value} ({hint})"
+            )
+    planned_rows = notes.get("global_batch", global_rows)
+    if planned_rows != global_rows:
+        log.info(
+            "deploy",
+            f"{path} was made for {planned_rows} rows of all ranks together, this job begins with "
+            f"{global_rows}: time and memory will differ from what it predicts",
+        )
+    return text
