@@ -8,6 +8,9 @@
 namespace rannc::comm {
 namespace {
 
+/// A message costs less than another round of them: ranks that wait look for news only so often.
+constexpr size_t kMostInOneRound = 8;
+
 void wait_all(const std::vector<Handle>& handles) {
   for (const Handle& handle : handles) handle->wait();
 }
@@ -72,9 +75,25 @@ void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* 
   const size_t me = index_in(comm, ranks);
   const size_t size = ranks.size();
   auto* const pieces = static_cast<char*>(all);
-  std::memcpy(pieces, mine, static_cast<size_t>(bytes));
-  if (size == 1) return;
+  if (size == 1) {
+    std::memcpy(pieces, mine, static_cast<size_t>(bytes));
+    return;
+  }
   const int64_t tag = comm.next_collective_tag(ranks);
+  if (size <= kMostInOneRound) {
+    std::vector<Handle> handles;
+    for (size_t i = 0; i < size; ++i) {
+      char* const place = pieces + static_cast<int64_t>(i) * bytes;
+      if (i == me) {
+        std::memcpy(place, mine, static_cast<size_t>(bytes));
+        continue;
+      }
+      handles.push_back(comm.receive(place, bytes, ranks[i], tag, purpose));
+      handles.push_back(comm.send(mine, bytes, ranks[i], tag, purpose));
+    }
+    return wait_all(handles);
+  }
+  std::memcpy(pieces, mine, static_cast<size_t>(bytes));
   // Bruck et al. 1997: before each round a rank holds the pieces of `held` ranks from its own on.
   for (size_t held = 1; held < size; held *= 2) {
     const int64_t moved = static_cast<int64_t>(std::min(held, size - held)) * bytes;

@@ -83,7 +83,8 @@ void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element eleme
                                                   std::span<const int> ranks, Purpose purpose);
 
 /// The same for pieces of equal size, without copies through strings: rank number i of `ranks`
-/// gives `bytes` at `mine`, which arrive everywhere at all + i * bytes. O(log ranks) messages.
+/// gives `bytes` at `mine`, which arrive everywhere at all + i * bytes. One round of messages among
+/// few ranks, O(log ranks) among many.
 void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* all,
                      std::span<const int> ranks, Purpose purpose);
 

@@ -159,7 +159,7 @@ TEST(CollectiveTags, AreEqualOnAllRanksAndAboveThoseOfTheCaller) {
 }
 
 TEST(AllGatherInto, BringsEveryPieceToItsPlaceForEveryNumberOfRanks) {
-  for (int ranks = 1; ranks <= 9; ++ranks) {
+  for (int ranks = 1; ranks <= 13; ++ranks) {
     on_ranks(ranks, [&](Communicator& comm) {
       const std::array<int64_t, 3> mine{comm.rank(), 10 * comm.rank(), -1};
       std::vector<std::array<int64_t, 3>> all(static_cast<size_t>(ranks));
