@@ -110,15 +110,18 @@ def selection(models):
 # Rows of each rank, step by step: ranks without rows, a last batch of fewer rows than micro-batches,
 # and batches larger than the first. No 8 here either, for a rank or for all together.
 UNEVEN = ["7.1.5.6_0.2.5.2_2.0.1.0", "0.9.4.5_9.7.6.6_2.3.1.1"]
-UNEVEN_NORMALISED = ["7.5.9.6_4.6.9.5_0.11.7.9"]
+UNEVEN_NORMALISED = "7.5.9.6_4.6.9.5_0.11.7.9"
 
 
 def uneven(models, plans):
     """Every model once with changing batches; plans, sizes and micro-batch counts rotate."""
     plans, sizes, counts = map(itertools.cycle, (plans, UNEVEN, [3, 2, 4]))
     for model in models:
-        rows = UNEVEN_NORMALISED[0] if model in NORMALISED else next(sizes)
-        count = 2 if model in NORMALISED else next(counts)
+        rows, count = next(sizes), next(counts)
+        if model in NORMALISED:
+            rows, count = UNEVEN_NORMALISED, 2
+        elif model in LOSSES:  # of three rows, all labels may be ignored
+            rows = UNEVEN[1]
         yield f"{model}/{next(plans)}/m{count}/b{rows}/float64/sgd"
 
 
