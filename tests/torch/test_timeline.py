@@ -88,16 +88,16 @@ def test_a_timeline_has_every_action_once_in_order_and_without_gaps():
 
 
 def test_ranks_idle_as_long_as_the_simulator_says():
-    steps = 4
-
     def one_rank(communicator):
         executor = executor_on(communicator)
         step(executor)
-        before, begin = executor.times, time.monotonic_ns()
-        for _ in range(steps):
+        steps = []
+        for _ in range(6):
+            before, begin = executor.times.idle_ns, time.monotonic_ns()
             step(executor)
-        passed, after = time.monotonic_ns() - begin, executor.times
-        return (after.idle_ns - before.idle_ns) / passed
+            passed = time.monotonic_ns() - begin
+            steps.append((passed, (executor.times.idle_ns - before) / passed))
+        return min(steps)[1]  # of the step that the machine disturbed least
 
     durations = _C.plan.Durations(
         forward_ns=[1e9 * FORWARD_S] * 2,
