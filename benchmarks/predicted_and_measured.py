@@ -18,39 +18,19 @@ import time
 
 import torch
 import torch.nn.functional as F
+from runtime.models import gpt_layers, loss_of
 from torch import nn
 
 import pyrannc
 
 
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = self.qkv(self.norm_1(x)).chunk(3, dim=-1)
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in (q, k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.project(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm_2(x))))
-
-
 class GPT(nn.Module):
-    def __init__(self, width=192, layers=4, heads=6, length=64, words=512):
+    def __init__(self):
         super().__init__()
-        self.token, self.position = nn.Embedding(words, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.layers = nn.Sequential(*gpt_layers(layers=4, width=192, length=64, words=512))
 
     def forward(self, tokens):
-        positions = torch.arange(tokens.shape[1])
-        x = self.norm(self.blocks(self.token(tokens) + self.position(positions)))
-        return F.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
+        return loss_of(self.layers(tokens), tokens)
 
     @staticmethod
     def batch(rows, generator):

@@ -14,7 +14,7 @@ def same_graph(captured, rows, world):
         {
             "rows": rows,
             "fingerprint": captured.whole.fingerprint(),
-            "with": "with" if torch.is_grad_enabled() else "without",
+            "grad": torch.is_grad_enabled(),
         }
     )
     all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
@@ -26,8 +26,11 @@ def same_graph(captured, rows, world):
         differs = [json.loads(item) for item in world.all_gather(json.dumps(difference).encode())]
         rank = next(rank for rank, text in enumerate(differs) if text)
         raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}")
-    if len({item["with"] for item in all_ranks}) > 1:
-        calls = ", ".join(f"rank {rank} {item['with']}" for rank, item in enumerate(all_ranks))
+    if len({item["grad"] for item in all_ranks}) > 1:
+        calls = ", ".join(
+            f"rank {rank} {'with' if item['grad'] else 'without'}"
+            for rank, item in enumerate(all_ranks)
+        )
         raise RaNNCError(f"the ranks make the first call with and without grad: {calls}")
     counts = [item["rows"] for item in all_ranks]
     if not any(counts):

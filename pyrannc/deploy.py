@@ -13,9 +13,7 @@ from pyrannc.deployment import Deployment
 from pyrannc.errors import PlanError
 
 
-def deploy(
-    model, optimizer, captured, call, config, world, load_path, outputs, outside_loss="mean"
-):
+def deploy(model, optimizer, captured, call, config, world, load_path, outputs, outside_loss):
     """Everything that happens once: from a captured model to a :class:`Deployment`.
 
     Collective. What one rank finds wrong while it checks and plans is raised on every rank.

@@ -37,7 +37,7 @@ class Deployment:
         config,
         world,
         outputs,
-        outside_loss="mean",
+        outside_loss,
     ):
         self.model, self.plan, self.world = model, plan, world
         self.local_rows = local_rows  # of the first call
