@@ -13,6 +13,7 @@ from pyrannc.not_returned import NotReturned
 from pyrannc.step import PipelineStep
 from pyrannc.steps import Steps
 from pyrannc.turns import Turns
+from pyrannc.unsummed import Unsummed
 
 
 def draw_steps(world):
@@ -43,7 +44,8 @@ class Deployment:
         self.local_rows = local_rows  # of the first call
         self._planned_rows = json.loads(plan.notes or "{}").get("global_batch", sum(local_rows))
         self._noted = set()
-        self.turns = Turns(world)
+        self.unsummed = Unsummed(self)
+        self.turns = Turns(world, self.unsummed.kept)
         self._outputs = outputs
         self._config = config
         self._outside_loss = outside_loss
@@ -95,11 +97,15 @@ class Deployment:
             )
 
     @contextlib.contextmanager
-    def backward(self, number):
-        """Around the backward of forward pass ``number``, where that communicates."""
-        self.turns.backward(number)
+    def backward(self, call, turn):
+        """Around the backward of a call of the executor."""
+        communicates = call.communicates
+        if communicates:
+            self.turns.backward(turn.number)
         with self.steps.backward():
             yield
+        if communicates and not turn.no_sync:
+            self.unsummed.add_to_gradients()  # of parameters that this call does not have
 
     def _executor(self, captured, plan):
         return _C.runtime.Executor(
@@ -111,10 +117,12 @@ class Deployment:
             outside_sum=self._outside_loss == "sum",
             outputs=self._outputs,
             draws=self.draws,
+            kept=self.unsummed.kept,
         )
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
+        self.unsummed.check("clip_grad_norm()")
         with torch.no_grad():
             held = [
                 (parameter.grad, len(self.owners.ranks[name]))
@@ -188,6 +196,7 @@ class Run:
                 self._buffers,
                 turn.local_rows,
                 with_backward,
+                turn.no_sync,
             )
         if not tracked:
             return list(call.outputs)
@@ -195,7 +204,7 @@ class Run:
             self._deployment.draws.step += 1
         outputs = PipelineStep.apply(
             call,
-            self._backward_of(turn),
+            functools.partial(deployment.backward, call, turn),
             self._differentiable,
             deployment.gate,
             *self._parameters,
@@ -205,9 +214,3 @@ class Run:
             place if output is None else output
             for output, place in zip(outputs, self._not_returned, strict=True)
         ]
-
-    def _backward_of(self, turn):
-        deployment = self._deployment
-        if _C.plan.backward_comes_first(deployment.plan):
-            return deployment.steps.backward
-        return functools.partial(deployment.backward, turn.number)

@@ -1,5 +1,7 @@
 """RaNNCModule: the one line that a user adds."""
 
+import contextlib
+
 import torch
 from torch import nn
 
@@ -83,6 +85,7 @@ class RaNNCModule(nn.Module):
         self._outside_loss = outside_loss
         self._deployment = None
         self._runs = None  # see Runs; from the first call on
+        self._no_sync = False
         self.training = model.training
 
     # -- running ------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ class RaNNCModule(nn.Module):
         call = Call(args, kwargs)
         if self._deployment is None:
             self._deploy(call, args, kwargs)
-        run, turn = self._runs.enter(call, args, kwargs)
+        run, turn = self._runs.enter(call, args, kwargs, self._no_sync)
         return run.capture.unflatten(run.step(call.tensors, turn))
 
     def _deploy(self, call, args, kwargs):
@@ -132,6 +135,50 @@ class RaNNCModule(nn.Module):
         if self._deployment is None:
             raise RaNNCError(f"{what} needs a plan, and the plan is made by the first call")
         return self._deployment
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Forward passes in the block leave the sum of gradients over the replicas for later.
+
+        As in DistributedDataParallel, for accumulation: the block is around the forwards and
+        backwards of all micro-steps but the last. Their backwards do not change ``.grad``; what
+        this rank has summed up is kept, and the backward of the next forward outside the block adds
+        it to its own gradients before these are summed over the replicas, once. A pipeline's
+        activations and their gradients are sent all the same.
+
+        Every rank does the same. ``optimizer.step()`` before that sum is an error; the module's
+        ``zero_grad()`` drops what is kept.
+
+        >>> model = RaNNCModule(torch.nn.Linear(4, 2))
+        >>> with model.no_sync():
+        ...     model(torch.ones(8, 4)).mean().backward()
+        >>> model(torch.ones(8, 4)).mean().backward()
+        """
+        before = self._no_sync
+        self._no_sync = True
+        try:
+            yield
+        finally:
+            self._no_sync = before
+
+    def delay_grad_allreduce(self, delay: bool) -> None:
+        """As ``no_sync()``, from the next forward pass on, until it is called with False."""
+        self._no_sync = bool(delay)
+
+    def allreduce_grads(self) -> None:
+        """Sums the gradients kept under ``no_sync()`` over the replicas now, into ``.grad``.
+
+        Every rank calls it.
+        """
+        deployment = self._deployed("allreduce_grads")
+        deployment.turns.all_reduce()
+        deployment.unsummed.add_to_gradients()
+
+    def zero_grad(self, set_to_none=True):
+        """Also drops what is kept under ``no_sync()``."""
+        super().zero_grad(set_to_none)
+        if self._deployment is not None:
+            self._deployment.unsummed.kept.drop()
 
     def clip_grad_norm(self, max_norm: float) -> float:
         """Scales the gradients so that their norm over the whole model is at most ``max_norm``.

@@ -38,13 +38,15 @@ class Runs:
     def __iter__(self):
         return (kind.run for kind in self._kinds)
 
-    def enter(self, call, args, kwargs):
+    def enter(self, call, args, kwargs, no_sync):
         """The run of a call and the turn that all ranks have agreed on."""
         settings = settings_of(self._deployment.model, call)
         kind = self._find(settings, call)
         dims = kind.run.capture.batch_dims if kind else self._dims(call)
         number = kind.number if kind else 0
-        turn = self._deployment.turns.forward(call.rows(dims), number, lambda: self._describe(call))
+        turn = self._deployment.turns.forward(
+            call.rows(dims), number, no_sync, lambda: self._describe(call)
+        )
         if kind is None:
             kind = self._capture(settings, call, args, kwargs)
         self._deployment.note_batch(turn.local_rows)

@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'MemoryRecorder', 'Span', 'Times']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -34,7 +34,23 @@ class Call:
     def backward(self, output_grads: collections.abc.Sequence[torch.Tensor | None], keep_graph: bool = False) -> list[torch.Tensor | None]:
         ...
     @property
+    def communicates(self) -> bool:
+        ...
+    @property
     def outputs(self) -> list[torch.Tensor | None]:
+        ...
+class KeptGradients:
+    """
+    Gradients of backward passes whose sum over the replicas is put off.
+    """
+    def __init__(self) -> None:
+        ...
+    def drop(self) -> None:
+        ...
+    def sum(self, communicator: pyrannc._C.comm.Communicator) -> dict[str, torch.Tensor]:
+        ...
+    @property
+    def passes(self) -> int:
         ...
 class DrawSteps:
     """
@@ -81,9 +97,9 @@ class Times:
     def send_ns(self) -> int:
         ...
 class Executor:
-    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None) -> None:
+    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None) -> None:
         ...
-    def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True) -> Call:
+    def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True, no_sync: bool = False) -> Call:
         ...
     @property
     def buffer_names(self) -> list[str]:

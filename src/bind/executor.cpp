@@ -38,12 +38,13 @@ std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequen
                                         std::shared_ptr<comm::Communicator> communicator,
                                         const std::string& device, plan::Outputs outputs,
                                         std::vector<ir::Graph> preludes, bool outside_sum,
-                                        std::shared_ptr<runtime::DrawSteps> draws) {
+                                        std::shared_ptr<runtime::DrawSteps> draws,
+                                        std::shared_ptr<runtime::KeptGradients> kept) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
-  return std::make_unique<Executor>(
-      graph, held, plan, std::move(communicator), c10::Device(device),
-      runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws)});
+  return std::make_unique<Executor>(graph, held, plan, std::move(communicator), c10::Device(device),
+                                    runtime::Options{outputs, std::move(preludes), outside_sum,
+                                                     std::move(draws), std::move(kept)});
 }
 
 }  // namespace
@@ -59,7 +60,15 @@ void init_executor(py::module_& m) {
           [](Call& self, const MaybeTensors& output_grads, bool keep_graph) {
             return to_optional(self.backward(from_optional(output_grads), keep_graph));
           },
-          "output_grads"_a, "keep_graph"_a = false, Unlocked());
+          "output_grads"_a, "keep_graph"_a = false, Unlocked())
+      .def_property_readonly("communicates", &Call::communicates);
+
+  py::class_<runtime::KeptGradients, std::shared_ptr<runtime::KeptGradients>>(
+      m, "KeptGradients", "Gradients of backward passes whose sum over the replicas is put off.")
+      .def(py::init<>())
+      .def_property_readonly("passes", &runtime::KeptGradients::passes)
+      .def("sum", &runtime::KeptGradients::sum, "communicator"_a, Unlocked())
+      .def("drop", &runtime::KeptGradients::drop, Unlocked());
 
   py::class_<runtime::DrawSteps, std::shared_ptr<runtime::DrawSteps>>(
       m, "DrawSteps", "What deterministic random numbers are told from, beside node and sample.")
@@ -85,11 +94,12 @@ void init_executor(py::module_& m) {
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,
            "device"_a = "cpu", "outputs"_a = plan::Outputs::loss,
-           "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none())
+           "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none(),
+           "kept"_a = py::none())
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,
-           "with_backward"_a = true, Unlocked())
+           "with_backward"_a = true, "no_sync"_a = false, Unlocked())
       .def_property_readonly("times", [](const Executor& self) { return self.times(); })
       .def_property_readonly("timeline", [](const Executor& self) { return self.timeline(); });
 }

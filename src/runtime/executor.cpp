@@ -17,7 +17,8 @@ struct Executor::Impl {
             plan::returned_outputs(plan.schedule, graph, /*training=*/false, options.outputs), comm,
             device, options)),
         training(inference),
-        orders(plan, inference->graph, inference->rank, options.outputs) {
+        orders(plan, inference->graph, inference->rank, options.outputs),
+        kept(options.kept ? options.kept : std::make_shared<KeptGradients>()) {
     // Without a loss there is no training step: lowering one says why.
     if (plan::backward_comes_first(plan.schedule) && !plan::loss_of(graph)) return;
     auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, options.outputs);
@@ -29,6 +30,7 @@ struct Executor::Impl {
   std::shared_ptr<const RankPart> inference;
   std::shared_ptr<const RankPart> training;  ///< the same one if both return the same outputs
   OrdersCache orders;
+  std::shared_ptr<KeptGradients> kept;
   std::shared_ptr<History> history = std::make_shared<History>();
   int64_t calls = 0;  ///< forwards so far: the same on all ranks
 };
@@ -55,17 +57,17 @@ const std::vector<Span>& Executor::timeline() const { return impl_->history->las
 std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
                                         const std::vector<at::Tensor>& parameters,
                                         const std::vector<at::Tensor>& buffers,
-                                        const std::vector<int64_t>& local_rows,
-                                        bool with_backward) {
+                                        const std::vector<int64_t>& local_rows, bool with_backward,
+                                        bool no_sync) {
   const int ranks = impl_->inference->comm->size();
   if (static_cast<int>(local_rows.size()) != ranks) {
     throw PlanError(c10::str("local batch sizes of ", local_rows.size(), " ranks were given for ",
                              ranks, " ranks"));
   }
-  auto call =
-      std::make_shared<PipelineCall>(with_backward ? impl_->training : impl_->inference,
-                                     impl_->orders.get(local_rows, with_backward), impl_->calls,
-                                     inputs, parameters, buffers, with_backward, impl_->history);
+  auto call = std::make_shared<PipelineCall>(
+      with_backward ? impl_->training : impl_->inference,
+      impl_->orders.get(local_rows, with_backward), impl_->calls, inputs, parameters, buffers,
+      with_backward, with_backward && no_sync, impl_->history, impl_->kept);
   ++impl_->calls;
   call->forward();
   return call;

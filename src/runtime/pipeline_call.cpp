@@ -61,17 +61,23 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
                            std::shared_ptr<const Orders> orders, int64_t number,
                            std::vector<at::Tensor> inputs,
                            const std::vector<at::Tensor>& parameters,
-                           std::vector<at::Tensor> buffers, bool with_backward,
-                           std::shared_ptr<History> history)
+                           std::vector<at::Tensor> buffers, bool with_backward, bool no_sync,
+                           std::shared_ptr<History> history, std::shared_ptr<KeptGradients> kept)
     : part_(std::move(part)),
       orders_(std::move(orders)),
       number_(number),
       with_backward_(with_backward),
+      kept_(std::move(kept)),
       recorder_(with_backward ? std::move(history) : nullptr, number,
                 orders_->program.actions[static_cast<size_t>(part_->rank)].size()),
       inputs_(std::move(inputs)),
       buffers_(std::move(buffers)) {
   if (part_->draw_steps) draw_steps_ = *part_->draw_steps;
+  if (no_sync) {
+    summing_ = Summing::kept;
+  } else if (plan::backward_comes_first(program().schedule) && kept_->passes() > 0) {
+    summing_ = Summing::late;
+  }
   check_arguments(parameters);
   RANNC_CHECK(2 * static_cast<int64_t>(program().transfers.size()) <= kTagsOfCall,
               c10::str(program().transfers.size(), " messages in one iteration"));
@@ -146,16 +152,27 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
     const at::Tensor factor = gradient_of_loss(output_grads);
     unused_ = false;
     outputs_.clear();
-    if (keep_graph) return scaled_copies(factor);
-    finished_ = true;
-    return scaled_gradients(factor);
+    finished_ = !keep_graph;
+    std::vector<at::Tensor> gradients =
+        keep_graph ? scaled_copies(factor) : scaled_gradients(factor);
+    if (summing_ == Summing::kept) {
+      keep(gradients);
+    } else if (communicates()) {
+      sum_late(gradients);
+    }
+    if (finished_) forget();
+    return gradients;
   }
   finished_ = true;
   outputs_.clear();
   seed_output_gradients(output_grads);
   output_grads.clear();
+  seed_kept_gradients();
   run(orders_->return_outputs + 1, program().actions[static_cast<size_t>(part_->rank)].size());
-  return take_gradients();
+  std::vector<at::Tensor> gradients = take_gradients();
+  if (summing_ == Summing::kept) keep(gradients);
+  forget();
+  return gradients;
 }
 
 void PipelineCall::run(size_t begin, size_t end) {
@@ -169,6 +186,9 @@ void PipelineCall::run(size_t begin, size_t end) {
       if (actions[posted].kind == ActionKind::receive) post(actions[posted], exchange);
       if (is_computation(actions[posted])) ++ahead;
     }
+    const bool later =
+        actions[at].kind == ActionKind::reduce_gradients && summing_ != Summing::in_program;
+    if (later) continue;
     run(actions[at], exchange);
     recorder_.end(static_cast<int>(at), actions[at].kind);
     if (is_computation(actions[at])) --ahead;
@@ -427,16 +447,6 @@ void PipelineCall::sync_buffers(int stage) {
 }
 
 void PipelineCall::reduce_outputs() { sum_scalars(scalars_, *part_->comm, "loss reduction"); }
-
-void PipelineCall::reduce_gradients(const plan::Reduction& reduction) {
-  std::vector<at::Tensor> parameters;
-  for (ir::ValueId value : reduction.parameters) {
-    const auto name = std::ranges::find(part_->parameter_names, part_->graph[value].name);
-    RANNC_CHECK(name != part_->parameter_names.end(), part_->graph[value].name);
-    parameters.push_back(parameters_[static_cast<size_t>(name - part_->parameter_names.begin())]);
-  }
-  sum_gradients(parameters, number_, *part_->comm, reduction.ranks);
-}
 
 void PipelineCall::release(MicroBatch& batch) {
   const int64_t rows = batch.rows;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rannc/runtime/executor.h"
+#include "rannc/runtime/kept_gradients.h"
 #include "runtime/exchange.h"
 #include "runtime/orders.h"
 #include "runtime/rank_part.h"
@@ -26,13 +27,21 @@ struct MicroBatch {
   std::vector<at::Tensor> input_grads;  ///< [stage input]; until released
 };
 
+/// Where a call's gradients are summed over the replicas.
+enum class Summing {
+  in_program,  ///< by the actions reduce_gradients
+  late,        ///< in backward(), together with kept ones, where the Program's backward came before
+  kept,        ///< not by this call
+};
+
 /// One iteration of a Program on one rank: walks the rank's actions.
 class PipelineCall final : public Call {
  public:
   PipelineCall(std::shared_ptr<const RankPart> part, std::shared_ptr<const Orders> orders,
                int64_t number, std::vector<at::Tensor> inputs,
                const std::vector<at::Tensor>& parameters, std::vector<at::Tensor> buffers,
-               bool with_backward, std::shared_ptr<History> history);
+               bool with_backward, bool no_sync, std::shared_ptr<History> history,
+               std::shared_ptr<KeptGradients> kept);
   /// Warns, once in a process, when a loss was never used whose backward has run.
   ~PipelineCall() override;
   PipelineCall(const PipelineCall&) = delete;
@@ -43,6 +52,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] const std::vector<at::Tensor>& outputs() const override { return outputs_; }
   [[nodiscard]] std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads,
                                                  bool keep_graph) override;
+  [[nodiscard]] bool communicates() const override;
 
  private:
   /// One end of a message: where its rows are taken from, or where they go.
@@ -73,11 +83,18 @@ class PipelineCall final : public Call {
   void seed_output_gradients(const std::vector<at::Tensor>& output_grads);
   void finish_outputs();
   [[nodiscard]] at::Tensor finish_output(size_t index);
+
   [[nodiscard]] std::vector<at::Tensor> take_gradients();
+  void forget();
   [[nodiscard]] at::Tensor gradient_of_loss(const std::vector<at::Tensor>& output_grads) const;
   [[nodiscard]] std::vector<at::Tensor> scaled_gradients(const at::Tensor& factor);
   [[nodiscard]] std::vector<at::Tensor> scaled_copies(const at::Tensor& factor) const;
   [[noreturn]] void throw_given_away() const;
+  [[nodiscard]] size_t parameter_place(ir::ValueId parameter) const;
+  [[nodiscard]] std::vector<std::vector<plan::Rank>> ranks_of_parameters() const;
+  void keep(std::vector<at::Tensor>& gradients);
+  void seed_kept_gradients();
+  void sum_late(std::vector<at::Tensor>& gradients);
 
   [[nodiscard]] const plan::Program& program() const { return orders_->program; }
   [[nodiscard]] const LocalStage& local(int stage) const;
@@ -91,6 +108,8 @@ class PipelineCall final : public Call {
   std::shared_ptr<const Orders> orders_;
   int64_t number_;
   bool with_backward_;
+  Summing summing_ = Summing::in_program;
+  std::shared_ptr<KeptGradients> kept_;
   bool finished_ = false;  ///< the gradients are given away, or there are none
   bool unused_ = false;    ///< the gradients are there, and nobody has asked for them
   DrawSteps draw_steps_;   ///< as they were at the forward

@@ -21,6 +21,7 @@ from pyrannc.capture import capture
 
 # Ranks of each stage; four stages on two groups of ranks are for the schedule interleaved.
 PLANS = {
+    "4": [[0, 1, 2, 3]],
     "2+2": [[0, 1], [2, 3]],
     "1+1+1+1": [[0], [1], [2], [3]],
     "1+2+1": [[0], [1, 2], [3]],
@@ -97,12 +98,25 @@ class Side:
         for name, tensor in tensors.items():
             self.found[f"{what} {name}"] = None if tensor is None else tensor.detach().clone()
 
+    def no_sync(self):
+        return self.model.no_sync() if self.wrapped else contextlib.nullcontext()
+
+    def sums_of_last_call(self):
+        """How often the call that began last has summed gradients, and how often one call does."""
+        deployment = self.model._deployment
+        graph, rows = deployment.first.capture.graph, [ROWS] * self.comm.size
+        program = _C.plan.lower(deployment.plan, graph, rows, True)
+        actions = json.loads(program.to_json())["actions"][self.comm.rank]
+        sums = [i for i, action in enumerate(actions) if action[0] == "reduce_gradients"]
+        spans = [span.action for span in deployment.first.executor.timeline]
+        return sum(spans.count(index) for index in sums), len(sums)
+
     @contextlib.contextmanager
     def expect(self, error, text):
         """The wrapped model raises ``error`` in the block; the other one may do as it does."""
         try:
             yield
-        except (error if self.wrapped else RuntimeError) as caught:
+        except error if self.wrapped else RuntimeError as caught:
             assert not self.wrapped or text in str(caught), f"not '{text}' in: {caught}"
         else:
             assert not self.wrapped, f"no error that says '{text}'"
@@ -254,7 +268,9 @@ def other_modes_before_the_backward(side):
         outputs = side.model(*side.batch(2))
         assert not outputs["loss"].requires_grad
         side.keep("no_grad", {"loss": outputs["loss"]})
-        side.keep("own rows", {name: own_rows(side, outputs[name]) for name in ("logits", "hidden")})
+        side.keep(
+            "own rows", {name: own_rows(side, outputs[name]) for name in ("logits", "hidden")}
+        )
     side.model.eval()
     outputs = side.model(*side.batch(3))
     side.keep("eval", {"loss": outputs["loss"]})
@@ -314,6 +330,90 @@ def clipped(side):
     side.keep("gradient")
 
 
+def no_sync(side):
+    """Two backwards are kept, the third or allreduce_grads() sums all of them, once."""
+    optimizer = side.optimizer()
+    for step in range(3):
+        optimizer.zero_grad()
+        side.loss(10 * step).backward()  # .grad may hold something already
+        side.keep(f"step {step}, before")
+        held = {name: p.grad.clone() for name, p in side.parameters().items()}
+        with side.no_sync():
+            for part in (1, 2):
+                (side.loss(10 * step + part) / 3).backward()
+                if side.wrapped:
+                    assert side.sums_of_last_call()[0] == 0
+        side.keep(f"step {step}, untouched", None if side.wrapped else held)
+        if step == 1 and side.wrapped:
+            side.model.allreduce_grads()
+        elif step != 1:
+            (side.loss(10 * step + 3) / 3).backward()
+            if side.wrapped:
+                done, once = side.sums_of_last_call()
+                assert done == once, f"{done} sums instead of {once}"
+        side.keep(f"step {step}, gradient")
+        optimizer.step()
+    side.keep("parameter", side.parameters())
+
+
+def no_sync_in_another_order(side):
+    with side.no_sync():
+        first = side.loss(1)
+    second = side.loss(2)  # its own gradients may be summed already when others are kept
+    first.backward()
+    (2 * second).backward()
+    side.keep("kept after a forward")
+    with side.no_sync():
+        loss = side.loss(3)
+        loss.backward(retain_graph=side.inside)
+        if side.inside:
+            (0.5 * loss).backward()
+    third, fourth = side.loss(4), side.loss(5)
+    third.backward(retain_graph=side.inside)
+    if side.inside:
+        (3 * third).backward()
+    (0.5 * fourth).backward()
+    side.keep("two forwards after what is kept")
+    if side.wrapped:
+        side.model.delay_grad_allreduce(True)
+    side.loss(6).backward()
+    if side.wrapped:
+        side.model.delay_grad_allreduce(False)
+    parameters = side.parameters()
+    found = torch.autograd.grad(side.loss(7), list(parameters.values()))
+    # What is kept comes with the gradients of the next call; one process has it in .grad already.
+    pairs = zip(parameters.items(), found, strict=True)
+    side.keep("all", {name: p.grad + gradient for (name, p), gradient in pairs})
+
+
+def kept_gradients_are_not_forgotten(side):
+    optimizer = side.optimizer()
+    with side.no_sync():
+        side.loss(1).backward()
+        side.loss(2).backward()
+    if side.wrapped:
+        never = "gradients of 2 backward passes under no_sync() were never summed"
+        with side.expect(pyrannc.RaNNCError, f"optimizer.step(): {never}"):
+            optimizer.step()
+        with side.expect(pyrannc.RaNNCError, f"clip_grad_norm(): {never}"):
+            side.model.clip_grad_norm(1.0)
+        torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1).step()  # has nothing to do with it
+    side.model.zero_grad()
+    side.loss(3).backward()
+    optimizer.step()
+    side.keep("gradient")
+    side.keep("parameter", side.parameters())
+
+
+def no_sync_on_some_ranks(side):
+    if side.wrapped:
+        block = side.no_sync() if side.comm.rank == 1 else contextlib.nullcontext()
+        with side.expect(pyrannc.RaNNCError, "rank 1: forward pass"), block:
+            side.model(*side.batch(1))
+    side.loss(2).backward()
+    side.keep("gradient")
+
+
 def all_outputs(side):
     """With outputs="all" the others arrive; a backward through them is an error."""
     outputs = side.model(*side.batch(1))
@@ -334,7 +434,9 @@ def inside_a_larger_model(side):
     scale = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
     with torch.no_grad():
         for index, parameter in enumerate(stem.parameters()):
-            parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter) / (1 + index))
+            parameter.copy_(
+                torch.linspace(-1, 1, parameter.numel()).view_as(parameter) / (1 + index)
+            )
     for number in (1, 2):
         x, labels = side.batch(number)
         x.requires_grad_()
@@ -351,7 +453,8 @@ LOOPS = [
     three_steps, accumulation, forwards_before_the_backwards, losses_added, other_terms,
     loss_used_further, zero_grad_after_the_forward, retain_graph, second_backward,
     torch_autograd_grad, create_graph, hooks, loss_never_used, other_modes_before_the_backward,
-    outputs_beside_the_loss, clipped,
+    outputs_beside_the_loss, clipped, no_sync, no_sync_in_another_order,
+    kept_gradients_are_not_forgotten, no_sync_on_some_ranks,
 ]  # fmt: skip
 # Each of these has a model of its own: (reduction, outputs, whether the input takes a gradient).
 ALONE = {
@@ -442,7 +545,10 @@ def main(groups):
             failures = list(run_loop(loop, ours, twin))
             everyone = [json.loads(item) for item in comm.all_gather(json.dumps(failures).encode())]
             if comm.rank == 0:
-                report(name, [f"rank {r}: {text}" for r, texts in enumerate(everyone) for text in texts])
+                report(
+                    name,
+                    [f"rank {r}: {text}" for r, texts in enumerate(everyone) for text in texts],
+                )
 
 
 def report(name, failures):

@@ -12,13 +12,15 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("loops.py")
 GROUPS = [
-    *(f"{plan}/{schedule}" for plan in ("2+2", "1+1+1+1", "1+2+1", "1+3") for schedule in ("1f1b", "gpipe")),
+    *(
+        f"{plan}/{schedule}"
+        for plan in ("2+2", "1+1+1+1", "1+2+1", "1+3", "4")
+        for schedule in ("1f1b", "gpipe")
+    ),
     "2x(2+2)/interleaved",
     "2x(1+3)/interleaved",
 ]
-CASES = [
-    f"{loop.__name__}/{group}" for group in GROUPS for loop in [*loops.LOOPS, *loops.ALONE]
-]
+CASES = [f"{loop.__name__}/{group}" for group in GROUPS for loop in [*loops.LOOPS, *loops.ALONE]]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,9 @@ def reports(job):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_loop_equals_one_process(case, reports, job):
-    assert case in reports, f"the ranks ended before; the end of their output:\n{job.stderr[-3000:]}"
+    assert case in reports, (
+        f"the ranks ended before; the end of their output:\n{job.stderr[-3000:]}"
+    )
     assert reports[case] == []
 
 

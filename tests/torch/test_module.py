@@ -57,6 +57,44 @@ def test_the_plain_loop_trains_as_without_the_wrapper(pair):
     assert_equal_state(model, twin)
 
 
+def test_no_sync_accumulates_for_the_next_step(pair):
+    model, optimizer, twin, twin_optimizer = pair
+    with model.no_sync():  # before the first call
+        loss_of(model, batch(1)).backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(RaNNCError, match=r"optimizer.step\(\): gradients of 1 backward passes"):
+        optimizer.step()
+    loss_of(model, batch(2)).backward()
+    optimizer.step()
+    for seed in (1, 2):
+        loss_of(twin, batch(seed)).backward()
+    twin_optimizer.step()
+    assert_equal_state(model, twin)
+
+
+def test_what_is_kept_of_parameters_that_the_last_call_does_not_use_counts_too():
+    class Either(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 4), nn.Linear(8, 4)
+
+        def forward(self, x, use_first):
+            return self.first(x) if use_first else (self.first(x) + self.second(x))
+
+    torch.manual_seed(1)
+    twin = Either()
+    model, optimizer = wrap(copy.deepcopy(twin), pipeline_num=1)
+    model(batch(1), False).square().mean()  # captured, and not used
+    with model.no_sync():
+        model(batch(1), False).square().mean().backward()
+    model(batch(2), True).square().mean().backward()
+    optimizer.step()
+    twin(batch(1), False).square().mean().backward()
+    twin(batch(2), True).square().mean().backward()
+    for name, parameter in twin.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name).grad, parameter.grad)
+
+
 def test_modes_and_grad_modes_may_come_in_any_order(pair):
     model, optimizer, twin, twin_optimizer = pair
     for training, grad in [

@@ -14,6 +14,7 @@
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
 #include "rannc/runtime/draws.h"
+#include "rannc/runtime/kept_gradients.h"
 #include "rannc/runtime/timeline.h"
 
 namespace rannc::runtime {
@@ -42,6 +43,10 @@ class Call {
   /// may be called again; without, they are given away.
   [[nodiscard]] virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads,
                                                          bool keep_graph) = 0;
+
+  /// Whether backward() would communicate now, so that every rank calls it: always under gpipe;
+  /// else where kept gradients are summed with this call's.
+  [[nodiscard]] virtual bool communicates() const = 0;
 };
 
 struct Options {
@@ -56,6 +61,8 @@ struct Options {
   /// Random numbers depend on the seed, the step at the time of the forward, the node, and the
   /// sample: the same under every plan. Null: ranks draw from their generators, each differently.
   std::shared_ptr<const DrawSteps> draws;
+  /// Shared by the executors of a model; null: one of its own.
+  std::shared_ptr<KeptGradients> kept;
 };
 
 /// Runs one rank's part of a plan, on batches of any size.
@@ -74,12 +81,15 @@ class Executor {
   /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs, without
   /// those that the preludes give.
   /// `local_rows[rank]`, equal on all ranks. `with_backward` false: forward only, nothing is kept.
-  /// Every rank calls it; the GIL is not held.
+  /// `no_sync`: the backward adds the parameters' gradients to what is kept, unsummed, and returns
+  /// none of them; the next backward of a call without it sums them with its own. What is kept for
+  /// parameters that this call does not have is left for KeptGradients::sum(), which is called
+  /// then. Every rank calls it; the GIL is not held.
   [[nodiscard]] std::shared_ptr<Call> forward(const std::vector<at::Tensor>& inputs,
                                               const std::vector<at::Tensor>& parameters,
                                               const std::vector<at::Tensor>& buffers,
                                               const std::vector<int64_t>& local_rows,
-                                              bool with_backward);
+                                              bool with_backward, bool no_sync = false);
 
   /// What all training calls so far took together, and each action of the one that began last.
   [[nodiscard]] const Times& times() const;

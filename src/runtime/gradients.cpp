@@ -1,0 +1,163 @@
+// A call's gradients after its last micro-batch: summed over replicas, kept, handed over.
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+
+#include "rannc/plan/outputs.h"
+#include "rannc/util/error.h"
+#include "runtime/pipeline_call.h"
+#include "runtime/reduce.h"
+
+namespace rannc::runtime {
+
+at::Tensor PipelineCall::gradient_of_loss(const std::vector<at::Tensor>& output_grads) const {
+  const ir::ValueId loss = plan::loss_of(part_->graph).value();
+  at::Tensor sum;
+  for (size_t position = 0; position < output_grads.size(); ++position) {
+    const at::Tensor& grad = output_grads[position];
+    if (!grad.defined()) continue;
+    const ir::ValueId output = part_->graph.outputs[position];
+    if (output != loss) {
+      throw Error(c10::str("backward reached the output '", part_->graph[output].name,
+                           "', but under the schedule '", plan::name(program().schedule),
+                           "' only the loss has a gradient.\n  Use Config(schedule='gpipe'), or "
+                           "compute all of the loss in forward()."));
+    }
+    sum = sum.defined() ? sum.add(grad) : grad;
+  }
+  return sum;
+}
+
+std::vector<at::Tensor> PipelineCall::scaled_gradients(const at::Tensor& factor) {
+  std::vector<at::Tensor> gradients = take_gradients();
+  const bool is_one = factor.defined() && factor.item<double>() == 1;
+  for (at::Tensor& gradient : gradients) {
+    if (!factor.defined()) gradient.reset();
+    if (gradient.defined() && !is_one) gradient.mul_(factor);
+  }
+  return gradients;
+}
+
+std::vector<at::Tensor> PipelineCall::scaled_copies(const at::Tensor& factor) const {
+  std::vector<at::Tensor> gradients;
+  const auto add = [&](const at::Tensor& pending) {
+    const bool flows = factor.defined() && pending.defined();
+    gradients.push_back(flows ? pending.mul(factor).to(pending.scalar_type()) : at::Tensor());
+  };
+  for (const at::Tensor& alias : parameters_) add(alias.grad());
+  for (const Assembly& gradient : input_grads_) add(gradient.tensor);
+  return gradients;
+}
+
+std::vector<at::Tensor> PipelineCall::take_gradients() {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& alias : parameters_) {
+    gradients.push_back(std::move(alias.mutable_grad()));
+    alias.mutable_grad().reset();
+  }
+  for (Assembly& gradient : input_grads_) gradients.push_back(std::move(gradient.tensor));
+  return gradients;
+}
+
+/// Autograd keeps the call as long as the user keeps the loss.
+void PipelineCall::forget() {
+  parameters_.clear();
+  buffers_.clear();
+  user_grads_.clear();
+  input_grads_.clear();
+}
+
+size_t PipelineCall::parameter_place(ir::ValueId parameter) const {
+  const std::string& name = part_->graph[parameter].name;
+  const auto found = std::ranges::find(part_->parameter_names, name);
+  RANNC_CHECK(found != part_->parameter_names.end(), name);
+  return static_cast<size_t>(found - part_->parameter_names.begin());
+}
+
+void PipelineCall::reduce_gradients(const plan::Reduction& reduction) {
+  std::vector<at::Tensor> parameters;
+  for (ir::ValueId value : reduction.parameters) {
+    parameters.push_back(parameters_[parameter_place(value)]);
+  }
+  sum_gradients(parameters, number_, *part_->comm, reduction.ranks);
+}
+
+/// [parameter]: the ranks that sum its gradients; empty where this rank alone holds it.
+std::vector<std::vector<plan::Rank>> PipelineCall::ranks_of_parameters() const {
+  std::vector<std::vector<plan::Rank>> ranks(part_->parameter_names.size());
+  for (const plan::Reduction& reduction : program().reductions) {
+    if (!std::ranges::binary_search(reduction.ranks, part_->rank)) continue;
+    for (ir::ValueId value : reduction.parameters) ranks[parameter_place(value)] = reduction.ranks;
+  }
+  return ranks;
+}
+
+void PipelineCall::keep(std::vector<at::Tensor>& gradients) {
+  const auto ranks = ranks_of_parameters();
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    kept_->add(ranks[index], part_->parameter_names[index], parameters_[index],
+               std::move(gradients[index]));
+    gradients[index].reset();
+  }
+  kept_->count_pass();
+}
+
+void PipelineCall::seed_kept_gradients() {
+  if (kept_->passes() == 0) return;
+  const auto ranks = ranks_of_parameters();
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    parameters_[index].mutable_grad() = kept_->take(ranks[index], part_->parameter_names[index]);
+  }
+}
+
+void PipelineCall::sum_late(std::vector<at::Tensor>& gradients) {
+  // What is summed now: what is kept, and this call's gradients unless they are sums already.
+  std::vector<at::Tensor> summed;
+  const auto ranks = ranks_of_parameters();
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    at::Tensor alias = parameters_[index].detach();
+    at::Tensor& sum = alias.mutable_grad();
+    sum = kept_->take(ranks[index], part_->parameter_names[index]);
+    if (summing_ == Summing::late && gradients[index].defined()) {
+      sum = sum.defined() ? sum.add_(gradients[index]) : gradients[index];
+      gradients[index].reset();
+    }
+    summed.push_back(std::move(alias));
+  }
+  const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
+  std::swap(parameters_, summed);
+  recorder_.start();
+  for (size_t at = 0; at < actions.size(); ++at) {
+    if (actions[at].kind != plan::ActionKind::reduce_gradients) continue;
+    reduce_gradients(program().reductions[static_cast<size_t>(actions[at].index)]);
+    recorder_.end(static_cast<int>(at), actions[at].kind);
+  }
+  std::swap(parameters_, summed);
+  for (size_t index = 0; index < summed.size(); ++index) {
+    at::Tensor& sum = summed[index].mutable_grad();
+    if (!sum.defined()) continue;
+    gradients[index] = gradients[index].defined() ? gradients[index].add_(sum) : sum;
+  }
+}
+
+bool PipelineCall::communicates() const {
+  if (!plan::backward_comes_first(program().schedule)) return true;
+  if (summing_ == Summing::kept) return false;
+  return summing_ == Summing::late || kept_->passes() > 0;
+}
+
+void PipelineCall::throw_given_away() const {
+  if (plan::backward_comes_first(program().schedule)) {
+    throw Error(
+        "backward was called twice on one forward pass, whose gradients were given away by the "
+        "first.\n  Call the first with retain_graph=True, or call the model again in between.");
+  }
+  throw Error(c10::str(
+      "backward was called twice on one forward pass, whose intermediate values are freed.\n"
+      "  Call the model again before the second backward; retain_graph is not supported under the "
+      "schedule '",
+      plan::name(program().schedule), "'."));
+}
+
+}  // namespace rannc::runtime
