@@ -7,7 +7,7 @@ import json
 
 import torch
 
-from pyrannc import _C, check, files, log, planning, profile, schedules, state, step_costs
+from pyrannc import _C, check, files, log, planning, profile, schedules, state, step_costs, threads
 from pyrannc.agreement import on_rank, same_graph
 from pyrannc.deployment import Deployment
 from pyrannc.errors import PlanError
@@ -25,6 +25,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         for tensor in {id(tensor): tensor for tensor in parameters.values()}.values():
             state.broadcast(world, tensor, 0, list(range(world.size)))
     hosts = [item.decode() for item in world.all_gather(world.host.encode())]
+    threads.share_cores(world, hosts)
     memory = planning.memory_bytes(config, hosts.count(world.host))
 
     fullest = local_rows.index(max(local_rows))  # other ranks may have no rows to check with
