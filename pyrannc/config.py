@@ -127,7 +127,7 @@ ITEMS = {
         boolean, True, "compare the captured graph with eager before planning, when it fits"
     ),
     "calibrate": Item(
-        boolean, True, "run a new plan three times before the first step, to predict its time"
+        boolean, True, "run a new plan a few times before the first step, to predict its time"
     ),
     "profile_cache": Item(
         str, "", "folder of measured costs; empty: the user's cache directory; off: none"

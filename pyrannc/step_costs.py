@@ -22,8 +22,16 @@ _MOST_BYTES = 32 << 20
 _REPEATS = 5
 
 
-def measure(graph, parameters, optimizer, world) -> dict:
-    """The arguments of ``_C.partition.StepCosts``; every rank measures, and the median counts.
+@dataclasses.dataclass
+class Costs:
+    """Arguments of ``_C.partition.StepCosts`` and, for memory, of ``step_peak_bytes``."""
+
+    time: dict
+    memory: dict
+
+
+def measure(graph, parameters, optimizer, world) -> Costs:
+    """Every rank measures, and the median counts.
 
     Args:
         graph: ``_C.ir.Graph``.
@@ -31,6 +39,7 @@ def measure(graph, parameters, optimizer, world) -> dict:
         optimizer: The user's optimizer, or None. It is not touched.
         world: The communicator of the job.
     """
+    world.barrier()  # side by side, as in a step: ranks of a host share its memory's bandwidth
     mine = {"accumulate": _accumulate_ns_per_byte(), "groups": _optimizer_lines(optimizer)}
     everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
     lines = [
@@ -41,23 +50,32 @@ def measure(graph, parameters, optimizer, world) -> dict:
     for index, group in enumerate(optimizer.param_groups if optimizer else ()):
         group_of.update({id(parameter): index for parameter in group["params"]})
 
-    def optimizer_ns(value):
+    def of_optimizer(value):
+        """Time of its step; bytes that it computes with, alone and beside those of others."""
         parameter = parameters.get(value.name) if value.kind == "parameter" else None
         if parameter is None or id(parameter) not in group_of or not value.requires_grad:
-            return 0.0
-        fixed, per_byte = lines[group_of[id(parameter)]]
-        return fixed + per_byte * parameter.nbytes
+            return (0.0, 0.0, 0.0)
+        fixed, *per_byte = lines[group_of[id(parameter)]]
+        ns, largest, every = (factor * parameter.nbytes for factor in per_byte)
+        return (fixed + ns, largest, every)
 
-    return {
-        "cores": max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
-        "accumulate_ns_per_byte": statistics.median(each["accumulate"] for each in everyone),
-        # In the order of the profile's parameters, which are those of the graph.
-        "optimizer_ns": [
-            optimizer_ns(value)
-            for value in graph.values
-            if value.kind in ("parameter", "buffer", "constant")
-        ],
-    }
+    # In the order of the profile's parameters, which are those of the graph.
+    of_each = [
+        of_optimizer(value)
+        for value in graph.values
+        if value.kind in ("parameter", "buffer", "constant")
+    ]
+    return Costs(
+        time={
+            "cores": max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
+            "accumulate_ns_per_byte": statistics.median(each["accumulate"] for each in everyone),
+            "optimizer_ns": [ns for ns, _, _ in of_each],
+        },
+        memory={
+            "largest_bytes": [largest for _, largest, _ in of_each],
+            "all_bytes": [every for _, _, every in of_each],
+        },
+    )
 
 
 def _median_ns(call, *, warm_up=1):
@@ -83,7 +101,8 @@ def _accumulate_ns_per_byte():
 
 
 def _optimizer_lines(optimizer):
-    """For each parameter group the time of one step as (fixed per parameter, per byte)."""
+    """For each parameter group the time of one step as (fixed per parameter, per byte), and the
+    bytes that it computes with, per byte of the largest parameter and of all of them."""
     if optimizer is None:
         return []
     try:
@@ -91,9 +110,9 @@ def _optimizer_lines(optimizer):
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         log.info(
-            "deploy", f"a step of {type(optimizer).__name__} counts as no time, because: {reason}"
+            "deploy", f"a step of {type(optimizer).__name__} counts as nothing, because: {reason}"
         )
-        return [(0.0, 0.0)] * len(optimizer.param_groups)
+        return [(0.0,) * 4] * len(optimizer.param_groups)
 
 
 def _group_line(optimizer, group):
@@ -102,13 +121,29 @@ def _group_line(optimizer, group):
     one = max(one, 2 * _SMALL)
     # A smaller model stays cached.
     count = max(min(sum(sizes), _MOST_BYTES) // (4 * one), 1)
-    small, large = (_step_ns(optimizer, group, [size] * count) / count for size in (_SMALL, one))
+    small, large = (
+        _median_ns(_trial(optimizer, group, [size] * count), warm_up=2) / count
+        for size in (_SMALL, one)
+    )
     per_byte = max(large - small, 0) / (4 * (one - _SMALL))
-    return small, per_byte
+    return small, per_byte, *_optimizer_bytes(optimizer, group, sizes)
 
 
-def _step_ns(optimizer, group, sizes):
-    """One step of an optimizer of the same class and options over parameters of ``sizes``."""
+def _optimizer_bytes(optimizer, group, sizes):
+    """What a step computes with, per byte of the largest parameter and of all of them."""
+    sizes = [max(size // 4, 1) for size in sizes]
+    if not sizes:
+        return 0.0, 0.0
+    scale = min(1, _MOST_BYTES / (4 * sum(sizes)))
+    sizes = [max(int(size * scale), 1) for size in sizes]
+    # Whether parameters are updated one after the other, or all together.
+    few, many = (_peak_bytes(_trial(optimizer, group, sizes * times)) for times in (1, 2))
+    every = max(many - few, 0) / sum(sizes)
+    return max(few - every * sum(sizes), 0) / (4 * max(sizes)), every / 4
+
+
+def _trial(optimizer, group, sizes):
+    """A step of an optimizer of the same class and options over parameters of ``sizes``."""
     parameters = [torch.zeros(size, requires_grad=True) for size in sizes]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
@@ -120,14 +155,21 @@ def _step_ns(optimizer, group, sizes):
             setattr(trial, hooks, collections.OrderedDict())
     trial.state = collections.defaultdict(dict)
     trial.param_groups = [{**group, "params": parameters}]
-    return _median_ns(lambda: type(optimizer).step(trial), warm_up=2)
+    return lambda: type(optimizer).step(trial)
+
+
+def _peak_bytes(step):
+    step()  # makes the state
+    with _C.runtime.MemoryRecorder() as memory:
+        step()
+    return memory.peak_bytes
 
 
 @dataclasses.dataclass
 class Step:
     """What it takes to predict a training step under any plan of one job."""
 
-    costs: dict  # as measure() returns them
+    costs: Costs
     storages: list  # profile.Traced.storages
     local_rows: list
     outputs: object  # _C.plan.Outputs
@@ -145,7 +187,7 @@ class Step:
             "step_peak_bytes": [
                 round(peak)
                 for peak in _C.partition.step_peak_bytes(
-                    program, plan, graph, folded, self.storages
+                    program, plan, graph, folded, self.storages, **self.costs.memory
                 )
             ],
         }
@@ -157,17 +199,28 @@ class Step:
         content = json.loads(plan.to_json())
         notes = content["notes"]
         notes["step_from_operators_ns"] = notes["step_ns"]
-        notes.update(self._time(plan, program, measured))
+        actions = {key: measured[key] for key in ("measured", "around_ns")}
+        notes.update(self._time(plan, program, actions))
+        # Switching between threads, polling, late wake-ups: what the runs took beyond what follows
+        # from their actions. They had no optimizer step.
+        alone = self._step(plan, program, actions, {**self.costs.time, "optimizer_ns": []}).first_ns
+        notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - alone), 0)
         return json.dumps(content)
 
-    def _time(self, plan, program, measured):
+    def _step(self, plan, program, actions, costs, cluster=None):
         graph, folded, devices = self._job
+        return _C.partition.step_time(
+            program,
+            plan,
+            graph,
+            folded,
+            cluster or devices,
+            _C.partition.StepCosts(**costs, **actions),
+        )
 
-        def time(cluster, actions):
-            costs = _C.partition.StepCosts(**self.costs, **actions)
-            return _C.partition.step_time(program, plan, graph, folded, cluster, costs)
-
-        step = time(devices, measured)
+    def _time(self, plan, program, measured):
+        _, _, devices = self._job
+        step = self._step(plan, program, measured, self.costs.time)
         # Were messages free, a rank would still wait for others to compute.
         link = _C.cost.Link(bandwidth_bytes_per_s=1e18, latency_ns=0.0)
         free = _C.cost.Cluster(
@@ -181,7 +234,10 @@ class Step:
             "step_ns": round(step.ns),
             "step_idle_ns": [round(idle) for idle in step.idle_ns],
             "step_bubble_ns": [
-                round(idle) for idle in time(free, _computations(program, measured)).idle_ns
+                round(idle)
+                for idle in self._step(
+                    plan, program, _computations(program, measured), self.costs.time, free
+                ).idle_ns
             ],
         }
 

@@ -154,6 +154,7 @@ void init_partition(py::module_& m) {
            "around_ns"_a = std::vector<double>());
   py::class_<partition::StepTime>(m, "StepTime")
       .def_readonly("ns", &partition::StepTime::ns)
+      .def_readonly("first_ns", &partition::StepTime::first_ns)
       .def_readonly("idle_ns", &partition::StepTime::idle_ns);
   m.def("step_time", &partition::step_time, "program"_a, "plan"_a, "graph"_a, "profile"_a,
         "cluster"_a, "costs"_a, py::call_guard<py::gil_scoped_release>());
@@ -162,14 +163,17 @@ void init_partition(py::module_& m) {
       [](const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
          const cost::GraphProfile& profile,
          const std::vector<std::pair<std::vector<uint32_t>, std::vector<double>>>& saved,
-         double optimizer_factor) {
+         double optimizer_factor, std::vector<double> largest_bytes,
+         std::vector<double> all_bytes) {
         std::vector<partition::SavedStorage> storages;
         for (const auto& [nodes, bytes] : saved) storages.push_back({nodes, bytes});
-        return partition::step_peak_bytes(program, plan, graph, profile, storages,
-                                          optimizer_factor);
+        return partition::step_peak_bytes(
+            program, plan, graph, profile, storages,
+            {optimizer_factor, std::move(largest_bytes), std::move(all_bytes)});
       },
       "program"_a, "plan"_a, "graph"_a, "profile"_a, "saved"_a,
-      "optimizer_bytes_per_param_byte"_a = 2.0, py::call_guard<py::gil_scoped_release>());
+      "optimizer_bytes_per_param_byte"_a = 2.0, "largest_bytes"_a = std::vector<double>(),
+      "all_bytes"_a = std::vector<double>(), py::call_guard<py::gil_scoped_release>());
   m.def("evaluate", &partition::evaluate, "profile"_a, "cluster"_a, "request"_a, "plan"_a,
         py::call_guard<py::gil_scoped_release>());
 }

@@ -1,17 +1,17 @@
 #include "rannc/partition/step_memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <ranges>
 #include <set>
-#include <string_view>
-#include <unordered_map>
+#include <span>
+#include <tuple>
 #include <utility>
 
+#include "partition/stage_memory.h"
+#include "rannc/plan/ahead.h"
 #include "rannc/plan/reduction.h"
-#include "rannc/util/error.h"
 
 namespace rannc::partition {
 namespace {
@@ -24,34 +24,27 @@ using plan::Rank;
 
 constexpr auto kReductionBytes = static_cast<double>(plan::kReductionBytes);
 
-/// What a stage holds and needs, by its nodes.
-struct StageMemory {
-  std::vector<uint32_t> nodes;  // of the profile, ascending
-  std::set<uint32_t> params;
-  bool recompute = false;
-  struct Saved {
-    uint32_t first_user;  // its backward is the last one that needs the memory
-    std::vector<double> bytes;
-  };
-  std::vector<Saved> saved;
-};
-
 class Walker {
  public:
   Walker(const plan::Program& program, const ir::Graph& graph, const cost::GraphProfile& profile,
-         const std::vector<StageMemory>& stages, double optimizer_factor)
+         const std::vector<StageMemory>& stages, const OptimizerMemory& optimizer)
       : program_(program),
         graph_(graph),
         profile_(profile),
         stages_(stages),
-        optimizer_factor_(optimizer_factor) {}
+        optimizer_(optimizer) {}
 
   double peak_bytes(Rank rank) {
     live_ = peak_ = 0;
     gradients_.clear();
-    sent_.clear();
+    received_.clear();
+    sent_ = leaving_ = 0;
     hold_state(rank);
-    for (const Action& action : program_.actions[static_cast<size_t>(rank)]) run(rank, action);
+    const std::vector<Action>& actions = program_.actions[static_cast<size_t>(rank)];
+    const auto user = std::ranges::find(actions, ActionKind::return_outputs, &Action::kind);
+    run(rank, {actions.begin(), user});
+    run(rank, {user, actions.end()});
+    step_optimizer();
     return peak_;
   }
 
@@ -72,9 +65,28 @@ class Walker {
       const cost::ProfileParam& param = profile_.params[index];
       live_ += param.bytes;
       if (!param.trainable) continue;
-      live_ += param.optimizer_bytes >= 0 ? param.optimizer_bytes : param.bytes * optimizer_factor_;
+      live_ += param.optimizer_bytes >= 0 ? param.optimizer_bytes
+                                          : param.bytes * optimizer_.state_factor;
     }
     reach(0);
+  }
+
+  /// One phase, posting receives ahead as the executor does.
+  void run(Rank rank, std::span<const Action> actions) {
+    size_t posted = 0;
+    int ahead = 0;  // computations among the actions that are posted and not run
+    for (const Action& action : actions) {
+      for (; posted < actions.size() && ahead < plan::kComputationsAhead; ++posted) {
+        if (actions[posted].kind == ActionKind::receive) post(actions[posted]);
+        if (is_computation(actions[posted])) ++ahead;
+      }
+      run(rank, action);
+      if (is_computation(action)) --ahead;
+    }
+  }
+
+  static bool is_computation(const Action& action) {
+    return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
   }
 
   void run(Rank rank, const Action& action) {
@@ -84,7 +96,7 @@ class Walker {
       case ActionKind::backward:
         return backward(rank, action);
       case ActionKind::receive:
-        return receive(action);
+        return leave_messages();
       case ActionKind::send:
         return send(action);
       case ActionKind::reduce_gradients:
@@ -119,9 +131,9 @@ class Walker {
     const StageMemory& stage = stages_[static_cast<size_t>(action.stage)];
     const int64_t rows = this->rows(rank, action);
     if (rows == 0) return;
-    leave_messages();
+    age_messages();
     // What arrived is among what is saved, or gone after its last use; recompute keeps it.
-    const double inputs = std::exchange(received_, 0);
+    const double inputs = take_received(action, Direction::forward);
     if (stage.recompute) {
       reach(largest_workspace(stage, rows));
       kept_[{action.stage, action.micro_batch}] = inputs;
@@ -135,15 +147,17 @@ class Walker {
     const StageMemory& stage = stages_[static_cast<size_t>(action.stage)];
     const int64_t rows = this->rows(rank, action);
     if (rows == 0) return;
-    leave_messages();
-    live_ -= std::exchange(received_, 0);  // the incoming gradients are workspace of the last nodes
+    age_messages();
+    // The incoming gradients are workspace of the last nodes, or wait.
+    live_ -= take_received(action, Direction::backward);
     if (stage.recompute) {
       double& kept = kept_[{action.stage, action.micro_batch}];
       live_ += saved_bytes(stage, rows) - std::exchange(kept, 0);
     }
     auto saved = stage.saved.rbegin();
+    const std::vector<double> waiting = waiting_bytes(stage, rows);
     for (uint32_t node : stage.nodes | std::views::reverse) {
-      reach(at(profile_.nodes[node].workspace_bytes, rows));
+      reach(at(profile_.nodes[node].workspace_bytes, rows) + waiting[node]);
       for (uint32_t param : profile_.nodes[node].params) {
         if (profile_.params[param].trainable && gradients_.insert(param).second) {
           live_ += profile_.params[param].bytes;
@@ -157,6 +171,32 @@ class Walker {
     reach(0);
   }
 
+  /// [node of the profile]: gradients of the stage that wait during its backward.
+  [[nodiscard]] std::vector<double> waiting_bytes(const StageMemory& stage, int64_t rows) const {
+    std::vector<double> bytes(profile_.nodes.size() + 1, 0);  // first what begins and ends
+    for (const StageMemory::Waiting& gradient : stage.waiting) {
+      if (gradient.producer + 1 >= gradient.last_user) continue;
+      const auto size = static_cast<double>(graph_[gradient.value].bytes(rows));
+      bytes[static_cast<size_t>(gradient.producer + 1)] += size;
+      bytes[static_cast<size_t>(gradient.last_user)] -= size;
+    }
+    std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
+    return bytes;
+  }
+
+  /// After the last backward only gradients are left, and what the optimizer computes with.
+  void step_optimizer() {
+    leave_messages();
+    double largest = 0, all = 0;
+    for (uint32_t param : gradients_) {
+      if (!optimizer_.largest_bytes.empty()) {
+        largest = std::max(largest, optimizer_.largest_bytes.at(param));
+      }
+      if (!optimizer_.all_bytes.empty()) all += optimizer_.all_bytes.at(param);
+    }
+    reach(largest + all);
+  }
+
   [[nodiscard]] double bytes_of(const Action& action) const {
     const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
     if (transfer.from == transfer.to) return 0;  // shared, not copied
@@ -166,26 +206,28 @@ class Walker {
     return static_cast<double>(graph_[transfer.value].bytes(rows));
   }
 
-  void receive(const Action& action) {
+  void post(const Action& action) {
     if (action.stage == kUser) return;
-    leave_messages();
-    received_ += bytes_of(action);
+    received_[{action.stage, action.micro_batch, action.direction}] += bytes_of(action);
     live_ += bytes_of(action);
     reach(0);
   }
 
-  /// A message is gone when the rank waits for another, or computes again.
+  [[nodiscard]] double take_received(const Action& action, Direction direction) {
+    return std::exchange(received_[{action.stage, action.micro_batch, direction}], 0);
+  }
+
+  /// A message is gone when the rank has waited for another, or computed.
   void send(const Action& action) {
     if (action.stage == kUser) return;
-    sent_.push_back(bytes_of(action));
-    live_ += sent_.back();
+    sent_ += bytes_of(action);
+    live_ += bytes_of(action);
     reach(0);
   }
 
-  void leave_messages() {
-    for (double bytes : sent_) live_ -= bytes;
-    sent_.clear();
-  }
+  void leave_messages() { live_ -= std::exchange(sent_, 0) + std::exchange(leaving_, 0); }
+
+  void age_messages() { live_ -= std::exchange(leaving_, std::exchange(sent_, 0)); }
 
   void reduce(const plan::Reduction& reduction) {
     leave_messages();
@@ -200,58 +242,24 @@ class Walker {
   const ir::Graph& graph_;
   const cost::GraphProfile& profile_;
   const std::vector<StageMemory>& stages_;
-  const double optimizer_factor_;
+  const OptimizerMemory& optimizer_;
   double live_ = 0;
   double peak_ = 0;
-  double received_ = 0;                         // since the last computation
-  std::vector<double> sent_;                    // since the last computation
+  std::map<std::tuple<int, int, Direction>, double> received_;  // by stage and micro-batch
+  double sent_ = 0;                                             // since the last computation
+  double leaving_ = 0;                                          // sent before it
   std::map<std::pair<int, int>, double> kept_;  // by stage and micro-batch, with recompute
   std::set<uint32_t> gradients_;                // parameters that have one
 };
-
-std::vector<StageMemory> stage_memories(const plan::Plan& plan, const ir::Graph& graph,
-                                        const cost::GraphProfile& profile,
-                                        const std::vector<SavedStorage>& saved) {
-  std::unordered_map<std::string_view, uint32_t> index;
-  for (uint32_t i = 0; i < profile.nodes.size(); ++i) index.emplace(profile.nodes[i].name, i);
-  std::vector<StageMemory> stages(plan.stages.size());
-  std::vector<size_t> stage_of(profile.nodes.size(), 0);
-  for (size_t stage = 0; stage < stages.size(); ++stage) {
-    stages[stage].recompute = plan.stages[stage].recompute;
-    for (const std::string& name : plan.stages[stage].nodes) {
-      const auto found = index.find(name);
-      RANNC_CHECK(found != index.end(), fmt::format("node '{}' is not in the profile", name));
-      stages[stage].nodes.push_back(found->second);
-      stage_of[found->second] = stage;
-      const std::vector<uint32_t>& used = profile.nodes[found->second].params;
-      stages[stage].params.insert(used.begin(), used.end());
-    }
-    std::ranges::sort(stages[stage].nodes);
-  }
-  for (const SavedStorage& storage : saved) {
-    std::set<size_t> holders;
-    for (uint32_t node : storage.nodes) {
-      const auto found = index.find(graph.nodes.at(node).name);
-      if (found == index.end()) continue;  // of no batch: small, and in every stage
-      const size_t stage = stage_of[found->second];
-      if (!holders.insert(stage).second) continue;
-      stages[stage].saved.push_back({found->second, storage.bytes});
-    }
-  }
-  for (StageMemory& stage : stages) {
-    std::ranges::stable_sort(stage.saved, {}, &StageMemory::Saved::first_user);
-  }
-  return stages;
-}
 
 }  // namespace
 
 std::vector<double> step_peak_bytes(const plan::Program& program, const plan::Plan& plan,
                                     const ir::Graph& graph, const cost::GraphProfile& profile,
                                     const std::vector<SavedStorage>& saved,
-                                    double optimizer_bytes_per_param_byte) {
+                                    const OptimizerMemory& optimizer) {
   const std::vector<StageMemory> stages = stage_memories(plan, graph, profile, saved);
-  Walker walker(program, graph, profile, stages, optimizer_bytes_per_param_byte);
+  Walker walker(program, graph, profile, stages, optimizer);
   std::vector<double> peaks;
   for (const std::vector<Rank>& ranks : program.stage_ranks) {
     double most = 0;

@@ -148,7 +148,8 @@ class Loop {
     for (Rank rank = 0; rank < program_.ranks(); ++rank) {
       RANNC_CHECK(state(rank).step == kSteps, fmt::format("rank {} never ends its step", rank));
     }
-    StepTime time{.ns = (step_end_[kSteps - 1] - step_end_[1]) / (kSteps - 2)};
+    StepTime time{.ns = (step_end_[kSteps - 1] - step_end_[1]) / (kSteps - 2),
+                  .first_ns = step_end_[0]};
     for (const RankState& state : ranks_) {
       time.idle_ns.push_back(std::max(time.ns - state.busy_ns / (kSteps - 2), 0.0));
     }

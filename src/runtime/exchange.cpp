@@ -19,7 +19,7 @@ Exchange::~Exchange() {
 
 void Exchange::send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose) {
   RANNC_CHECK(tensor.is_contiguous(), c10::str("message ", slot, " to rank ", to));
-  std::erase_if(sends_, [](const Message& sent) { return sent.handle->done(); });
+  drop_sent();
   comm::Handle handle = comm_.send(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()),
                                    to, first_tag_ + slot, purpose);
   sends_.push_back({std::move(handle), std::move(tensor)});
@@ -52,6 +52,10 @@ at::Tensor Exchange::fetch(int64_t slot) {
   at::Tensor tensor = std::move(found->second);
   own_.erase(found);
   return tensor;
+}
+
+void Exchange::drop_sent() {
+  std::erase_if(sends_, [](const Message& sent) { return sent.handle->done(); });
 }
 
 void Exchange::wait_sends() {

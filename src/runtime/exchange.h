@@ -33,6 +33,8 @@ class Exchange {
   void leave(int64_t slot, at::Tensor tensor);
   [[nodiscard]] at::Tensor fetch(int64_t slot);
 
+  /// Frees what has arrived.
+  void drop_sent();
   void wait_sends();
 
  private:

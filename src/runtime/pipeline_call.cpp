@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "rannc/ops/dtype.h"
+#include "rannc/plan/ahead.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
 #include "runtime/random_state.h"
@@ -21,10 +22,6 @@ namespace {
 using plan::ActionKind;
 using plan::Direction;
 using plan::kUser;
-
-/// Receives are posted while this many computations lie before their use, so that a message moves
-/// during the computation before, and only one micro-batch more than needed takes memory.
-constexpr int kComputationsAhead = 2;
 
 /// Tags tell calls apart, so that a backward of another call is no gradient of this one. Ranges
 /// come round again, because messages of equal tags arrive in the order sent.
@@ -182,13 +179,14 @@ void PipelineCall::run(size_t begin, size_t end) {
   int ahead = 0;  // computations among the actions from `at` to `posted`
   recorder_.start();
   for (size_t at = begin; at < end; ++at) {
-    for (; posted < end && ahead < kComputationsAhead; ++posted) {
+    for (; posted < end && ahead < plan::kComputationsAhead; ++posted) {
       if (actions[posted].kind == ActionKind::receive) post(actions[posted], exchange);
       if (is_computation(actions[posted])) ++ahead;
     }
     const bool later =
         actions[at].kind == ActionKind::reduce_gradients && summing_ != Summing::in_program;
     if (later) continue;
+    if (is_computation(actions[at])) exchange.drop_sent();
     run(actions[at], exchange);
     recorder_.end(static_cast<int>(at), actions[at].kind);
     if (is_computation(actions[at])) --ahead;

@@ -15,6 +15,14 @@ struct SavedStorage {
   std::vector<double> bytes;    ///< at the profile's rows
 };
 
+struct OptimizerMemory {
+  double state_factor = 0;  ///< copies of a parameter whose profile does not give the bytes
+  /// [profile param]: what a step of the optimizer needs beside its state, for a while. The largest
+  /// of these counts, as one parameter follows the other.
+  std::vector<double> largest_bytes = {};
+  std::vector<double> all_bytes = {};  ///< [profile param] and this for all of them together
+};
+
 /// The largest number of bytes that a rank of each stage holds within a training step. Section 6 of
 /// docs/planner-files.md adds the peaks of all kinds; here they meet at the time when they occur,
 /// as the Program goes along: gradients come into being while what was saved goes. [stage]
@@ -22,6 +30,6 @@ struct SavedStorage {
                                                   const plan::Plan& plan, const ir::Graph& graph,
                                                   const cost::GraphProfile& profile,
                                                   const std::vector<SavedStorage>& saved,
-                                                  double optimizer_bytes_per_param_byte);
+                                                  const OptimizerMemory& optimizer);
 
 }  // namespace rannc::partition

@@ -31,6 +31,7 @@ struct StepCosts {
 
 struct StepTime {
   double ns = 0;
+  double first_ns = 0;               ///< of the first step, which finds every rank idle
   std::vector<double> idle_ns = {};  ///< [rank] of it: waits for other ranks
 };
 

@@ -119,7 +119,7 @@ std::vector<double> peaks_of(const plan::Plan& plan, const ir::Graph& graph,
                              const std::vector<int64_t>& rows,
                              const std::vector<SavedStorage>& saved) {
   return step_peak_bytes(plan::lower(plan, graph, rows, /*training=*/true), plan, graph,
-                         profile_of(graph), saved, 2);
+                         profile_of(graph), saved, {.state_factor = 2});
 }
 
 TEST(StepMemory, GradientsComeWhileWhatWasSavedGoes) {
@@ -133,21 +133,55 @@ TEST(StepMemory, GradientsComeWhileWhatWasSavedGoes) {
 }
 
 TEST(StepMemory, BothSidesOfACutKeepWhatBothSave) {
-  // Both n0 and n1 save n0's result, 32 bytes. Stage 0: 48 of state, 32 saved, 32 on their way out.
+  // Both n0 and n1 save n0's result, 32 bytes. Stage 0: 48 of state, 32 saved, 32 on their way out,
+  // and the place for the gradient, 32, as its receive is posted ahead.
   // Stage 1: 48, 32 saved; after its backward 48 + 16 of gradient + 32 of n0's gradient.
   const ir::Graph graph = plan::chain(2, /*loss=*/true);
   EXPECT_EQ(peaks_of(chain_plan({1, 1}, 1), graph, {2, 0}, {{{0, 1}, {16, 32}}}),
-            (std::vector<double>{112, 96}));
+            (std::vector<double>{144, 96}));
+}
+
+TEST(StepMemory, AResidualConnectionsGradientWaits) {
+  // n0's result goes to n1 and, past it, to n2, so its gradient waits while n1's backward runs. By
+  // then there are 64 bytes of parameters and 32 of the gradients of n3 and n2. 32 of two rows
+  // wait: as much as there is at the end, when all 64 of gradients have come. Of eight rows, 128.
+  plan::GraphMaker maker;
+  const ir::ValueId x = maker.input("x");
+  const ir::ValueId a = maker.node("n0", {x, maker.parameter("w0")});
+  const ir::ValueId b = maker.node("n1", {a, maker.parameter("w1")});
+  const ir::ValueId c = maker.node("n2", {a, b, maker.parameter("w2")});
+  maker.graph.outputs = {maker.reduced("n3", {c, maker.parameter("w3")}, ir::RowKind::mean)};
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1", "n2", "n3"};
+  const auto peak = [&](int64_t rows) {
+    return step_peak_bytes(plan::lower(plan, maker.graph, {rows}, /*training=*/true), plan,
+                           maker.graph, profile_of(maker.graph), {}, {})[0];
+  };
+  EXPECT_EQ(peak(2), 128);
+  EXPECT_EQ(peak(8), 224);
+}
+
+TEST(StepMemory, TheOptimizerComputesWhenTheActivationsAreGone) {
+  // Two parameters of 16 bytes with two copies each: 96; gradients: 32; then 40 beside the larger
+  // one, and 3 for each.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  const OptimizerMemory optimizer{
+      .state_factor = 2, .largest_bytes = {40, 20}, .all_bytes = {3, 3}};
+  EXPECT_EQ(step_peak_bytes(plan::lower(plan, graph, {2}, /*training=*/true), plan, graph,
+                            profile_of(graph), {}, optimizer),
+            std::vector<double>{96 + 32 + 46});
 }
 
 TEST(StepMemory, RecomputeKeepsInputsUntilTheBackward) {
   // Stage 1, two micro-batches of one row: 48 of state. Two inputs of 16, and the 64 saved bytes of
   // the one that is run again, whose own input is among them: 48 + 16 + 64; with the gradient of
-  // the first, and without its input, 48 + 16 + 64 again, and 16 on their way back.
+  // the first, and without its input, 48 + 16 + 64 again, while 16 are on their way back.
   const ir::Graph graph = plan::chain(2, /*loss=*/true);
   plan::Plan plan = chain_plan({1, 1}, 2);
   plan.stages[1].recompute = true;
-  EXPECT_EQ(peaks_of(plan, graph, {2, 0}, {{{1}, {64, 128}}})[1], 128);
+  EXPECT_EQ(peaks_of(plan, graph, {2, 0}, {{{1}, {64, 128}}})[1], 144);
 }
 
 }  // namespace
