@@ -2,7 +2,12 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LinkSpeed', 'LinkSpeeds', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LinkSpeed', 'LinkSpeeds', 'Operation', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'started_mpi']
+class Operation:
+    def done(self) -> bool:
+        ...
+    def wait(self) -> None:
+        ...
 class Communicator:
     def abort(self, reason: str) -> None:
         ...
@@ -21,6 +26,8 @@ class Communicator:
     def receive(self, bytes: typing.SupportsInt | typing.SupportsIndex, source: typing.SupportsInt | typing.SupportsIndex, tag: typing.SupportsInt | typing.SupportsIndex = 0) -> bytes:
         ...
     def send(self, data: str, to: typing.SupportsInt | typing.SupportsIndex, tag: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
+        ...
+    def start_all_reduce_sum(self, buffer: typing_extensions.Buffer, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Operation:
         ...
     @property
     def host(self) -> str:

@@ -52,6 +52,19 @@ void all_reduce_sum(Communicator& self, const py::buffer& buffer,
                        kScript);
 }
 
+comm::Handle start_all_reduce_sum(Communicator& self, const py::buffer& buffer,
+                                  const std::optional<std::vector<int>>& ranks) {
+  const auto release = [](py::buffer_info* info) {
+    const py::gil_scoped_acquire locked;  // the thread that moves the messages may be the last one
+    delete info;
+  };
+  const std::shared_ptr<py::buffer_info> info(new py::buffer_info(writable(buffer)), release);
+  const comm::Element element = element_of(*info);
+  const py::gil_scoped_release unlocked;
+  return comm::start_all_reduce_sum(self, info->ptr, info->size, element,
+                                    ranks.value_or(all_ranks(self)), kScript, info);
+}
+
 void broadcast_into(Communicator& self, const py::buffer& buffer, int root,
                     const std::optional<std::vector<int>>& ranks) {
   const py::buffer_info info = writable(buffer);
@@ -81,6 +94,10 @@ py::list to_bytes(const std::vector<std::string>& strings) {
 void init_comm(py::module_& m) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
 
+  py::class_<comm::Operation, comm::Handle>(m, "Operation")
+      .def("done", &comm::Operation::done, Unlocked())
+      .def("wait", &comm::Operation::wait, Unlocked());
+
   py::class_<Communicator, std::shared_ptr<Communicator>>(m, "Communicator")
       .def_property_readonly("rank", &Communicator::rank)
       .def_property_readonly("size", &Communicator::size)
@@ -100,6 +117,7 @@ void init_comm(py::module_& m) {
           },
           "bytes"_a, "source"_a, "tag"_a = 0)
       .def("all_reduce_sum", &all_reduce_sum, "buffer"_a, "ranks"_a = py::none())
+      .def("start_all_reduce_sum", &start_all_reduce_sum, "buffer"_a, "ranks"_a = py::none())
       .def("broadcast_into", &broadcast_into, "buffer"_a, "root"_a = 0, "ranks"_a = py::none())
       .def(
           "all_gather",

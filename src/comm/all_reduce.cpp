@@ -1,5 +1,9 @@
+#include <algorithm>
+#include <type_traits>
+
 #include "comm/half.h"
 #include "comm/members.h"
+#include "comm/rounds.h"
 #include "rannc/comm/communicator.h"
 
 namespace rannc::comm {
@@ -8,116 +12,157 @@ namespace {
 /// One rank's place in a ring over which an array travels in as many chunks as there are ranks.
 class Ring {
  public:
-  Ring(Communicator& comm, int64_t count, size_t me, std::span<const int> ranks, Purpose purpose)
-      : comm_(comm),
-        count_(count),
+  Ring(int64_t count, size_t me, std::span<const int> ranks)
+      : count_(count),
         size_(static_cast<int64_t>(ranks.size())),
         me_(static_cast<int64_t>(me)),
         next_(ranks[(me + 1) % ranks.size()]),
-        previous_(ranks[(me + ranks.size() - 1) % ranks.size()]),
-        tag_(comm.next_collective_tag(ranks)),
-        purpose_(purpose) {}
+        previous_(ranks[(me + ranks.size() - 1) % ranks.size()]) {}
 
+  [[nodiscard]] int64_t count() const { return count_; }
   [[nodiscard]] int64_t steps() const { return size_ - 1; }
   /// The chunk that is `back` places behind this rank's own.
   [[nodiscard]] int64_t chunk(int64_t back) const { return (me_ - back + 2 * size_) % size_; }
   [[nodiscard]] int64_t begin(int64_t chunk) const { return count_ * chunk / size_; }
   [[nodiscard]] int64_t length(int64_t chunk) const { return begin(chunk + 1) - begin(chunk); }
 
-  /// Sends one chunk of `data` on and receives another into `into`; chunks may be empty.
+  /// Sends one chunk of `data` on and receives another into `into`; empty chunks are left out.
   template <class T>
-  void exchange(const T* data, int64_t sent, T* into, int64_t received) {
-    Handle send;
-    Handle receive;
+  [[nodiscard]] std::vector<Message> exchange(T* data, int64_t sent, T* into,
+                                              int64_t received) const {
+    constexpr int64_t kSize{sizeof(T)};
+    std::vector<Message> messages;
     if (const int64_t n = length(received); n > 0) {
-      receive = comm_.receive(into, n * int64_t{sizeof(T)}, previous_, tag_, purpose_);
+      messages.push_back({.sends = false, .data = into, .bytes = n * kSize, .peer = previous_});
     }
     if (const int64_t n = length(sent); n > 0) {
-      send = comm_.send(data + begin(sent), n * int64_t{sizeof(T)}, next_, tag_, purpose_);
+      messages.push_back(
+          {.sends = true, .data = data + begin(sent), .bytes = n * kSize, .peer = next_});
     }
-    if (receive) receive->wait();
-    if (send) send->wait();
+    return messages;
   }
 
  private:
-  Communicator& comm_;
   const int64_t count_;
   const int64_t size_;
   const int64_t me_;
   const int next_;
   const int previous_;
-  const int64_t tag_;
-  const Purpose purpose_;
 };
 
-/// Afterwards the chunk after this rank's own holds the sum over all ranks.
-template <class T>
-void reduce_scatter(Ring& ring, T* data) {
-  std::vector<T> received(static_cast<size_t>(ring.length(ring.steps())));  // the longest chunk
-  for (int64_t step = 0; step < ring.steps(); ++step) {
-    const int64_t chunk = ring.chunk(step + 1);
-    ring.exchange(data, ring.chunk(step), received.data(), chunk);
-    T* sum = data + ring.begin(chunk);
-    for (int64_t i = 0; i < ring.length(chunk); ++i) {
-      sum[i] = static_cast<T>(sum[i] + received[static_cast<size_t>(i)]);
+/// The sum of one array: first every chunk goes round the ring and is added to, until the chunk
+/// after a rank's own holds the sum over all ranks; then the sums go round, each as it is, so that
+/// all ranks get the same bits. Halves travel as float (`Sum`) and are rounded once.
+template <class T, class Sum = T>
+class RingSum final : public Rounds {
+ public:
+  RingSum(Ring ring, T* data)
+      : ring_(ring), data_(data), received_(static_cast<size_t>(longest_received())) {
+    if constexpr (kWide) {
+      wide_.reserve(static_cast<size_t>(ring_.count()));
+      for (int64_t i = 0; i < ring_.count(); ++i) wide_.push_back(static_cast<Sum>(data[i]));
     }
   }
-}
 
-/// Every chunk is summed on one rank only and copied from there: the same bits everywhere.
-template <class T>
-void gather_sums(Ring& ring, T* data) {
-  for (int64_t step = 0; step < ring.steps(); ++step) {
-    const int64_t chunk = ring.chunk(step);
-    ring.exchange(data, ring.chunk(step - 1), data + ring.begin(chunk), chunk);
+  [[nodiscard]] std::vector<Message> next() override {
+    std::vector<Message> messages;
+    while (messages.empty()) {
+      if (round_ >= 0 && round_ < ring_.steps()) add_received(ring_.chunk(round_ + 1));
+      if (++round_ == ring_.steps()) round_own_sum();
+      if (round_ == 2 * ring_.steps()) break;
+      messages = round_ < ring_.steps() ? to_add(round_) : to_copy(round_ - ring_.steps());
+    }
+    return messages;
   }
-}
 
-template <class T>
-void sum(Ring& ring, T* data) {
-  reduce_scatter(ring, data);
-  gather_sums(ring, data);
-}
+ private:
+  static constexpr bool kWide = !std::is_same_v<T, Sum>;
 
-/// Partial sums travel as float and are rounded once.
-template <class Half>
-void sum_in_float(Ring& ring, Half* data, int64_t count) {
-  std::vector<float> wide(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) wide[static_cast<size_t>(i)] = static_cast<float>(data[i]);
-  reduce_scatter(ring, wide.data());
-  const int64_t own = ring.chunk(-1);
-  for (int64_t i = ring.begin(own); i < ring.begin(own + 1); ++i) {
-    data[i] = Half(wide[static_cast<size_t>(i)]);
+  [[nodiscard]] int64_t longest_received() const {
+    int64_t longest = 0;
+    for (int64_t step = 0; step < ring_.steps(); ++step) {
+      longest = std::max(longest, ring_.length(ring_.chunk(step + 1)));
+    }
+    return longest;
   }
-  gather_sums(ring, data);
+
+  [[nodiscard]] Sum* sums() {
+    if constexpr (kWide) {
+      return wide_.data();
+    } else {
+      return data_;
+    }
+  }
+
+  [[nodiscard]] std::vector<Message> to_add(int64_t step) {
+    return ring_.exchange(sums(), ring_.chunk(step), received_.data(), ring_.chunk(step + 1));
+  }
+
+  [[nodiscard]] std::vector<Message> to_copy(int64_t step) {
+    const int64_t chunk = ring_.chunk(step);
+    return ring_.exchange(data_, ring_.chunk(step - 1), data_ + ring_.begin(chunk), chunk);
+  }
+
+  void add_received(int64_t chunk) {
+    Sum* const sum = sums() + ring_.begin(chunk);
+    const Sum* const received = received_.data();
+    const int64_t length = ring_.length(chunk);
+    for (int64_t i = 0; i < length; ++i) sum[i] = static_cast<Sum>(sum[i] + received[i]);
+  }
+
+  void round_own_sum() {
+    if constexpr (kWide) {
+      const int64_t own = ring_.chunk(-1);
+      for (int64_t i = ring_.begin(own); i < ring_.begin(own + 1); ++i) {
+        data_[i] = T(wide_[static_cast<size_t>(i)]);
+      }
+      wide_ = {};
+    }
+  }
+
+  const Ring ring_;
+  T* const data_;
+  std::vector<Sum> received_;
+  std::vector<Sum> wide_;
+  int64_t round_ = -1;  ///< of the messages under way
+};
+
+std::unique_ptr<Rounds> ring_sum(Ring ring, void* data, Element element) {
+  switch (element) {
+    case Element::float64:
+      return std::make_unique<RingSum<double>>(ring, static_cast<double*>(data));
+    case Element::float32:
+      return std::make_unique<RingSum<float>>(ring, static_cast<float*>(data));
+    case Element::float16:
+      return std::make_unique<RingSum<Float16, float>>(ring, static_cast<Float16*>(data));
+    case Element::bfloat16:
+      return std::make_unique<RingSum<BFloat16, float>>(ring, static_cast<BFloat16*>(data));
+    // Unsigned: sums wrap around instead of being undefined.
+    case Element::int64:
+      return std::make_unique<RingSum<uint64_t>>(ring, static_cast<uint64_t*>(data));
+    case Element::int32:
+      return std::make_unique<RingSum<uint32_t>>(ring, static_cast<uint32_t*>(data));
+    case Element::int8:
+    case Element::uint8:
+      return std::make_unique<RingSum<uint8_t>>(ring, static_cast<uint8_t*>(data));
+  }
+  RANNC_CHECK(false, "unknown element type");
 }
 
 }  // namespace
 
+Handle start_all_reduce_sum(Communicator& comm, void* data, int64_t count, Element element,
+                            std::span<const int> ranks, Purpose purpose,
+                            std::shared_ptr<void> owner) {
+  const size_t me = index_in(comm, ranks);
+  const int64_t tag = comm.next_collective_tag(ranks, purpose);
+  return start(comm, ring_sum(Ring(count, me, ranks), data, element), tag, purpose,
+               std::move(owner));
+}
+
 void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element element,
                     std::span<const int> ranks, Purpose purpose) {
-  const size_t me = index_in(comm, ranks);
-  if (ranks.size() == 1 || count == 0) return;
-  Ring ring(comm, count, me, ranks, purpose);
-  switch (element) {
-    case Element::float64:
-      return sum(ring, static_cast<double*>(data));
-    case Element::float32:
-      return sum(ring, static_cast<float*>(data));
-    case Element::float16:
-      return sum_in_float(ring, static_cast<Float16*>(data), count);
-    case Element::bfloat16:
-      return sum_in_float(ring, static_cast<BFloat16*>(data), count);
-    // Unsigned: sums wrap around instead of being undefined.
-    case Element::int64:
-      return sum(ring, static_cast<uint64_t*>(data));
-    case Element::int32:
-      return sum(ring, static_cast<uint32_t*>(data));
-    case Element::int8:
-    case Element::uint8:
-      return sum(ring, static_cast<uint8_t*>(data));
-  }
-  RANNC_CHECK(false, "unknown element type");
+  start_all_reduce_sum(comm, data, count, element, ranks, purpose)->wait();
 }
 
 }  // namespace rannc::comm

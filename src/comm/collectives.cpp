@@ -48,7 +48,7 @@ std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes
   result[me] = bytes;
   if (ranks.size() == 1) return result;
 
-  const int64_t tag = comm.next_collective_tag(ranks);
+  const int64_t tag = comm.next_collective_tag(ranks, purpose);
   const int64_t my_size = static_cast<int64_t>(bytes.size());
   std::vector<int64_t> sizes(ranks.size());
   std::vector<Handle> handles;
@@ -79,7 +79,7 @@ void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* 
     std::memcpy(pieces, mine, static_cast<size_t>(bytes));
     return;
   }
-  const int64_t tag = comm.next_collective_tag(ranks);
+  const int64_t tag = comm.next_collective_tag(ranks, purpose);
   if (size <= kMostInOneRound) {
     std::vector<Handle> handles;
     for (size_t i = 0; i < size; ++i) {
@@ -125,14 +125,14 @@ void broadcast_into(Communicator& comm, void* data, int64_t bytes, int root,
   const size_t me = index_in(comm, ranks);
   const size_t root_index = index_of_root(root, ranks);
   if (ranks.size() == 1) return;
-  broadcast_tree(comm, data, bytes, root_index, me, ranks, comm.next_collective_tag(ranks),
+  broadcast_tree(comm, data, bytes, root_index, me, ranks, comm.next_collective_tag(ranks, purpose),
                  purpose);
 }
 
 void barrier(Communicator& comm, std::span<const int> ranks, Purpose purpose) {
   const size_t me = index_in(comm, ranks);
   if (ranks.size() == 1) return;
-  const int64_t tag = comm.next_collective_tag(ranks);
+  const int64_t tag = comm.next_collective_tag(ranks, purpose);
   // Dissemination: after round k a rank has heard, directly or not, of the 2^k ranks before it.
   for (size_t step = 1; step < ranks.size(); step *= 2) {
     const int next = ranks[(me + step) % ranks.size()];

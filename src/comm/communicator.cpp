@@ -4,23 +4,25 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "rannc/util/error.h"
 
 namespace rannc::comm {
 namespace {
 
-// A collective's tag is kFirstTag + hash of its ranks * kCalls + number of the call.
+// A collective's tag is kFirstTag + hash of its ranks and purpose * kCalls + number of the call.
 constexpr int64_t kFirstTag = int64_t{1} << 30;
 constexpr int64_t kHashes = int64_t{1} << 22;
 // Messages with equal tags keep their order, so the numbers only have to tell apart the calls that
-// run at the same time on one set of ranks, each of which blocks a thread.
+// run at the same time on one set of ranks.
 constexpr int64_t kCalls = int64_t{1} << 8;
 static_assert(kHashes * kCalls == kFirstTag, "tags stay below 2^31");
 
-int64_t hash(std::span<const int> ranks) {
+int64_t hash(std::span<const int> ranks, std::string_view what) {
   uint64_t h = 14695981039346656037U;  // FNV-1a
   for (const int rank : ranks) h = (h ^ static_cast<uint64_t>(rank)) * 1099511628211U;
+  for (const char letter : what) h = (h ^ static_cast<uint8_t>(letter)) * 1099511628211U;
   return static_cast<int64_t>((h ^ (h >> 32)) % kHashes);
 }
 
@@ -44,15 +46,20 @@ int64_t size_bytes(Element element) {
   RANNC_CHECK(false, "unknown element type");
 }
 
-int64_t Communicator::next_collective_tag(std::span<const int> ranks) {
-  const int64_t key = hash(ranks);
+int64_t Communicator::next_collective_tag(std::span<const int> ranks, const Purpose& purpose) {
+  const int64_t key = hash(ranks, purpose.what);
   const std::scoped_lock lock(calls_mutex_);
   Calls& calls = calls_[key];
-  if (calls.count == 0) calls.ranks.assign(ranks.begin(), ranks.end());
+  if (calls.count == 0) {
+    calls.ranks.assign(ranks.begin(), ranks.end());
+    calls.what = purpose.what;
+  }
   // Two sets with one hash could take each other's messages; about one plan in 10^4 or less.
-  RANNC_CHECK(std::ranges::equal(calls.ranks, ranks),
-              fmt::format("collectives over the ranks {} and {} would share their tags",
-                          calls.ranks, std::vector<int>(ranks.begin(), ranks.end())));
+  RANNC_CHECK(
+      std::ranges::equal(calls.ranks, ranks) && calls.what == purpose.what,
+      fmt::format("'{}' over the ranks {} and '{}' over the ranks {} would share their tags",
+                  calls.what, calls.ranks, purpose.what,
+                  std::vector<int>(ranks.begin(), ranks.end())));
   return kFirstTag + key * kCalls + calls.count++ % kCalls;
 }
 

@@ -40,7 +40,7 @@ double one_way_ns(Communicator& comm, Pair pair, int64_t bytes, int rounds, int6
 
 /// The pair measures, and tells all ranks.
 LinkSpeed measure(Communicator& comm, Pair pair, std::span<const int> ranks) {
-  const int64_t tag = comm.next_collective_tag(ranks);
+  const int64_t tag = comm.next_collective_tag(ranks, kPurpose);
   LinkSpeed speed;
   if (comm.rank() == pair.first || comm.rank() == pair.second) {
     const double small = one_way_ns(comm, pair, kSmallBytes, kSmallRounds, tag);

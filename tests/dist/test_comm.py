@@ -6,7 +6,7 @@ import mpi
 import pytest
 
 CHECKS = """
-import json, sys, threading
+import json, sys, threading, time
 import numpy as np
 from pyrannc import _C, launch
 
@@ -50,6 +50,24 @@ for thread in threads:
     thread.join()
 check("sums at the same time",
       all((sums[name] == sum(r + 1 for r in sets[name][1])).all() for name in sums))
+
+# Several at once, waited for in another order, while this rank computes.
+counts = [1, 300_001, 0, 50_000, 7, 1_000_000]
+several = [np.sin(np.arange(count) + 7.0 * rank) for count in counts]
+started = [world.start_all_reduce_sum(data) for data in several]
+np.linalg.norm(np.ones((300, 300)) @ np.ones((300, 300)))
+for handle in reversed(started):
+    handle.wait()
+for count, data in zip(counts, several):
+    expected = sum(np.sin(np.arange(count) + 7.0 * r) for r in range(size))
+    check(f"started sum of {count}", np.allclose(data, expected, rtol=0, atol=1e-12))
+    everywhere = world.all_gather(data.tobytes())
+    check(f"bits of the started sum of {count}", len(set(everywhere)) == 1)
+# Without a wait: it ends by itself, and keeps its memory.
+left_alone = world.start_all_reduce_sum(np.ones(100_000))
+world.barrier()
+while not left_alone.done():
+    time.sleep(0.001)
 
 gathered = world.all_gather(b"x" * (rank * 100_000))
 check("all_gather", [len(item) for item in gathered] == [100_000 * r for r in range(size)])

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,35 +49,46 @@ class Communicator {
   /// Name of the machine this rank runs on.
   [[nodiscard]] virtual std::string host() const = 0;
 
-  /// The memory belongs to the operation until it is done.
+  /// The memory belongs to the operation until it is done. `then`: called once, as soon as it is
+  /// done, by the thread that has seen to it; never when the operation fails.
+  using Then = std::function<void()>;
   [[nodiscard]] virtual Handle send(const void* data, int64_t bytes, int to, int64_t tag,
-                                    Purpose purpose) = 0;
+                                    Purpose purpose, Then then = {}) = 0;
   [[nodiscard]] virtual Handle receive(void* data, int64_t bytes, int from, int64_t tag,
-                                       Purpose purpose) = 0;
+                                       Purpose purpose, Then then = {}) = 0;
 
   /// Ends the job on all ranks with an exit code that is not 0; `reason` is printed first on the
   /// rank that calls it. `local`: the other ranks' waits throw CommError with the reason.
   virtual void abort(const std::string& reason) = 0;
 
-  /// Tag of the next collective over `ranks`: its own for each call, so that concurrent ones never
-  /// take each other's messages, and the same on all of `ranks`, as they call in the same order.
-  [[nodiscard]] int64_t next_collective_tag(std::span<const int> ranks);
+  /// Tag of the next collective over `ranks` for `purpose`: its own for each call, so that
+  /// concurrent ones never take each other's messages, and the same on all of `ranks`, as they make
+  /// the calls for one purpose in the same order. 256 of them may run at the same time.
+  [[nodiscard]] int64_t next_collective_tag(std::span<const int> ranks, const Purpose& purpose);
 
  private:
   struct Calls {
     std::vector<int> ranks;
+    std::string what;
     int64_t count = 0;
   };
   std::mutex calls_mutex_;          // guards calls_; held for no other call
-  std::map<int64_t, Calls> calls_;  // by hash of the ranks
+  std::map<int64_t, Calls> calls_;  // by hash of ranks and purpose
 };
 
 // Collectives over `ranks` (ascending, this rank among them), built on send and receive. Every one
-// of these ranks calls them, in the same order.
+// of these ranks calls them; those with equal Purpose::what in the same order.
 
 /// Elementwise sum, in place, the same bits on all ranks. Ring: 2 (r-1)/r of the data per link.
 void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element element,
                     std::span<const int> ranks, Purpose purpose);
+
+/// The same without waiting: it goes on while the caller computes, on the thread that moves the
+/// messages, and beside others. `owner`, if any, owns `data`, and is kept until it is done. To be
+/// done or failed before `comm` is destroyed.
+[[nodiscard]] Handle start_all_reduce_sum(Communicator& comm, void* data, int64_t count,
+                                          Element element, std::span<const int> ranks,
+                                          Purpose purpose, std::shared_ptr<void> owner = {});
 
 /// Every rank's bytes, [index in ranks].
 [[nodiscard]] std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes,

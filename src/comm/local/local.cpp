@@ -13,6 +13,7 @@
 #include <list>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "comm/timeout.h"
 #include "rannc/util/error.h"
@@ -39,9 +40,11 @@ struct Hub {
 
   explicit Hub(int size) : ranks(static_cast<size_t>(size)) {}
 
-  void post(const Post& operation);
-  /// Takes back what `rank` has posted, because its memory may go: it failed or left.
-  void withdraw(int rank, const std::string& reason);
+  /// What is to be called without the mutex, because it has finished operations.
+  [[nodiscard]] std::vector<Communicator::Then> post(const Post& operation);
+  /// Takes back what `rank` has posted, because its memory may go: it failed or left. Returns what
+  /// will never be called, to be destroyed without the mutex.
+  std::vector<Communicator::Then> withdraw(int rank, const std::string& reason);
   [[nodiscard]] PeerState state_of(int rank) const;
 
   std::mutex mutex;
@@ -54,13 +57,14 @@ struct Hub {
 class LocalOperation : public Operation {
  public:
   LocalOperation(std::shared_ptr<Hub> hub, int rank, double timeout_s, bool sends, void* data,
-                 int64_t bytes, int peer, int64_t tag, Purpose purpose)
+                 int64_t bytes, int peer, int64_t tag, Purpose purpose, Communicator::Then then)
       : sends(sends),
         data(data),
         bytes(bytes),
         peer(peer),
         tag(tag),
         rank(rank),
+        then(std::move(then)),
         hub_(std::move(hub)),
         timeout_s_(timeout_s),
         purpose_(purpose) {}
@@ -71,6 +75,7 @@ class LocalOperation : public Operation {
   }
 
   void wait() override {
+    std::vector<Communicator::Then> withdrawn;  // outlives the lock
     std::unique_lock lock(hub_->mutex);
     auto& waits = hub_->ranks[static_cast<size_t>(rank)].waits;
     const auto entry = waits.insert(
@@ -83,7 +88,7 @@ class LocalOperation : public Operation {
       message = explain_timeout(rank, timeout_s_, *entry,
                                 [&](int asked) { return hub_->state_of(asked); });
       hub_->ranks[static_cast<size_t>(rank)].gave_up = *entry;
-      hub_->withdraw(rank, message);
+      withdrawn = hub_->withdraw(rank, message);
     }
     waits.erase(entry);
     if (!in_time) throw CommError(message);
@@ -96,7 +101,8 @@ class LocalOperation : public Operation {
   const int peer;
   const int64_t tag;
   const int rank;
-  bool finished = false;              ///< guarded by the hub's mutex, as the next
+  Communicator::Then then;  ///< guarded by the hub's mutex, as the next
+  bool finished = false;
   std::optional<std::string> failed;  ///< the reason
 
  private:
@@ -112,7 +118,7 @@ class LocalOperation : public Operation {
   const Purpose purpose_;
 };
 
-void Hub::post(const Post& operation) {
+std::vector<Communicator::Then> Hub::post(const Post& operation) {
   if (aborted) throw CommError(*aborted);
   const auto key = operation->sends ? std::tuple(operation->rank, operation->peer, operation->tag)
                                     : std::tuple(operation->peer, operation->rank, operation->tag);
@@ -120,8 +126,9 @@ void Hub::post(const Post& operation) {
   auto& matching = operation->sends ? channel.receives : channel.sends;
   if (matching.empty()) {
     (operation->sends ? channel.sends : channel.receives).push_back(operation);
-    return;
+    return {};
   }
+  std::vector<Communicator::Then> to_call;
   const Post other = std::move(matching.front());
   matching.pop_front();
   if (channel.sends.empty() && channel.receives.empty()) channels.erase(key);
@@ -135,22 +142,29 @@ void Hub::post(const Post& operation) {
   } else {
     // Under the mutex, so that nobody takes his memory back in between.
     if (send->bytes > 0) std::memcpy(receive->data, send->data, static_cast<size_t>(send->bytes));
-    send->finished = receive->finished = true;
+    for (const Post& post : {send, receive}) {
+      post->finished = true;
+      if (post->then) to_call.push_back(std::exchange(post->then, {}));
+    }
   }
   changed.notify_all();
+  return to_call;
 }
 
-void Hub::withdraw(int rank, const std::string& reason) {
+std::vector<Communicator::Then> Hub::withdraw(int rank, const std::string& reason) {
+  std::vector<Communicator::Then> withdrawn;
   for (auto& [key, channel] : channels) {
     for (auto* posts : {&channel.sends, &channel.receives}) {
       std::erase_if(*posts, [&](const Post& post) {
         if (post->rank != rank) return false;
         post->failed = reason;
+        withdrawn.push_back(std::exchange(post->then, {}));
         return true;
       });
     }
   }
   changed.notify_all();
+  return withdrawn;
 }
 
 PeerState Hub::state_of(int rank) const {
@@ -167,9 +181,10 @@ class LocalCommunicator : public Communicator {
       : hub_(std::move(hub)), rank_(rank), timeout_s_(timeout_s) {}
 
   ~LocalCommunicator() override {
+    std::vector<Then> withdrawn;  // outlives the lock
     const std::scoped_lock lock(hub_->mutex);
     hub_->ranks[static_cast<size_t>(rank_)].left = true;
-    hub_->withdraw(rank_, fmt::format("rank {} has left", rank_));
+    withdrawn = hub_->withdraw(rank_, fmt::format("rank {} has left", rank_));
   }
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -182,12 +197,15 @@ class LocalCommunicator : public Communicator {
     return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
   }
 
-  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose) override {
-    return post(true, const_cast<void*>(data), bytes, to, tag, purpose);  // only read
+  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose,
+              Then then) override {
+    // Only read.
+    return post(true, const_cast<void*>(data), bytes, to, tag, purpose, std::move(then));
   }
 
-  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose) override {
-    return post(false, data, bytes, from, tag, purpose);
+  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose,
+                 Then then) override {
+    return post(false, data, bytes, from, tag, purpose, std::move(then));
   }
 
   void abort(const std::string& reason) override {
@@ -197,14 +215,19 @@ class LocalCommunicator : public Communicator {
   }
 
  private:
-  Handle post(bool sends, void* data, int64_t bytes, int peer, int64_t tag, Purpose purpose) {
+  Handle post(bool sends, void* data, int64_t bytes, int peer, int64_t tag, Purpose purpose,
+              Then then) {
     RANNC_CHECK(peer >= 0 && peer < size() && tag >= 0 && bytes >= 0,
                 fmt::format("a message of {} bytes with tag {} between the ranks {} and {} of {}",
                             bytes, tag, rank_, peer, size()));
     auto operation = std::make_shared<LocalOperation>(hub_, rank_, timeout_s_, sends, data, bytes,
-                                                      peer, tag, purpose);
-    const std::scoped_lock lock(hub_->mutex);
-    hub_->post(operation);
+                                                      peer, tag, purpose, std::move(then));
+    std::vector<Then> to_call;
+    {
+      const std::scoped_lock lock(hub_->mutex);
+      to_call = hub_->post(operation);
+    }
+    for (const Then& call : to_call) call();
     return operation;
   }
 

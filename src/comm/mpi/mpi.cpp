@@ -161,12 +161,15 @@ class MpiCommunicator : public Communicator {
     process().timeout_s = seconds;
   }
 
-  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose) override {
-    return progress_->post(true, const_cast<void*>(data), bytes, to, tag, purpose, timeout_s_);
+  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose,
+              Then then) override {
+    return progress_->post(true, const_cast<void*>(data), bytes, to, tag, purpose, timeout_s_,
+                           std::move(then));
   }
 
-  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose) override {
-    return progress_->post(false, data, bytes, from, tag, purpose, timeout_s_);
+  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose,
+                 Then then) override {
+    return progress_->post(false, data, bytes, from, tag, purpose, timeout_s_, std::move(then));
   }
 
   void abort(const std::string& reason) override {

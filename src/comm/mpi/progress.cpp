@@ -124,7 +124,7 @@ struct Progress::Impl : std::enable_shared_from_this<Progress::Impl> {
 class Progress::Impl::Transfer : public Operation {
  public:
   Transfer(std::shared_ptr<Impl> progress, bool sends, void* data, int64_t bytes, int peer,
-           int64_t tag, Purpose purpose, double timeout_s)
+           int64_t tag, Purpose purpose, double timeout_s, Communicator::Then then)
       : sends(sends),
         data(static_cast<char*>(data)),
         bytes(bytes),
@@ -132,6 +132,7 @@ class Progress::Impl::Transfer : public Operation {
         tag(tag),
         purpose(purpose),
         timeout_s(timeout_s),
+        then(std::move(then)),
         progress_(std::move(progress)) {}
 
   bool done() override { return progress_->done(*this); }
@@ -144,7 +145,8 @@ class Progress::Impl::Transfer : public Operation {
   const int64_t tag;
   const Purpose purpose;
   const double timeout_s;
-  int pieces_left = 0;  // the thread's own, as the next
+  Communicator::Then then;  // the thread's own, as the next
+  int pieces_left = 0;
   bool cancelled = false;
   bool finished = false;  // guarded by the mutex of progress
 
@@ -438,15 +440,22 @@ void Progress::Impl::land(Flight flight, const MPI_Status& status) {
                           rank, bytes, transfer.bytes, transfer.peer);
     }
   }
-  const std::scoped_lock lock(mutex);
-  if (transfer.cancelled) return;
-  if (!error.empty()) {
-    // For good: the two sides no longer agree on what belongs together.
-    fail(fmt::format("{} (tag {}, {})", error, transfer.tag, transfer.purpose.what));
-  } else if (transfer.pieces_left == 0) {
+  // Outlives the lock. Whoever waits for what comes next has given up when the job has failed, and
+  // taken the memory back.
+  const Communicator::Then then =
+      transfer.pieces_left == 0 ? std::exchange(transfer.then, {}) : Communicator::Then();
+  {
+    const std::scoped_lock lock(mutex);
+    if (transfer.cancelled) return;
+    if (!error.empty()) {
+      // For good: the two sides no longer agree on what belongs together.
+      return fail(fmt::format("{} (tag {}, {})", error, transfer.tag, transfer.purpose.what));
+    }
+    if (transfer.pieces_left > 0 || (then && failure)) return;
     transfer.finished = true;
     something.notify_all();
   }
+  if (then) then();
 }
 
 void Progress::Impl::handle(const ControlMessage& message, int from) {
@@ -497,12 +506,12 @@ int Progress::rank() const { return impl_->rank; }
 int Progress::size() const { return impl_->size; }
 
 Handle Progress::post(bool sends, void* data, int64_t bytes, int peer, int64_t tag, Purpose purpose,
-                      double timeout_s) {
+                      double timeout_s, Communicator::Then then) {
   RANNC_CHECK(peer >= 0 && peer < size() && tag >= 0 && bytes >= 0 && tag < 2 * kFirstCollectiveTag,
               fmt::format("a message of {} bytes with tag {} between the ranks {} and {} of {}",
                           bytes, tag, rank(), peer, size()));
-  auto transfer =
-      std::make_shared<Impl::Transfer>(impl_, sends, data, bytes, peer, tag, purpose, timeout_s);
+  auto transfer = std::make_shared<Impl::Transfer>(impl_, sends, data, bytes, peer, tag, purpose,
+                                                   timeout_s, std::move(then));
   impl_->post(transfer);
   return transfer;
 }

@@ -24,9 +24,9 @@ class Progress {
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
 
-  /// `data` is only read when `sends`.
+  /// `data` is only read when `sends`. The thread calls `then`.
   [[nodiscard]] Handle post(bool sends, void* data, int64_t bytes, int peer, int64_t tag,
-                            Purpose purpose, double timeout_s);
+                            Purpose purpose, double timeout_s, Communicator::Then then);
 
   /// Waits until every rank has left, then stops the thread; further messages throw CommError.
   /// Other ranks may still train or write files for long, so it goes on as long as they answer when

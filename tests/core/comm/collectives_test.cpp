@@ -150,10 +150,10 @@ TEST(CollectiveTags, AreEqualOnAllRanksAndAboveThoseOfTheCaller) {
   const auto comms = make_local(3);
   const std::vector<int> all{0, 1, 2};
   const std::vector<int> pair{0, 1};
-  EXPECT_EQ(comms[0]->next_collective_tag(pair), comms[1]->next_collective_tag(pair));
-  const int64_t first = comms[0]->next_collective_tag(all);
-  EXPECT_EQ(comms[1]->next_collective_tag(all), first);
-  EXPECT_EQ(comms[0]->next_collective_tag(all), first + 1);
+  EXPECT_EQ(comms[0]->next_collective_tag(pair, kTest), comms[1]->next_collective_tag(pair, kTest));
+  const int64_t first = comms[0]->next_collective_tag(all, kTest);
+  EXPECT_EQ(comms[1]->next_collective_tag(all, kTest), first);
+  EXPECT_EQ(comms[0]->next_collective_tag(all, kTest), first + 1);
   EXPECT_GE(first, int64_t{1} << 30);
   EXPECT_LT(first, int64_t{1} << 31);
 }
