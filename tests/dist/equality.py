@@ -205,9 +205,7 @@ def deal(total, parts, first):
 
 def slices_of(local_rows, count):
     """For each rank, the sizes of its slices of ``count`` micro-batches."""
-    return [
-        deal(rows, count, sum(local_rows[:rank])) for rank, rows in enumerate(local_rows)
-    ]
+    return [deal(rows, count, sum(local_rows[:rank])) for rank, rows in enumerate(local_rows)]
 
 
 def micro_batch_rows(slices):
@@ -393,9 +391,7 @@ def batch_of(entry, dtype, seed, local_rows, rank):
 def compare_eval(compare, case, comm, entry, model, twin):
     """A step in eval mode with a batch of yet another size."""
     local_rows = [rows + 1 for rows in case.local_rows(0, comm.size)[::-1]]
-    whole, (args, kwargs), mine = batch_of(
-        entry, case.torch_dtype, STEPS, local_rows, comm.rank
-    )
+    whole, (args, kwargs), mine = batch_of(entry, case.torch_dtype, STEPS, local_rows, comm.rank)
     model.eval()
     twin.eval()
     with torch.no_grad():

@@ -184,7 +184,9 @@ def report_of(group, names, timeout):
 
 def check(group, name, names, timeout):
     report = report_of(group, names, timeout)
-    assert name in report, f"the ranks ended before this case; the end of their output:\n{report['end']}"
+    assert name in report, (
+        f"the ranks ended before this case; the end of their output:\n{report['end']}"
+    )
     assert report[name]["failures"] == [], report[name]["plan"]
 
 
