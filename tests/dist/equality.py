@@ -21,8 +21,8 @@ import pyrannc
 from pyrannc import launch, planning
 
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
-from loss_models import LANGUAGE_LOSSES, LOSSES  # noqa: E402
-from models import TRANSFORMERS, ZOO  # noqa: E402
+from loss_models import LANGUAGE_LOSSES, LOSSES
+from models import TRANSFORMERS, ZOO
 
 # Forced stages and replicas; "auto" leaves everything to the planner.
 PLANS = {
@@ -38,7 +38,7 @@ PLANS = {
     "2x(1+3)": {"partition_num": 4, "replica_nums": [1, 3, 1, 3]},
 }
 # Largest error of a tensor over the largest entry of its kind in the whole model, and over its own
-# largest entry where that exceeds 1e-3 of the model's: entries whose true gradient is zero are noise.
+# largest entry where that exceeds 1e-3 of the model's: where the true gradient is zero is noise.
 MODEL_WIDE = {torch.float32: 1e-5, torch.float64: 1e-10}
 PER_TENSOR = {torch.float32: 1e-4, torch.float64: 1e-9}
 STEPS = 3
@@ -198,7 +198,7 @@ def split_loss(output):
 
 
 def deal(total, parts, first):
-    """Shares of ``total`` rows; the larger ones go round from part ``first`` (design, section 6)."""
+    """Shares of ``total`` rows; the larger ones go round from part ``first``."""
     base, extra = divmod(total, parts)
     return [base + ((part - first) % parts < extra) for part in range(parts)]
 

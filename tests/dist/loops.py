@@ -114,9 +114,10 @@ class Side:
     @contextlib.contextmanager
     def expect(self, error, text):
         """The wrapped model raises ``error`` in the block; the other one may do as it does."""
+        expected = error if self.wrapped else RuntimeError
         try:
             yield
-        except error if self.wrapped else RuntimeError as caught:
+        except expected as caught:
             assert not self.wrapped or text in str(caught), f"not '{text}' in: {caught}"
         else:
             assert not self.wrapped, f"no error that says '{text}'"

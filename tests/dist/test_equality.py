@@ -54,7 +54,7 @@ LOSSES = [
 LANGUAGE_LOSSES = ["pretraining_bert", "padded_gpt2", "masked_bert"]
 # BatchNorm of a share with one row per channel is undefined, so these get larger batches.
 NORMALISED = {"residual_cnn", "unet", "resnet"}
-# Micro-batches and rows of each rank. Four ranks have never 8 rows, the width of an unbatched input.
+# Micro-batches and rows of each rank. Four ranks have never 8 rows, an unbatched input's width.
 SIZES = [(1, 3), (2, 6), (4, 4), (2, 3), (4, 5)]
 
 
@@ -107,8 +107,8 @@ def selection(models):
         yield case(model, plan, micro_batches, rows, "float64", "sgd", recompute, schedule)
 
 
-# Rows of each rank, step by step: ranks without rows, a last batch of fewer rows than micro-batches,
-# and batches larger than the first. No 8 here either, for a rank or for all together.
+# Rows of each rank, step by step: ranks without rows, a last batch of fewer rows than
+# micro-batches, and batches larger than the first. No 8 here either, for a rank or for all together.
 UNEVEN = ["7.1.5.6_0.2.5.2_2.0.1.0", "0.9.4.5_9.7.6.6_2.3.1.1"]
 UNEVEN_NORMALISED = "7.5.9.6_4.6.9.5_0.11.7.9"
 
@@ -146,7 +146,7 @@ def full_matrix(models):
 
 
 def losses(models):
-    """Each model once: plans, schedules and sizes rotate. (test_losses.py has them all, in parts.)"""
+    """Each model once: plans, schedules and sizes rotate. (test_losses.py has all, in parts.)"""
     plans = [
         ("2+2", "1f1b"), ("2+1+1", "gpipe"), ("2x(2+2)", "interleaved"), ("1+3", "auto"),
         ("4", "auto"), ("1+1+1+1", "1f1b"), ("auto", "auto"),
