@@ -108,7 +108,7 @@ def selection(models):
 
 
 # Rows of each rank, step by step: ranks without rows, a last batch of fewer rows than
-# micro-batches, and batches larger than the first. No 8 here either, for a rank or for all together.
+# micro-batches, and batches larger than the first. No 8 here either, for a rank or all together.
 UNEVEN = ["7.1.5.6_0.2.5.2_2.0.1.0", "0.9.4.5_9.7.6.6_2.3.1.1"]
 UNEVEN_NORMALISED = "7.5.9.6_4.6.9.5_0.11.7.9"
 
