@@ -3,20 +3,59 @@
 #include "rannc/ir/passes.h"
 
 namespace rannc::ir {
+namespace {
 
-std::vector<NodeId> batch_normalisations(const Graph& graph) {
+enum class Family { none, batch, instance };
+
+Family family_of(const RowCall& call) {
+  if (find_row_rule(call.base()) == find_row_rule("batch_norm")) return Family::batch;
+  return call.base() == "instance_norm" ? Family::instance : Family::none;
+}
+
+/// `visit(id, call, family)` for each normalisation that uses the statistics of the rows it gets.
+/// All take (input, weight, bias, running_mean, running_var, training, momentum, ...), but for the
+/// overload without running statistics.
+template <typename Visit>
+void for_each_in_training(const Graph& graph, const Visit& visit) {
   const ArgumentsOnly no_rows;
-  const RowRule batch_norm = find_row_rule("batch_norm");
-  std::vector<NodeId> found;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph[NodeId{index}];
     if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::")) continue;
     const RowCall call(graph, {index}, no_rows);
-    if (find_row_rule(call.base()) != batch_norm) continue;
-    const bool has_statistics = call.overload() != "no_stats";
-    if (call.boolean(has_statistics ? 5 : 3, false)) found.push_back({index});
+    const Family family = family_of(call);
+    if (family == Family::none) continue;
+    if (!call.boolean(call.overload() == "no_stats" ? 3 : 5, false)) continue;
+    visit(NodeId{index}, call, family);
   }
+}
+
+}  // namespace
+
+std::vector<NodeId> batch_normalisations(const Graph& graph) {
+  std::vector<NodeId> found;
+  for_each_in_training(graph, [&](NodeId id, const RowCall&, Family family) {
+    if (family == Family::batch) found.push_back(id);
+  });
   return found;
+}
+
+std::vector<RunningStatistic> running_statistics(const Graph& graph) {
+  std::vector<RunningStatistic> statistics;
+  // instance_norm averages the statistics of its instances, so shares average to the whole.
+  for_each_in_training(graph, [&](NodeId id, const RowCall& call, Family) {
+    if (call.overload() == "no_stats") return;
+    const auto* momentum = std::get_if<double>(&call.argument(6));
+    for (const size_t place : {size_t{3}, size_t{4}}) {
+      const ValueId buffer = call.tensor(place);
+      if (!buffer.valid() || !is_state(graph, buffer)) continue;
+      statistics.push_back({.buffer = graph[buffer].storage,
+                            .node = id,
+                            .momentum = momentum != nullptr
+                                            ? *momentum
+                                            : static_cast<double>(call.integer(6, 0).fixed)});
+    }
+  });
+  return statistics;
 }
 
 }  // namespace rannc::ir
