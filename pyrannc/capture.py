@@ -1,6 +1,7 @@
 """From a model and the arguments of one call to a graph that runs at any batch size."""
 
 import contextlib
+import dataclasses
 import random
 import sys
 import threading
@@ -27,6 +28,15 @@ class CallMismatch(TraceError):
     """A call that does not fit the captured one: another structure, shape, dtype or constant."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """How the graph is rewritten; see :func:`capture`."""
+
+    exact_loss: bool
+    explicit_draws: bool
+    sync_batch_norm: bool
+
+
 class Capture:
     """A model's forward pass as a graph, and how its calls map to the graph's inputs and outputs.
 
@@ -41,13 +51,15 @@ class Capture:
         parameter_names, buffer_names: Of the model, tied ones under their first name.
     """
 
-    def __init__(
-        self, native_capture, call, batch_dims, outputs, states, exact_loss, explicit_draws
-    ):
+    def __init__(self, native_capture, call, batch_dims, outputs, states, choices):
         self.native = native_capture
         graph = _C.ir.exact_means(native_capture.graph)
-        self.whole = _C.ir.infer_rows(_C.ir.explicit_draws(graph) if explicit_draws else graph)
-        parts = _C.ir.hoist_input_sums(self.whole, by_share=not exact_loss)
+        if choices.explicit_draws:
+            graph = _C.ir.explicit_draws(graph)
+        if choices.sync_batch_norm:
+            graph = _C.ir.whole_batch_statistics(graph)
+        self.whole = _C.ir.infer_rows(graph)
+        parts = _C.ir.hoist_input_sums(self.whole, by_share=not choices.exact_loss)
         self.graph, self.preludes = parts.main, parts.preludes
         self.objects = native_capture.objects
         self.input_paths = call.paths
@@ -176,6 +188,7 @@ def capture(
     exact_loss=False,
     known=None,
     explicit_draws=False,
+    sync_batch_norm=False,
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
@@ -190,17 +203,19 @@ def capture(
         known: ``batch_dims`` of an earlier capture by the path of the input; they count.
         explicit_draws: Every random number can be told from seed, step, node and sample: attention
             with dropout inside becomes products, softmax and dropout.
+        sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
 
     Raises:
         TraceError: The model's Python code depends on tensor values, or on the batch size in
-            another way than ``a + b * rows``, or, with ``explicit_draws``, an operator draws in
-            another way; names module and source line.
+            another way than ``a + b * rows``, or an operator is none that ``explicit_draws`` or
+            ``sync_batch_norm`` can do; names module and source line.
         ConfigError: ``batch_dims`` names no input.
     """
     call = Call(args, kwargs or {})
     names = input_names(model, call)
     dims = find_batch_dims(call, names, batch_dims, known)
     states = _states(model)
+    choices = Choices(exact_loss, explicit_draws, sync_batch_norm)
     result = {}
     state = _C.frontend.ThreadState()
     cache = torch.is_autocast_cache_enabled()
@@ -209,9 +224,7 @@ def capture(
         try:
             with state:
                 torch.set_autocast_cache_enabled(cache)
-                result["capture"] = _capture(
-                    model, call, names, dims, states, exact_loss, explicit_draws
-                )
+                result["capture"] = _capture(model, call, names, dims, states, choices)
         except BaseException as error:
             result["error"] = error
 
@@ -225,7 +238,7 @@ def capture(
     return result["capture"]
 
 
-def _capture(model, call, names, dims, states, exact_loss, explicit_draws):
+def _capture(model, call, names, dims, states, choices):
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.inference_mode(False), mode:
         fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
@@ -237,7 +250,7 @@ def _capture(model, call, names, dims, states, exact_loss, explicit_draws):
     if found := pytree.difference(shapes[0], shapes[1], "the result"):
         raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
-    return Capture(joined, call, dims, shapes[0], states, exact_loss, explicit_draws)
+    return Capture(joined, call, dims, shapes[0], states, choices)
 
 
 def _fake_like(tensor):

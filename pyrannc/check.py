@@ -310,6 +310,11 @@ def _why_not_apart(graph) -> str:
                 f"{node.op} is not linear in a mean over the batch "
                 f"(module '{node.module}', {node.source})"
             )
+        if node.whole_batch:
+            return (
+                "batch normalisation takes the statistics of the whole batch "
+                f"(module '{node.module}', {node.source})"
+            )
     if statistics := _C.ir.running_statistics(graph):
         node = graph.nodes[statistics[0].node]
         return (

@@ -142,6 +142,11 @@ ITEMS = {
         False,
         "random numbers depend on seed, step and sample, not on the plan",
     ),
+    "sync_batch_norm": Item(
+        boolean,
+        False,
+        "batch normalisation by the statistics of the whole batch, in one micro-batch",
+    ),
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),

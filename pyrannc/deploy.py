@@ -42,6 +42,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         )
     else:
         wanted = schedules.request(captured, model.training, config, mixing)
+        synced = planning.whole_batch(captured.graph)
         table, traced = profile.profile(
             captured.graph, captured.objects, world, max(local_rows), config.profile_cache
         )
@@ -56,7 +57,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
                 table,
                 planning.optimizer_bytes(captured.graph, parameters, optimizer, config),
                 devices,
-                planning.request(sum(local_rows), config, mixing, wanted),
+                planning.request(sum(local_rows), config, mixing, synced, wanted),
                 config,
                 mixing,
                 predicted,

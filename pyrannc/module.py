@@ -106,6 +106,7 @@ class RaNNCModule(nn.Module):
                 self._batch_dims,
                 exact_loss=self.config.exact_loss,
                 explicit_draws=self.config.deterministic_dropout,
+                sync_batch_norm=self.config.sync_batch_norm,
             )
         world = launch.world()
         world.timeout_s = self.config.comm_timeout_s
@@ -120,7 +121,7 @@ class RaNNCModule(nn.Module):
             self._outputs,
             self._outside_loss,
         )
-        self._runs = Runs(self._deployment, call, self._batch_dims, self.config.exact_loss)
+        self._runs = Runs(self._deployment, call, self._batch_dims, self.config)
 
     @property
     def plan(self):

@@ -52,8 +52,19 @@ def link(speed):
     )
 
 
-def request(global_rows, config, mixing, wanted_schedules) -> str:
-    """The planner's request, as JSON, from the settings."""
+def whole_batch(graph) -> str:
+    """The first module whose statistics are those of the whole batch; empty when there is none."""
+    found = (node for node in graph.nodes if node.whole_batch)
+    return next((f"module '{node.module}'" for node in found), "")
+
+
+def request(global_rows, config, mixing, synced, wanted_schedules) -> str:
+    """The planner's request, as JSON, from the settings.
+
+    Args:
+        mixing: Why rows cannot be told apart, or nothing.
+        synced: What :func:`whole_batch` found.
+    """
     counts = [1]
     while counts[-1] * 2 <= min(config.max_pipeline, global_rows):
         counts.append(counts[-1] * 2)
@@ -72,6 +83,16 @@ def request(global_rows, config, mixing, wanted_schedules) -> str:
                 f"micro-batch, which replica_nums or pipeline_num forbid: {mixing}"
             )
         log.warn("deploy", f"one replica and one micro-batch, because rows interact: {mixing}")
+        force["micro_batches"] = 1
+        counts = [1]
+    if synced:
+        for name in ("pipeline_num", "min_pipeline"):
+            if getattr(config, name) > 1:
+                raise ConfigError(
+                    f"{name} = {getattr(config, name)}, but with sync_batch_norm the statistics of "
+                    f"{synced} are those of the whole batch, which must then be one micro-batch.\n"
+                    f"  Leave {name} or sync_batch_norm out."
+                )
         force["micro_batches"] = 1
         counts = [1]
     return json.dumps(
@@ -129,6 +150,12 @@ def read_plan(path, graph, global_rows, world_size) -> str:
     except OSError as error:
         raise ConfigError(f"load_deployment: {error}") from None
     plan = _C.plan.Plan.from_json(text)
+    if (synced := whole_batch(graph)) and plan.micro_batches > 1:
+        raise PlanError(
+            f"{path} has {plan.micro_batches} micro-batches, but with sync_batch_norm the "
+            f"statistics of {synced} are those of the whole batch, which must then be one.\n"
+            "  Plan anew with sync_batch_norm, or leave it off."
+        )
     notes = json.loads(plan.notes or "{}")
     now = {"fingerprint": graph.fingerprint(), "world": world_size}
     for name, value in now.items():

@@ -26,10 +26,10 @@ class Runs:
     hold: modes of the modules, shapes, dtypes and constant arguments are in the captured graph.
     """
 
-    def __init__(self, deployment, call, batch_dims, exact_loss):
+    def __init__(self, deployment, call, batch_dims, config):
         first = deployment.first
         self._deployment = deployment
-        self._batch_dims, self._exact_loss = batch_dims, exact_loss
+        self._batch_dims, self._config = batch_dims, config
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made = 0
         self._kinds = []  # the one used last first
@@ -71,9 +71,10 @@ class Runs:
                 args,
                 kwargs,
                 self._batch_dims,
-                self._exact_loss,
+                exact_loss=self._config.exact_loss,
                 known=self._known,
-                explicit_draws=self._deployment.draws is not None,
+                explicit_draws=self._config.deterministic_dropout,
+                sync_batch_norm=self._config.sync_batch_norm,
             )
         return self._add(settings, self._deployment.run_of(captured))
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify']
+__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify', 'whole_batch_statistics']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -96,6 +96,9 @@ class Node:
         """
         'model.py:12', or 'unknown source'
         """
+    @property
+    def whole_batch(self) -> bool:
+        ...
     @property
     def writes(self) -> list[typing.Any]:
         ...
@@ -216,4 +219,6 @@ def row_mixes(graph: Graph) -> list[RowMix]:
 def running_statistics(graph: Graph) -> list[RunningStatistic]:
     ...
 def verify(graph: Graph) -> None:
+    ...
+def whole_batch_statistics(graph: Graph) -> Graph:
     ...

@@ -135,6 +135,7 @@ void init_node(py::module_& m) {
           "'model.py:12', or 'unknown source'")
       .def_readonly("grad_enabled", &ir::Node::grad_enabled)
       .def_readonly("by_share", &ir::Node::by_share)
+      .def_readonly("whole_batch", &ir::Node::whole_batch)
       .def_property_readonly("outputs", [](const ir::Node& n) { return indices(n.outputs); })
       .def_property_readonly("writes", [](const ir::Node& n) { return indices(n.writes); })
       .def("__repr__", [](const ir::Node& n) { return "<Node " + n.name + ": " + n.op + ">"; });
@@ -204,6 +205,7 @@ void init_passes(py::module_& m) {
   m.def("row_mixes", &ir::row_mixes, "graph"_a, Unlocked());
   m.def("depends_on_rows", &ir::depends_on_rows, "graph"_a, Unlocked());
   m.def("running_statistics", &ir::running_statistics, "graph"_a, Unlocked());
+  m.def("whole_batch_statistics", &ir::whole_batch_statistics, "graph"_a, Unlocked());
   m.def(
       "inseparable_nodes",
       [](const Graph& graph) {

@@ -72,14 +72,15 @@ std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes
 
 void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* all,
                      std::span<const int> ranks, Purpose purpose) {
+  const int64_t tag = ranks.size() == 1 ? 0 : comm.next_collective_tag(ranks, purpose);
+  all_gather_into(comm, mine, bytes, all, ranks, tag, purpose);
+}
+
+void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* all,
+                     std::span<const int> ranks, int64_t tag, Purpose purpose) {
   const size_t me = index_in(comm, ranks);
   const size_t size = ranks.size();
   auto* const pieces = static_cast<char*>(all);
-  if (size == 1) {
-    std::memcpy(pieces, mine, static_cast<size_t>(bytes));
-    return;
-  }
-  const int64_t tag = comm.next_collective_tag(ranks, purpose);
   if (size <= kMostInOneRound) {
     std::vector<Handle> handles;
     for (size_t i = 0; i < size; ++i) {

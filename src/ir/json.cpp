@@ -92,6 +92,7 @@ std::string write_node(const Node& node) {
   if (node.object.valid()) text += fmt::format(",\"object\":{}", node.object.index);
   if (!node.grad_enabled) text += ",\"grad_enabled\":false";
   if (node.by_share) text += ",\"by_share\":true";
+  if (node.whole_batch) text += ",\"whole_batch\":true";
   if (!node.module.empty()) text += ",\"module\":" + json::quote(node.module);
   if (node.source != SourceLine{}) {
     text += fmt::format(",\"source\":{{\"file\":{},\"line\":{}}}", json::quote(node.source.file),
@@ -214,7 +215,7 @@ class Reader {
 
   [[nodiscard]] Node node(const json::Place& place) const {
     place.allow_only({"name", "op", "inputs", "outputs", "writes", "kind", "object", "grad_enabled",
-                      "by_share", "module", "source"});
+                      "by_share", "whole_batch", "module", "source"});
     Node node;
     node.name = place.at("name").string();
     node.op = place.at("op").string();
@@ -229,6 +230,7 @@ class Reader {
     if (const auto found = place.find("object")) node.object = object(*found);
     if (const auto found = place.find("grad_enabled")) node.grad_enabled = found->boolean();
     if (const auto found = place.find("by_share")) node.by_share = found->boolean();
+    if (const auto found = place.find("whole_batch")) node.whole_batch = found->boolean();
     if (const auto found = place.find("module")) node.module = found->string();
     if (const auto found = place.find("source")) {
       found->allow_only({"file", "line"});

@@ -331,6 +331,8 @@ class Parser {
       node.grad_enabled = false;
     } else if (cursor.accept_word("by_share")) {
       node.by_share = true;
+    } else if (cursor.accept_word("whole_batch")) {
+      node.whole_batch = true;
     } else if (cursor.accept_word("in")) {
       node.module = cursor.word("a module path");
     } else if (cursor.accept_word("at")) {
@@ -338,7 +340,10 @@ class Parser {
       cursor.expect(":");
       node.source.line = static_cast<int>(cursor.integer("a line number"));
     } else {
-      cursor.fail("'->', 'writes', 'scripted', 'python', '#', 'no_grad', 'by_share', 'in' or 'at'");
+      cursor.fail(
+          "'->', 'writes', 'scripted', 'python', '#', 'no_grad', 'by_share', 'whole_batch', 'in' "
+          "or "
+          "'at'");
     }
   }
 

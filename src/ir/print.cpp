@@ -175,6 +175,7 @@ std::string node_line(const Graph& graph, NodeId id, bool with_source) {
   if (node.object.valid()) text += fmt::format(" #{}", node.object.index);
   if (!node.grad_enabled) text += " no_grad";
   if (node.by_share) text += " by_share";
+  if (node.whole_batch) text += " whole_batch";
   if (!node.module.empty()) text += " in " + word(node.module);
   if (with_source && node.source != SourceLine{}) {
     text += fmt::format(" at {}:{}", quoted(node.source.file), node.source.line);

@@ -30,6 +30,15 @@ void check_statistics(const Program& program, const ir::Graph& graph, const Plac
     if (stage == Placement::kCloned) continue;
     const ir::Node& node = graph[id];
     const ir::Value& input = graph[graph.operands(id).front()];
+    if (node.whole_batch) {
+      const std::vector<int64_t> sizes = sizes_at(input, program.split.global_rows());
+      if (values_per_channel(sizes) != 1) continue;
+      throw PlanError(fmt::format(
+          "module '{}' would normalise the whole batch over a single value per channel: it has 1 "
+          "row (torch: Expected more than 1 value per channel when training, got input size "
+          "[{}]).\n  Try a batch of at least 2 rows on all ranks together, or drop_last=True.",
+          node.module, fmt::join(sizes, ", ")));
+    }
     for (size_t k = 0; k < program.split.micro_rows.size(); ++k) {
       for (size_t replica = 0; replica < program.shares[stage].size(); ++replica) {
         const int64_t rows = program.shares[stage][replica][k].size();

@@ -113,6 +113,17 @@ void check_inseparable(const ir::Graph& graph, const Placement& placement) {
   }
 }
 
+void check_whole_batch(const Plan& plan, const ir::Graph& graph) {
+  if (plan.micro_batches == 1) return;
+  const auto found = std::ranges::find_if(graph.nodes, &ir::Node::whole_batch);
+  if (found == graph.nodes.end()) return;
+  throw PlanError(fmt::format(
+      "the plan has {} micro-batches, but with sync_batch_norm the statistics of module '{}' are "
+      "those of the whole batch, which must then be one micro-batch.\n  Plan anew with "
+      "sync_batch_norm, by a first call in training mode, or leave sync_batch_norm off.",
+      plan.micro_batches, found->module));
+}
+
 }  // namespace
 
 void verify(const Plan& plan, const ir::Graph& graph, int world) {
@@ -126,6 +137,7 @@ void verify(const Plan& plan, const ir::Graph& graph, int world) {
   const Placement placement = place(plan, graph);
   check_flow(graph, placement);
   check_inseparable(graph, placement);
+  check_whole_batch(plan, graph);
 }
 
 }  // namespace rannc::plan

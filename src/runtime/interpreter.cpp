@@ -15,6 +15,7 @@
 #include "rannc/util/error.h"
 #include "runtime/keyed_draw.h"
 #include "runtime/random_state.h"
+#include "runtime/sync_batch_norm.h"
 
 namespace rannc::runtime {
 namespace {
@@ -26,8 +27,9 @@ struct Instruction {
   std::vector<bool> last_use;                    ///< per operand: nobody reads the register later
   std::vector<std::optional<uint32_t>> results;  ///< empty: nobody reads it at all
   bool grad_enabled;
-  std::optional<KeyedDraw> draw;    ///< takes the place of `op` where there is a key
-  std::optional<ir::Node> unkeyed;  ///< may draw, but has no rule
+  std::optional<KeyedDraw> draw;                ///< takes the place of `op` where there is a key
+  std::optional<ir::Node> unkeyed;              ///< may draw, but has no rule
+  std::optional<SyncBatchNorm> of_whole_batch;  ///< takes the place of `op` where there is one
 };
 
 /// Turns autocast off for every device: the casts of the model are nodes of the graph.
@@ -98,11 +100,13 @@ struct Interpreter::Impl {
   Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device);
 
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
-                              int64_t rows, const DrawKey* key);
+                              int64_t rows, const DrawKey* key,
+                              const std::shared_ptr<WholeBatch>& batch);
   void run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key);
 
   void load_state(const std::vector<at::Tensor>& state);
-  void execute(Instruction& instruction, bool may_free, const DrawKey* key);
+  void execute(Instruction& instruction, bool may_free, const DrawKey* key,
+               const std::shared_ptr<WholeBatch>& batch = nullptr);
 
   std::vector<Instruction> instructions;
   std::vector<uint32_t> row_free_effects;  ///< indices into `instructions`
@@ -154,7 +158,8 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
   for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
     const ir::Node& node = graph.nodes[i];
     Instruction instruction{
-        ops::Operator(graph, {i}, objects, device), {}, {}, {}, node.grad_enabled, {}, {}};
+        ops::Operator(graph, {i}, objects, device), {}, {}, {}, node.grad_enabled, {}, {}, {}};
+    if (node.whole_batch) instruction.of_whole_batch.emplace(graph, ir::NodeId{i});
     if (const auto draw = ir::keyed_draw(node)) {
       instruction.draw.emplace(graph, ir::NodeId{i}, *draw, device);
     } else if (ir::draws(node)) {
@@ -207,7 +212,8 @@ void call_without_drawing(Instruction& instruction, std::vector<at::Tensor>& ope
 
 }  // namespace
 
-void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const DrawKey* key) {
+void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const DrawKey* key,
+                                const std::shared_ptr<WholeBatch>& batch) {
   operands.clear();
   for (size_t k = 0; k < instruction.operands.size(); ++k) {
     at::Tensor& operand = registers[instruction.operands[k]];
@@ -217,7 +223,9 @@ void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const D
       operands.push_back(operand);
     }
   }
-  if (key != nullptr && instruction.draw) {
+  if (batch && instruction.of_whole_batch) {
+    instruction.of_whole_batch->call(operands, results, batch);
+  } else if (key != nullptr && instruction.draw) {
     instruction.draw->call(operands, results, *key);
   } else if (key != nullptr && instruction.unkeyed) {
     call_without_drawing(instruction, operands, results);
@@ -253,7 +261,8 @@ class RegisterCleaner {
 
 std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
                                                const std::vector<at::Tensor>& state, int64_t rows,
-                                               const DrawKey* key) {
+                                               const DrawKey* key,
+                                               const std::shared_ptr<WholeBatch>& batch) {
   RANNC_CHECK(inputs.size() == input_registers.size(),
               c10::str("got ", inputs.size(), " inputs for ", input_registers.size()));
   const auto autocast_guard = no_autocast();
@@ -274,7 +283,7 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
       grad = wanted;
     }
     instruction.op.set_rows(rows);
-    execute(instruction, /*may_free=*/true, key);
+    execute(instruction, /*may_free=*/true, key, batch);
   }
   std::vector<at::Tensor> outputs;
   outputs.reserve(output_registers.size());
@@ -301,8 +310,9 @@ const std::vector<std::string>& Interpreter::state_names() const { return impl_-
 
 std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
                                          const std::vector<at::Tensor>& state, int64_t rows,
-                                         const DrawKey* key) {
-  return impl_->run(std::move(inputs), state, rows, key);
+                                         const DrawKey* key,
+                                         const std::shared_ptr<WholeBatch>& batch) {
+  return impl_->run(std::move(inputs), state, rows, key, batch);
 }
 
 void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key) {

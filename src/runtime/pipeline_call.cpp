@@ -76,8 +76,11 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
     summing_ = Summing::late;
   }
   check_arguments(parameters);
-  RANNC_CHECK(2 * static_cast<int64_t>(program().transfers.size()) <= kTagsOfCall,
-              c10::str(program().transfers.size(), " messages in one iteration"));
+  RANNC_CHECK(
+      2 * static_cast<int64_t>(program().transfers.size() + part_->graph.nodes.size()) <
+          kTagsOfCall,
+      c10::str(program().transfers.size(), " messages in one iteration, and those of up to ",
+               part_->graph.nodes.size(), " batch normalisations"));
   // New aliases in each call, so that `parameter.data = ...` is followed.
   for (const at::Tensor& parameter : parameters) {
     at::Tensor alias = parameter.detach();
@@ -259,6 +262,24 @@ std::shared_ptr<const DrawKey> PipelineCall::draw_key(int stage, int micro_batch
       DrawKey{draw_steps_, plan::samples(program().split, micro_batch, share)});
 }
 
+/// With the other replicas that have rows; null when there are none, or the stage does not need it.
+std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch) const {
+  if (!local(stage).stage->needs_whole_batch()) return nullptr;
+  std::vector<plan::Rank> ranks;
+  const auto& shares = program().shares[static_cast<size_t>(stage)];
+  for (size_t replica = 0; replica < shares.size(); ++replica) {
+    if (shares[replica][static_cast<size_t>(micro_batch)].size() == 0) continue;
+    ranks.push_back(program().stage_ranks[static_cast<size_t>(stage)][replica]);
+  }
+  if (ranks.size() < 2) return nullptr;
+  std::ranges::sort(ranks);
+  // After the tags of the transfers. Stages on the same ranks may share them: they run in the same
+  // order everywhere, and messages of equal tags arrive in the order sent.
+  const auto transfers = static_cast<int64_t>(program().transfers.size());
+  return std::make_shared<WholeBatch>(part_->comm, std::move(ranks),
+                                      first_tag(number_) + 2 * transfers, stage);
+}
+
 /// What a share contributes to a scalar of the whole batch, and receives of its gradient.
 double PipelineCall::scalar_weight(ir::ValueId value, const MicroBatch& batch) const {
   if (part_->graph[value].rows.kind == ir::RowKind::sum) return 1;
@@ -277,10 +298,11 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
         local.statistics.lend(state);
   }
   std::vector<at::Tensor> inputs = take_inputs(local, batch);
-  batch.outputs = with_backward_
-                      ? local.stage->forward(std::move(inputs), local.input_requires_grad, state,
-                                             batch.rows, local.recompute, batch.pass, key)
-                      : local.stage->forward(std::move(inputs), state, batch.rows, key.get());
+  const std::shared_ptr<WholeBatch> whole = whole_batch(stage, micro_batch);
+  batch.outputs =
+      with_backward_ ? local.stage->forward(std::move(inputs), local.input_requires_grad, state,
+                                            batch.rows, local.recompute, batch.pass, key, whole)
+                     : local.stage->forward(std::move(inputs), state, batch.rows, key.get(), whole);
   for (size_t index = 0; index < scalars_.size(); ++index) {
     const ir::ValueId value = part_->scalar_outputs[index];
     const int output = local.stage->find_output(value);

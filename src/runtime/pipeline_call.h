@@ -102,6 +102,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] std::vector<at::Tensor> state_of(const LocalStage& local) const;
   [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
   [[nodiscard]] std::shared_ptr<const DrawKey> draw_key(int stage, int micro_batch) const;
+  [[nodiscard]] std::shared_ptr<WholeBatch> whole_batch(int stage, int micro_batch) const;
   [[nodiscard]] double scalar_weight(ir::ValueId value, const MicroBatch& batch) const;
 
   std::shared_ptr<const RankPart> part_;

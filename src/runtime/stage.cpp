@@ -1,6 +1,7 @@
 #include "runtime/stage.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -34,6 +35,23 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
+/// Where only other replicas have a gradient of an output, this one takes zeros: all must run the
+/// same backward, because its batch normalisations wait for each other.
+void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::Tensor>& grads,
+               const WholeBatch& batch, int64_t message) {
+  at::Tensor given = at::zeros({static_cast<int64_t>(grads.size())}, at::kDouble);
+  for (size_t index = 0; index < grads.size(); ++index) {
+    given[static_cast<int64_t>(index)] = grads[index].defined();
+  }
+  given = batch.gather(given, message).sum(0);
+  for (size_t index = 0; index < grads.size(); ++index) {
+    const torch::autograd::Edge& edge = edges[index];
+    if (grads[index].defined() || !edge.is_valid()) continue;
+    if (given[static_cast<int64_t>(index)].item<double>() == 0) continue;
+    grads[index] = edge.function->input_metadata(edge.input_nr).zeros_like();
+  }
+}
+
 }  // namespace
 
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
@@ -64,21 +82,27 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
 int Stage::find_input(ir::ValueId value) const { return find(inputs_, value); }
 int Stage::find_output(ir::ValueId value) const { return find(outputs_, value); }
 const std::vector<std::string>& Stage::state_names() const { return interpreter_->state_names(); }
+bool Stage::needs_whole_batch() const {
+  return std::ranges::any_of(graph_.nodes, &ir::Node::whole_batch);
+}
 
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<at::Tensor>& state, int64_t rows,
-                                       const DrawKey* key) {
+                                       const DrawKey* key,
+                                       const std::shared_ptr<WholeBatch>& batch) {
   const at::NoGradGuard no_grad;
-  return interpreter_->run(std::move(inputs), detached(state), rows, key);
+  return interpreter_->run(std::move(inputs), detached(state), rows, key, batch);
 }
 
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<bool>& requires_grad,
                                        const std::vector<at::Tensor>& state, int64_t rows,
                                        bool recompute, StagePass& pass,
-                                       std::shared_ptr<const DrawKey> key) {
+                                       std::shared_ptr<const DrawKey> key,
+                                       std::shared_ptr<WholeBatch> batch) {
   pass.rows = rows;
   pass.key = std::move(key);
+  pass.batch = std::move(batch);
   pass.recompute = recompute;
   for (size_t index = 0; index < inputs.size(); ++index) {
     pass.inputs.push_back(inputs[index].detach().set_requires_grad(requires_grad[index]));
@@ -86,7 +110,7 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
   if (recompute) {
     for (size_t index : written_buffers_) pass.buffers.emplace_back(index, state[index].clone());
     pass.random = RandomState::now(device_);
-    return forward(std::move(inputs), state, rows, pass.key.get());
+    return forward(std::move(inputs), state, rows, pass.key.get(), pass.batch);
   }
   inputs.clear();
   std::vector<at::Tensor> outputs = record(pass.inputs, state, pass);
@@ -101,7 +125,7 @@ std::vector<at::Tensor> Stage::record(const std::vector<at::Tensor>& leaves,
   std::vector<at::Tensor> outputs;
   {
     const at::AutoGradMode with_grad(true);
-    outputs = interpreter_->run(leaves, state, pass.rows, pass.key.get());
+    outputs = interpreter_->run(leaves, state, pass.rows, pass.key.get(), pass.batch);
   }
   pass.ends = std::make_shared<GraphEnds>();
   for (at::Tensor& output : outputs) {
@@ -123,6 +147,9 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
     pass.random.restore();
     (void)record(pass.inputs, replayed, pass);
     now.restore();
+  }
+  if (pass.batch) {
+    add_zeros(pass.ends->edges, grads, *pass.batch, 2 * static_cast<int64_t>(graph_.nodes.size()));
   }
   torch::autograd::edge_list roots;
   torch::autograd::variable_list seeds;

@@ -12,6 +12,7 @@
 #include "rannc/ops/objects.h"
 #include "rannc/runtime/interpreter.h"
 #include "runtime/random_state.h"
+#include "runtime/sync_batch_norm.h"
 
 namespace rannc::runtime {
 
@@ -29,6 +30,7 @@ struct StagePass {
   std::vector<std::pair<size_t, at::Tensor>> buffers;  ///< of the state, as they were before
   RandomState random;
   std::shared_ptr<const DrawKey> key;
+  std::shared_ptr<WholeBatch> batch;
 };
 
 /// One stage as this rank runs it, on any micro-batch. `state` below is Interpreter::state_names().
@@ -46,17 +48,21 @@ class Stage {
   [[nodiscard]] int find_input(ir::ValueId value) const;
   [[nodiscard]] int find_output(ir::ValueId value) const;
   [[nodiscard]] const std::vector<std::string>& state_names() const;
+  /// Whether a node takes statistics of the whole batch (Node::whole_batch).
+  [[nodiscard]] bool needs_whole_batch() const;
 
-  /// Without anything kept. Outputs are detached. With `key`, random numbers are told from it.
+  /// Without anything kept. Outputs are detached. `key` and `batch` as in Interpreter::run().
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
                                                 const std::vector<at::Tensor>& state, int64_t rows,
-                                                const DrawKey* key = nullptr);
+                                                const DrawKey* key = nullptr,
+                                                const std::shared_ptr<WholeBatch>& batch = nullptr);
   /// Keeps in `pass` what backward() needs. `requires_grad[i]`: input i takes a gradient.
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
                                                 const std::vector<bool>& requires_grad,
                                                 const std::vector<at::Tensor>& state, int64_t rows,
                                                 bool recompute, StagePass& pass,
-                                                std::shared_ptr<const DrawKey> key = nullptr);
+                                                std::shared_ptr<const DrawKey> key = nullptr,
+                                                std::shared_ptr<WholeBatch> batch = nullptr);
 
   /// Adds to `.grad` of the parameters in `state`, and returns the gradients of the inputs
   /// (undefined where none flows). `grads` are those of the outputs, undefined where none.

@@ -2,7 +2,7 @@
 
 Started by test_equality.py on several ranks with the names of the cases; rank 0 prints one line of
 JSON for each. Every rank computes the twin itself: one process on the concatenated batch, or, for
-models with BatchNorm, on the same micro-batches and shares.
+models with BatchNorm that is not synchronised, on the same micro-batches and shares.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from pyrannc import launch, planning
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
 from loss_models import LANGUAGE_LOSSES, LOSSES
 from models import TRANSFORMERS, ZOO
+from norm_models import NORMS
 
 # Forced stages and replicas; "auto" leaves everything to the planner.
 PLANS = {
@@ -50,8 +51,9 @@ FLOAT32_LOSS = {"gpt2", "llama", "padded_gpt2"}
 class Case:
     """``bert/2+1+1/m4/b3/float64/adamw``: model, plan, micro-batches, local rows, dtype, optimizer.
 
-    Then, where they are not "auto", recompute (never, always, mixed) and schedule. Local rows like
-    ``b3.1.4.2_0.2.5.2`` are those of each rank, step by step; then an eval step follows, too.
+    Then, where they are not "auto", recompute (never, always, mixed) and schedule, and "sync" for
+    ``sync_batch_norm``. Local rows like ``b3.1.4.2_0.2.5.2`` are those of each rank, step by step;
+    then an eval step follows, too.
     """
 
     model: str
@@ -62,6 +64,7 @@ class Case:
     optimizer: str
     recompute: str = "auto"
     schedule: str = "auto"
+    norms: str = ""
 
     @classmethod
     def parse(cls, name: str) -> "Case":
@@ -93,6 +96,7 @@ class Case:
             pipeline_num=self.micro_batches if self.plan != "auto" else 0,
             recompute="auto" if self.recompute == "mixed" else self.recompute,
             schedule=self.schedule,
+            sync_batch_norm=self.norms == "sync",
             comm_timeout_s=60,
         )
 
@@ -146,7 +150,7 @@ SMALL = {
 
 
 def entry_of(case):
-    entry = {**ZOO, **TRANSFORMERS, **LOSSES, **LANGUAGE_LOSSES}[case.model]
+    entry = {**ZOO, **TRANSFORMERS, **LOSSES, **LANGUAGE_LOSSES, **NORMS}[case.model]
     if case.model in SMALL or case.model in LOSSES:
         return dataclasses.replace(entry, make=lambda: Deeper(entry.make()))
     return entry
@@ -259,7 +263,7 @@ class Twin:
         self.norms = {
             name: module
             for name, module in self.model.named_modules()
-            if isinstance(module, nn.modules.batchnorm._BatchNorm)
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and not case.norms
         }
         for name, module in self.norms.items():
             parent, _, child = name.rpartition(".")

@@ -157,6 +157,31 @@ def losses(models):
         yield f"{case(model, plan, *size)}/auto/{schedule}"
 
 
+def synchronised():
+    """Batch normalisation by the whole batch, which is one micro-batch. Rows: even ones, one row in
+    each share, ranks without rows."""
+    few, changing = "1.1.1.1_2.0.1.1_0.3.0.2", "3.1.4.2_0.2.5.2_1.6.0.4"
+    yield from (
+        f"{name}/sync"
+        for name in [
+            f"flat_norms/4/m1/b{few}/float64/sgd/auto/auto",
+            f"flat_norms/2+2/m1/b{changing}/float64/sgd/always/auto",
+            f"flat_norms/1+3/m1/b{few}/float64/adamw/mixed/gpipe",
+            f"flat_norms/3+1/m1/b{changing}/float64/sgd/never/auto",
+            "flat_norms/auto/m1/b3/float32/sgd/auto/auto",
+            f"losing_norms/4/m1/b{changing}/float64/sgd/always/1f1b",
+            f"losing_norms/2+2/m1/b{few}/float64/sgd/never/1f1b",
+            f"losing_norms/1+3/m1/b{changing}/float64/adamw/auto/gpipe",
+            f"losing_norms/3+1/m1/b{few}/float64/sgd/always/1f1b",
+            "losing_norms/2+1+1/m1/b3/float32/sgd/auto/1f1b",
+            f"volume_norms/4/m1/b{few}/float64/sgd/auto/auto",
+            f"volume_norms/2+2/m1/b{changing}/float64/sgd/mixed/auto",
+            f"residual_cnn/1+3/m1/b{changing}/float64/sgd/always/auto",
+            "residual_cnn/4/m1/b3/float32/sgd/auto/auto",
+        ]
+    )
+
+
 GROUPS = {
     "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"])],
     "transformers": [
@@ -168,6 +193,7 @@ GROUPS = {
         *losses(LOSSES[:7] + LANGUAGE_LOSSES[:2]),
         *uneven([*LOSSES[:2], LANGUAGE_LOSSES[0]], PLANS[3:]),
     ],
+    "synchronised": [*synchronised()],
 }
 _reports = {}
 
@@ -203,6 +229,11 @@ def test_transformers_models_equal_one_process(name):
 @pytest.mark.parametrize("name", GROUPS["losses"])
 def test_losses_equal_one_process(name):
     check("losses", name, GROUPS["losses"], timeout=400)
+
+
+@pytest.mark.parametrize("name", GROUPS["synchronised"])
+def test_batch_normalisation_of_the_whole_batch_equals_one_process(name):
+    check("synchronised", name, GROUPS["synchronised"], timeout=200)
 
 
 @pytest.mark.all

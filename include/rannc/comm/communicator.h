@@ -99,6 +99,10 @@ void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element eleme
 /// few ranks, O(log ranks) among many.
 void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* all,
                      std::span<const int> ranks, Purpose purpose);
+/// The same under a tag of the caller's: for one that other collectives over `ranks` may overtake
+/// on some of them.
+void all_gather_into(Communicator& comm, const void* mine, int64_t bytes, void* all,
+                     std::span<const int> ranks, int64_t tag, Purpose purpose);
 
 /// The root's bytes; others pass anything.
 [[nodiscard]] std::string broadcast(Communicator& comm, const std::string& bytes, int root,

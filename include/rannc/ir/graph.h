@@ -90,6 +90,9 @@ struct Node {
   /// Not linear in a mean over the batch, and yet computed from each share's own: what the shares
   /// give is averaged by their rows, which is not what the whole batch would give.
   bool by_share = false;
+  /// A batch normalisation in training that takes the statistics of the whole batch: all replicas
+  /// of its stage put theirs together, and the batch is one micro-batch.
+  bool whole_batch = false;
   friend bool operator==(const Node&, const Node&) = default;
 };
 

@@ -70,6 +70,10 @@ struct RunningStatistic {
 /// Nodes that normalise by the statistics of the rows they get: batch_norm in training.
 [[nodiscard]] std::vector<NodeId> batch_normalisations(const Graph& graph);
 
+/// Marks them Node::whole_batch. Throws TraceError, with module and line, for operators that also
+/// return the statistics.
+[[nodiscard]] Graph whole_batch_statistics(const Graph& graph);
+
 /// Sets of nodes that must share a stage: all that touch a storage up to its last write, as its
 /// content is final only then. (Inputs, parameters and buffers: all that ever touch it.) Each set
 /// ascending and disjoint from the others; single nodes are left out. Nodes that do not depend on

@@ -64,7 +64,8 @@ struct Plan {
 
 /// Throws PlanError unless every row-dependent node of `graph` is in exactly one stage, no value
 /// flows to an earlier stage, inseparable nodes share a stage, and stages share all their ranks
-/// (interleaved) or none, all of them below `world`.
+/// (interleaved) or none, all of them below `world`. Nodes of the whole batch (Node::whole_batch)
+/// allow one micro-batch only.
 void verify(const Plan& plan, const ir::Graph& graph, int world);
 
 [[nodiscard]] std::string to_json(const Plan& plan);

@@ -14,6 +14,8 @@
 
 namespace rannc::runtime {
 
+class WholeBatch;
+
 /// Runs a graph (a whole model, or one stage of it) on real tensors at any number of rows.
 ///
 /// Values live in integer registers and are freed at their last use. Grad mode is set per node as
@@ -30,10 +32,12 @@ class Interpreter {
 
   /// `inputs` as graph.inputs, `state` as state_names(). Buffers are updated in place where the
   /// model does so. Returns graph.outputs. With `key`, random numbers are told from it, and not
-  /// drawn from torch's generator.
+  /// drawn from torch's generator. With `batch`, nodes of the whole batch (Node::whole_batch) take
+  /// its statistics; without, those of the rows at hand.
   [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs,
                                             const std::vector<at::Tensor>& state, int64_t rows,
-                                            const DrawKey* key = nullptr);
+                                            const DrawKey* key = nullptr,
+                                            const std::shared_ptr<WholeBatch>& batch = nullptr);
 
   /// Runs only the nodes that do not depend on the rows and write a buffer (step counters): what a
   /// replica without rows in this micro-batch must still do.

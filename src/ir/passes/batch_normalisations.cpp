@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include "ir/passes/effects.h"
 #include "ir/passes/row_call.h"
 #include "rannc/ir/passes.h"
+#include "rannc/util/error.h"
 
 namespace rannc::ir {
 namespace {
@@ -56,6 +59,22 @@ std::vector<RunningStatistic> running_statistics(const Graph& graph) {
     }
   });
   return statistics;
+}
+
+Graph whole_batch_statistics(const Graph& graph) {
+  Graph marked = graph;
+  for (NodeId id : batch_normalisations(graph)) {
+    Node& node = marked[id];
+    if (node.op != "aten::batch_norm") {
+      throw TraceError(fmt::format(
+          "sync_batch_norm: {} (node '{}', module '{}', {}) returns the statistics of its rows, "
+          "which only torch.nn.functional.batch_norm leaves to the whole batch.\n  Call that "
+          "instead, or leave sync_batch_norm off.",
+          node.op, node.name, node.module, place(node.source)));
+    }
+    node.whole_batch = true;
+  }
+  return marked;
 }
 
 }  // namespace rannc::ir

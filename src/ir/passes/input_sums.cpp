@@ -13,7 +13,7 @@ namespace {
 bool is_known_and_certain(const Node& node) {
   if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::")) return false;
   const std::string_view base = base_name(node.op);
-  return find_row_rule(base) != nullptr && !may_draw(node.op);
+  return find_row_rule(base) != nullptr && !may_draw(node.op) && !node.whole_batch;
 }
 
 bool is_cast(const Node& node) {

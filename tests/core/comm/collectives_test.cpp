@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include "comm/half.h"
 #include "comm/ranks.h"
@@ -169,6 +170,20 @@ TEST(AllGatherInto, BringsEveryPieceToItsPlaceForEveryNumberOfRanks) {
       }
     });
   }
+}
+
+TEST(AllGatherInto, UnderTagsOfItsOwnMayBeOvertaken) {
+  on_ranks(2, [&](Communicator& comm) {
+    const auto gather = [&](int64_t tag) {
+      const int64_t mine = tag + comm.rank();
+      std::array<int64_t, 2> all{};
+      all_gather_into(comm, &mine, sizeof(mine), all.data(), all_of(comm), tag, kTest);
+      EXPECT_EQ(all, (std::array<int64_t, 2>{tag, tag + 1}));
+    };
+    std::thread other([&] { gather(100); });  // on another thread, so in any order
+    gather(200);
+    other.join();
+  });
 }
 
 TEST(Agree, GivesAllRowsAndSeesADifferenceOnEveryRank) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rannc/ir/text.h"
+#include "rannc/util/error.h"
 
 namespace rannc::ir {
 namespace {
@@ -194,6 +195,35 @@ TEST(BatchNormalisations, AreThoseInTraining) {
   EXPECT_EQ(graph[found[0]].name, "norm");
   graph[found[0]].inputs[5] = false;
   EXPECT_TRUE(batch_normalisations(graph).empty());
+}
+
+TEST(WholeBatchStatistics, MarkBatchNormInTrainingAlone) {
+  const Graph graph = inferred(kBatchNorm);
+  Graph marked = whole_batch_statistics(graph);
+  for (Node& node : marked.nodes) {
+    EXPECT_EQ(node.whole_batch, node.name == "norm") << node.name;
+    node.whole_batch = false;
+  }
+  EXPECT_EQ(marked, graph);
+
+  marked.nodes[3].inputs[5] = false;
+  EXPECT_EQ(whole_batch_statistics(marked), marked);
+}
+
+TEST(WholeBatchStatistics, RefuseAnOperatorThatReturnsThem) {
+  Graph graph = inferred(kBatchNorm);
+  Node& norm = graph.nodes[3];
+  norm.op = "aten::native_batch_norm";
+  norm.source = {"model.py", 12};
+  try {
+    (void)whole_batch_statistics(graph);
+    FAIL();
+  } catch (const TraceError& error) {
+    EXPECT_STREQ(error.what(),
+                 "sync_batch_norm: aten::native_batch_norm (node 'norm', module 'bn', model.py:12) "
+                 "returns the statistics of its rows, which only torch.nn.functional.batch_norm "
+                 "leaves to the whole batch.\n  Call that instead, or leave sync_batch_norm off.");
+  }
 }
 
 TEST(RowMixes, LeaveBatchNormAlone) { EXPECT_TRUE(row_mixes(inferred(kBatchNorm)).empty()); }

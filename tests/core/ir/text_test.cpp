@@ -27,6 +27,8 @@ constexpr std::string_view kEverything =
     result w: float32[2*B, 2] apart(0, inner=2) grad shares %h
   node script = my_function(%h, {%x, none}, {}, none, true, "sum\"\\\x0a", device(cuda)) -> none, %y scripted #0
     result y: float32[] mean(1, outer=2) grad
+  node norm = aten::batch_norm(%w, none, none, none, none, true, 0.1, 1e-05, true) -> %n by_share whole_batch
+    result n: float32[2*B, 2] apart(0, inner=2) grad
   node all = aten::lists(B, -B-1, 2*B+3, [], [1, B], [float], [1.0, -inf, 1e-05], [bool], [true, false])
 )";
 

@@ -317,6 +317,18 @@ TEST(Lower, RefusesAShareOfOneValuePerChannelForBatchNorm) {
   EXPECT_NO_THROW((void)lower(replicated, maker.graph, {2, 0, 2}, true));
   maker.graph[ir::NodeId{0}].inputs[5] = false;
   EXPECT_NO_THROW((void)lower(chain_plan({2, 1}, 2), maker.graph, {2, 2, 1}, true));
+  maker.graph[ir::NodeId{0}].inputs[5] = true;
+
+  // Of the whole batch: a share of one row is enough, a batch of one row is not.
+  maker.graph[ir::NodeId{0}].whole_batch = true;
+  EXPECT_NO_THROW((void)lower(chain_plan({2, 1}, 1), maker.graph, {1, 1, 0}, true));
+  EXPECT_EQ(error_of([&] {
+              (void)lower(chain_plan({2, 1}, 1), maker.graph, {0, 1, 0}, true);
+            }),
+            "module 'layers.0.bn' would normalise the whole batch over a single value per channel: "
+            "it has 1 row (torch: Expected more than 1 value per channel when training, got input "
+            "size [1, 4]).\n  Try a batch of at least 2 rows on all ranks together, or "
+            "drop_last=True.");
 }
 
 TEST(Lower, NeedsALossWhenBackwardComesFirst) {

@@ -92,6 +92,18 @@ TEST(VerifyPlan, ChecksTheShapeOfInterleavedPlans) {
             "interleave is 2, but schedule 'gpipe' has one stage per group of ranks");
 }
 
+TEST(VerifyPlan, AllowsOneMicroBatchWhereStatisticsAreThoseOfTheWholeBatch) {
+  ir::Graph graph = chain(2);
+  graph.nodes[1].whole_batch = true;
+  graph.nodes[1].module = "layers.0.bn";
+  EXPECT_NO_THROW(verify(chain_plan({2, 1}, 1), graph, 3));
+  EXPECT_EQ(error_of(chain_plan({2, 1}, 4), graph, 3),
+            "the plan has 4 micro-batches, but with sync_batch_norm the statistics of module "
+            "'layers.0.bn' are those of the whole batch, which must then be one micro-batch.\n  "
+            "Plan anew with sync_batch_norm, by a first call in training mode, or leave "
+            "sync_batch_norm off.");
+}
+
 TEST(VerifyPlan, RepeatsTheReasonOfAnInfeasiblePlan) {
   Plan plan;
   plan.feasible = false;

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "rannc/comm/communicator.h"
+#include "rannc/ir/graph.h"
+
+namespace rannc::runtime {
+
+/// Of one batch normalisation: a number for each channel, float64 on the CPU.
+struct BatchStatistics {
+  at::Tensor mean;
+  at::Tensor variance;  ///< divided by the count
+  double count = 0;     ///< of values in each channel
+};
+
+/// The replicas of a stage that share the batch of one pass, those without rows left out. They run
+/// the same nodes in the same order, forward and backward, so each message has its counterparts.
+class WholeBatch {
+ public:
+  /// `ranks` ascending. The tags from `first_tag` on are for this pass alone, because reductions
+  /// over the same ranks may be under way.
+  WholeBatch(std::shared_ptr<comm::Communicator> comm, std::vector<int> ranks, int64_t first_tag,
+             int stage);
+
+  /// The numbers (float64, on the CPU) of all replicas, [replica, number], in the order of ranks.
+  /// `message` tells the exchanges of a pass apart; number of tags above: the largest one + 1.
+  [[nodiscard]] at::Tensor gather(const at::Tensor& mine, int64_t message) const;
+
+  /// By node: a second run of the pass, for recompute, takes these and asks nobody.
+  std::unordered_map<uint32_t, BatchStatistics> statistics;
+
+ private:
+  std::shared_ptr<comm::Communicator> comm_;
+  std::vector<int> ranks_;
+  int64_t first_tag_;
+  int stage_;
+};
+
+/// A batch_norm node in training that normalises by the statistics of the whole batch, which the
+/// replicas of its stage put together; its backward sums over them likewise. Gradients of weight
+/// and bias are those of this replica's rows, to be summed with all others.
+class SyncBatchNorm {
+ public:
+  SyncBatchNorm(const ir::Graph& graph, ir::NodeId node);
+
+  /// As ops::Operator::call().
+  void call(std::span<at::Tensor> operands, std::vector<at::Tensor>& results,
+            const std::shared_ptr<WholeBatch>& batch) const;
+
+ private:
+  [[nodiscard]] std::optional<at::Tensor> operand(size_t argument,
+                                                  std::span<at::Tensor> operands) const;
+  void update_running(std::span<at::Tensor> operands, const BatchStatistics& statistics) const;
+
+  uint32_t node_;
+  std::vector<std::optional<size_t>> places_;  ///< of the tensor arguments among the operands
+  double momentum_;
+  double eps_;
+};
+
+}  // namespace rannc::runtime
