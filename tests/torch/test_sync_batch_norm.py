@@ -3,6 +3,7 @@
 tests/dist/test_equality.py trains whole models so, on ranks of their own.
 """
 
+import copy
 import functools
 import json
 
@@ -81,6 +82,30 @@ def test_ranks_may_use_different_outputs(recompute):
     for gradients, _ in run(model, x, ROWS, step, recompute=recompute):
         for name, gradient in zip(names, gradients, strict=False):
             torch.testing.assert_close(gradient, model.get_parameter(name).grad, msg=name)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_two_calls_may_be_open_at_once(recompute):
+    """Each recomputes from its own statistics, and updates the running ones once."""
+    model = NORMS["flat_norms"].build().double()
+    (x,), _ = NORMS["flat_norms"].inputs(sum(ROWS))
+    x = x.double()
+    names = [name for name, _ in model.named_parameters()]
+    twin = copy.deepcopy(model)
+    twin(x).square().mean().backward()
+    twin(x)
+
+    def step(rank, start):
+        calls = [start(), start()]
+        return [call.backward([2 * output / 4 / max(ROWS[rank], 1)
+                               for output in call.outputs]) for call in calls]  # fmt: skip
+
+    for both, buffers in run(model, x, ROWS, step, recompute=recompute):
+        for gradients in both:
+            for name, gradient in zip(names, gradients, strict=False):
+                torch.testing.assert_close(gradient, twin.get_parameter(name).grad, msg=name)
+        for name, buffer in buffers.items():
+            torch.testing.assert_close(buffer, twin.get_buffer(name), msg=name)
 
 
 def test_a_batch_in_bfloat16_has_statistics_in_float32():
