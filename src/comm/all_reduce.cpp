@@ -153,10 +153,10 @@ std::unique_ptr<Rounds> ring_sum(Ring ring, void* data, Element element) {
 
 Handle start_all_reduce_sum(Communicator& comm, void* data, int64_t count, Element element,
                             std::span<const int> ranks, Purpose purpose,
-                            std::shared_ptr<void> owner) {
+                            std::shared_ptr<void> owner, std::optional<int64_t> tag) {
   const size_t me = index_in(comm, ranks);
-  const int64_t tag = comm.next_collective_tag(ranks, purpose);
-  return start(comm, ring_sum(Ring(count, me, ranks), data, element), tag, purpose,
+  if (!tag) tag = comm.next_collective_tag(ranks, purpose);
+  return start(comm, ring_sum(Ring(count, me, ranks), data, element), *tag, purpose,
                std::move(owner));
 }
 

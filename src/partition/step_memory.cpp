@@ -6,12 +6,13 @@
 #include <ranges>
 #include <set>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 
 #include "partition/stage_memory.h"
 #include "rannc/plan/ahead.h"
-#include "rannc/plan/reduction.h"
+#include "rannc/plan/buckets.h"
 
 namespace rannc::partition {
 namespace {
@@ -21,8 +22,6 @@ using plan::ActionKind;
 using plan::Direction;
 using plan::kUser;
 using plan::Rank;
-
-constexpr auto kReductionBytes = static_cast<double>(plan::kReductionBytes);
 
 class Walker {
  public:
@@ -38,6 +37,7 @@ class Walker {
     live_ = peak_ = 0;
     gradients_.clear();
     received_.clear();
+    find_arrays(rank);
     sent_ = leaving_ = 0;
     hold_state(rank);
     const std::vector<Action>& actions = program_.actions[static_cast<size_t>(rank)];
@@ -53,6 +53,34 @@ class Walker {
 
   [[nodiscard]] double at(const std::vector<double>& values, int64_t rows) const {
     return cost::cost_at(values, profile_.rows, static_cast<double>(rows));
+  }
+
+  /// Parameters whose gradients are copied into one array before they are summed over ranks.
+  void find_arrays(Rank rank) {
+    arrays_.clear();
+    array_of_.clear();
+    for (const plan::Reduction& reduction : program_.reductions) {
+      if (std::ranges::count(reduction.ranks, rank) == 0) continue;
+      for (const plan::Bucket& bucket : plan::buckets(reduction, graph_)) {
+        if (bucket.parameters.size() == 1) continue;  // summed where its gradient is
+        for (size_t parameter : bucket.parameters) {
+          array_of_[graph_[reduction.parameters[parameter]].name] = arrays_.size();
+        }
+        arrays_.push_back(static_cast<double>(bucket.bytes));
+      }
+    }
+  }
+
+  /// What begins to live when the gradients of the node are there.
+  [[nodiscard]] double gradients_of(const cost::ProfileNode& node) {
+    double bytes = 0;
+    for (uint32_t index : node.params) {
+      const cost::ProfileParam& param = profile_.params[index];
+      if (!param.trainable || !gradients_.insert(index).second) continue;
+      const auto array = array_of_.find(param.id);
+      bytes += array == array_of_.end() ? param.bytes : std::exchange(arrays_[array->second], 0);
+    }
+    return bytes;
   }
 
   void hold_state(Rank rank) {
@@ -96,11 +124,10 @@ class Walker {
       case ActionKind::backward:
         return backward(rank, action);
       case ActionKind::receive:
+      case ActionKind::reduce_gradients:
         return leave_messages();
       case ActionKind::send:
         return send(action);
-      case ActionKind::reduce_gradients:
-        return reduce(program_.reductions[static_cast<size_t>(action.index)]);
       default:
         return;
     }
@@ -157,12 +184,14 @@ class Walker {
     auto saved = stage.saved.rbegin();
     const std::vector<double> waiting = waiting_bytes(stage, rows);
     for (uint32_t node : stage.nodes | std::views::reverse) {
-      reach(at(profile_.nodes[node].workspace_bytes, rows) + waiting[node]);
-      for (uint32_t param : profile_.nodes[node].params) {
-        if (profile_.params[param].trainable && gradients_.insert(param).second) {
-          live_ += profile_.params[param].bytes;
-        }
-      }
+      // A gradient is where its operator has put it, until it has been copied.
+      const bool copied = std::ranges::any_of(profile_.nodes[node].params, [&](uint32_t param) {
+        return array_of_.contains(profile_.params[param].id);
+      });
+      const double workspace = at(profile_.nodes[node].workspace_bytes, rows) + waiting[node];
+      if (!copied) reach(workspace);
+      live_ += gradients_of(profile_.nodes[node]);
+      if (copied) reach(workspace);
       for (; saved != stage.saved.rend() && saved->first_user >= node; ++saved) {
         live_ -= at(saved->bytes, rows);
       }
@@ -229,15 +258,6 @@ class Walker {
 
   void age_messages() { live_ -= std::exchange(leaving_, std::exchange(sent_, 0)); }
 
-  void reduce(const plan::Reduction& reduction) {
-    leave_messages();
-    double bytes = 0;
-    for (ir::ValueId value : reduction.parameters) {
-      bytes += static_cast<double>(graph_[value].bytes(1));
-    }
-    if (reduction.parameters.size() > 1) reach(std::min(bytes, kReductionBytes));
-  }
-
   const plan::Program& program_;
   const ir::Graph& graph_;
   const cost::GraphProfile& profile_;
@@ -250,6 +270,8 @@ class Walker {
   double leaving_ = 0;                                          // sent before it
   std::map<std::pair<int, int>, double> kept_;  // by stage and micro-batch, with recompute
   std::set<uint32_t> gradients_;                // parameters that have one
+  std::vector<double> arrays_;                  // bytes of each, until it is there
+  std::map<std::string, size_t> array_of_;      // by name of the parameter
 };
 
 }  // namespace

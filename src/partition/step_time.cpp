@@ -11,7 +11,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "rannc/plan/reduction.h"
+#include "rannc/plan/buckets.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -26,7 +26,7 @@ using plan::Rank;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The first steps of a loop start with idle ranks; a later one shows the period.
 constexpr int kSteps = 4;
-constexpr auto kReductionBytes = static_cast<double>(plan::kReductionBytes);
+constexpr auto kReductionBytes = static_cast<double>(plan::kBucketBytes);
 
 /// What each stage costs on one of its ranks.
 class Stages {

@@ -7,7 +7,7 @@
 #include "rannc/plan/outputs.h"
 #include "rannc/util/error.h"
 #include "runtime/pipeline_call.h"
-#include "runtime/reduce.h"
+#include "runtime/tags.h"
 
 namespace rannc::runtime {
 
@@ -68,19 +68,41 @@ void PipelineCall::forget() {
   input_grads_.clear();
 }
 
-size_t PipelineCall::parameter_place(ir::ValueId parameter) const {
-  const std::string& name = part_->graph[parameter].name;
-  const auto found = std::ranges::find(part_->parameter_names, name);
-  RANNC_CHECK(found != part_->parameter_names.end(), name);
-  return static_cast<size_t>(found - part_->parameter_names.begin());
+std::vector<std::unique_ptr<GradientSum>> PipelineCall::make_sums(
+    const std::vector<at::Tensor>& parameters) const {
+  std::vector<std::unique_ptr<GradientSum>> sums(program().reductions.size());
+  for (size_t index = 0; index < sums.size(); ++index) {
+    const plan::Reduction& reduction = program().reductions[index];
+    if (!std::ranges::binary_search(reduction.ranks, part_->rank)) continue;
+    std::vector<at::Tensor> of_reduction;
+    for (ir::ValueId value : reduction.parameters) {
+      of_reduction.push_back(parameters[part_->parameter_places[value.index]]);
+    }
+    sums[index] = std::make_unique<GradientSum>(std::move(of_reduction), orders_->buckets[index],
+                                                number_, *part_->comm, reduction.ranks,
+                                                first_bucket_tag(number_, index));
+  }
+  return sums;
 }
 
-void PipelineCall::reduce_gradients(const plan::Reduction& reduction) {
-  std::vector<at::Tensor> parameters;
-  for (ir::ValueId value : reduction.parameters) {
-    parameters.push_back(parameters_[parameter_place(value)]);
+/// Gradients that no other stage adds to are complete when the stage's last backward gives them.
+void PipelineCall::begin_sums(int stage) {
+  for (size_t index = 0; index < sums_.size(); ++index) {
+    const bool own = program().reductions[index].stages == std::vector{stage};
+    if (own && sums_[index]) sums_[index]->begin_last_backward();
   }
-  sum_gradients(parameters, number_, *part_->comm, reduction.ranks);
+}
+
+void PipelineCall::start_sums(int stage) {
+  for (size_t index = 0; index < sums_.size(); ++index) {
+    const bool own = program().reductions[index].stages == std::vector{stage};
+    if (own && sums_[index]) sums_[index]->start_rest();
+  }
+}
+
+void PipelineCall::reduce_gradients(size_t reduction) {
+  sums_[reduction]->wait();
+  sums_[reduction].reset();
 }
 
 /// [parameter]: the ranks that sum its gradients; empty where this rank alone holds it.
@@ -88,7 +110,8 @@ std::vector<std::vector<plan::Rank>> PipelineCall::ranks_of_parameters() const {
   std::vector<std::vector<plan::Rank>> ranks(part_->parameter_names.size());
   for (const plan::Reduction& reduction : program().reductions) {
     if (!std::ranges::binary_search(reduction.ranks, part_->rank)) continue;
-    for (ir::ValueId value : reduction.parameters) ranks[parameter_place(value)] = reduction.ranks;
+    for (ir::ValueId value : reduction.parameters)
+      ranks[part_->parameter_places[value.index]] = reduction.ranks;
   }
   return ranks;
 }
@@ -126,14 +149,13 @@ void PipelineCall::sum_late(std::vector<at::Tensor>& gradients) {
     summed.push_back(std::move(alias));
   }
   const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
-  std::swap(parameters_, summed);
+  const auto sums = make_sums(summed);
   recorder_.start();
   for (size_t at = 0; at < actions.size(); ++at) {
     if (actions[at].kind != plan::ActionKind::reduce_gradients) continue;
-    reduce_gradients(program().reductions[static_cast<size_t>(actions[at].index)]);
+    sums[static_cast<size_t>(actions[at].index)]->wait();
     recorder_.end(static_cast<int>(at), actions[at].kind);
   }
-  std::swap(parameters_, summed);
   for (size_t index = 0; index < summed.size(); ++index) {
     at::Tensor& sum = summed[index].mutable_grad();
     if (!sum.defined()) continue;

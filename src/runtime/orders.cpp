@@ -10,7 +10,8 @@ constexpr size_t kKept = 16;
 
 }  // namespace
 
-Orders::Orders(plan::Program lowered, int rank) : program(std::move(lowered)) {
+Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank)
+    : program(std::move(lowered)) {
   const auto& actions = program.actions[static_cast<size_t>(rank)];
   const auto split =
       std::ranges::find(actions, plan::ActionKind::return_outputs, &plan::Action::kind);
@@ -20,6 +21,15 @@ Orders::Orders(plan::Program lowered, int rank) : program(std::move(lowered)) {
   for (const plan::Transfer& transfer : program.transfers) {
     if (transfer.from != rank || transfer.from_stage == plan::kUser) continue;
     ++sends[static_cast<size_t>(transfer.from_stage)][static_cast<size_t>(transfer.micro_batch)];
+  }
+  last_backward.assign(static_cast<size_t>(program.stages()), -1);
+  for (const plan::Action& action : actions) {
+    if (action.kind != plan::ActionKind::backward) continue;
+    last_backward[static_cast<size_t>(action.stage)] = action.micro_batch;
+  }
+  for (const plan::Reduction& reduction : program.reductions) {
+    const bool mine = std::ranges::binary_search(reduction.ranks, rank);
+    buckets.push_back(mine ? plan::buckets(reduction, graph) : std::vector<plan::Bucket>());
   }
   rows = program.split.local_rows[static_cast<size_t>(rank)];
   global_rows = program.split.global_rows();
@@ -37,8 +47,8 @@ std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local
   if (found != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, found);
   } else {
-    auto orders =
-        std::make_shared<Orders>(plan::lower(plan_, graph_, local_rows, training, outputs_), rank_);
+    auto orders = std::make_shared<Orders>(
+        plan::lower(plan_, graph_, local_rows, training, outputs_), graph_, rank_);
     entries_.push_front({local_rows, training, std::move(orders)});
     if (entries_.size() > kKept) entries_.pop_back();
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/plan/buckets.h"
 #include "rannc/plan/plan.h"
 #include "rannc/plan/program.h"
 
@@ -14,12 +15,15 @@ namespace rannc::runtime {
 
 /// A Program and what one rank has to know about it, beyond its actions.
 struct Orders {
-  Orders(plan::Program lowered, int rank);
+  Orders(plan::Program lowered, const ir::Graph& graph, int rank);
 
   plan::Program program;
   size_t return_outputs = 0;  ///< actions before this one belong to forward(), the rest to backward
   /// [stage][k]: messages that carry outputs of this rank's share to others or to itself.
   std::vector<std::vector<int>> sends;
+  std::vector<int> last_backward;  ///< [stage]: micro-batch; -1: this rank runs none
+  /// [reduction]: that this rank takes part in.
+  std::vector<std::vector<plan::Bucket>> buckets;
   int64_t rows = 0;  ///< of this rank's local batch
   int64_t global_rows = 0;
 };

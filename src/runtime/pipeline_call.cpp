@@ -14,7 +14,7 @@
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
 #include "runtime/random_state.h"
-#include "runtime/reduce.h"
+#include "runtime/tags.h"
 
 namespace rannc::runtime {
 namespace {
@@ -22,13 +22,6 @@ namespace {
 using plan::ActionKind;
 using plan::Direction;
 using plan::kUser;
-
-/// Tags tell calls apart, so that a backward of another call is no gradient of this one. Ranges
-/// come round again, because messages of equal tags arrive in the order sent.
-constexpr int64_t kTagsOfCall = int64_t{1} << 24;
-constexpr int64_t kCallsApart = (int64_t{1} << 30) / kTagsOfCall;  // the caller's tags end there
-
-int64_t first_tag(int64_t call) { return call % kCallsApart * kTagsOfCall; }
 
 bool is_computation(const plan::Action& action) {
   return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
@@ -76,11 +69,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
     summing_ = Summing::late;
   }
   check_arguments(parameters);
-  RANNC_CHECK(
-      2 * static_cast<int64_t>(program().transfers.size() + part_->graph.nodes.size()) <
-          kTagsOfCall,
-      c10::str(program().transfers.size(), " messages in one iteration, and those of up to ",
-               part_->graph.nodes.size(), " batch normalisations"));
+  check_tags(program(), part_->graph);
   // New aliases in each call, so that `parameter.data = ...` is followed.
   for (const at::Tensor& parameter : parameters) {
     at::Tensor alias = parameter.detach();
@@ -89,6 +78,12 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
   }
   for (at::Tensor& input : inputs_) {
     input = input.detach().to(part_->device);
+  }
+  if (with_backward_ && summing_ == Summing::in_program) {
+    sums_ = make_sums(parameters_);
+    for (const auto& sum : sums_) {
+      if (sum) sum->watch();
+    }
   }
   const size_t micro_batches = program().split.micro_rows.size();
   for (size_t stage = 0; stage < part_->stages.size(); ++stage) {
@@ -177,7 +172,7 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
 
 void PipelineCall::run(size_t begin, size_t end) {
   const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
-  Exchange exchange(*part_->comm, first_tag(number_));
+  Exchange exchange(*part_->comm, first_tag_of(number_));
   size_t posted = begin;
   int ahead = 0;  // computations among the actions from `at` to `posted`
   recorder_.start();
@@ -213,7 +208,7 @@ void PipelineCall::run(const plan::Action& action, Exchange& exchange) {
     case ActionKind::reduce_outputs:
       return reduce_outputs();
     case ActionKind::reduce_gradients:
-      return reduce_gradients(program().reductions[static_cast<size_t>(action.index)]);
+      return reduce_gradients(static_cast<size_t>(action.index));
     case ActionKind::release:
       return release(batch(action.stage, action.micro_batch));
     case ActionKind::return_outputs:
@@ -277,7 +272,7 @@ std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch
   // order everywhere, and messages of equal tags arrive in the order sent.
   const auto transfers = static_cast<int64_t>(program().transfers.size());
   return std::make_shared<WholeBatch>(part_->comm, std::move(ranks),
-                                      first_tag(number_) + 2 * transfers, stage);
+                                      first_tag_of(number_) + 2 * transfers, stage);
 }
 
 /// What a share contributes to a scalar of the whole batch, and receives of its gradient.
@@ -316,7 +311,13 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
 void PipelineCall::run_backward(int stage, int micro_batch) {
   const LocalStage& local = this->local(stage);
   MicroBatch& batch = this->batch(stage, micro_batch);
-  if (batch.rows == 0) return;
+  const bool last = micro_batch == orders_->last_backward[static_cast<size_t>(stage)];
+  if (last) begin_sums(stage);
+  if (batch.rows > 0) run_backward(local, batch);
+  if (last) start_sums(stage);
+}
+
+void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch) {
   for (ir::ValueId value : part_->scalar_outputs) {
     const int output = local.stage->find_output(value);
     const at::Tensor& grad = user_grads_[place_of(part_->output_values, value)];

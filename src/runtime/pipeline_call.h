@@ -12,6 +12,7 @@
 #include "runtime/orders.h"
 #include "runtime/rank_part.h"
 #include "runtime/recorder.h"
+#include "runtime/reduce.h"
 #include "runtime/rows_layout.h"
 
 namespace rannc::runtime {
@@ -67,12 +68,13 @@ class PipelineCall final : public Call {
   void run(const plan::Action& action, Exchange& exchange);
   void run_forward(int stage, int micro_batch);
   void run_backward(int stage, int micro_batch);
+  void run_backward(const LocalStage& local, MicroBatch& batch);
   void send(const plan::Action& action, Exchange& exchange);
   void post(const plan::Action& action, Exchange& exchange);
   void receive(const plan::Action& action, Exchange& exchange);
   void sync_buffers(int stage);
   void reduce_outputs();
-  void reduce_gradients(const plan::Reduction& reduction);
+  void reduce_gradients(size_t reduction);
   void release(MicroBatch& batch);
 
   [[nodiscard]] End origin(const plan::Transfer& transfer, plan::Direction direction);
@@ -90,8 +92,11 @@ class PipelineCall final : public Call {
   [[nodiscard]] std::vector<at::Tensor> scaled_gradients(const at::Tensor& factor);
   [[nodiscard]] std::vector<at::Tensor> scaled_copies(const at::Tensor& factor) const;
   [[noreturn]] void throw_given_away() const;
-  [[nodiscard]] size_t parameter_place(ir::ValueId parameter) const;
   [[nodiscard]] std::vector<std::vector<plan::Rank>> ranks_of_parameters() const;
+  [[nodiscard]] std::vector<std::unique_ptr<GradientSum>> make_sums(
+      const std::vector<at::Tensor>& parameters) const;
+  void begin_sums(int stage);
+  void start_sums(int stage);
   void keep(std::vector<at::Tensor>& gradients);
   void seed_kept_gradients();
   void sum_late(std::vector<at::Tensor>& gradients);
@@ -119,6 +124,8 @@ class PipelineCall final : public Call {
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends
   std::vector<at::Tensor> parameters_;  ///< detached aliases, whose `.grad` is the pending gradient
   std::vector<at::Tensor> buffers_;
+  /// [reduction]: until it is done; null where this rank takes no part. Empty unless `in_program`.
+  std::vector<std::unique_ptr<GradientSum>> sums_;
 
   std::vector<std::vector<MicroBatch>> batches_;               ///< [stage][k]
   std::vector<std::vector<std::vector<at::Tensor>>> updated_;  ///< [stage][k]: running statistics

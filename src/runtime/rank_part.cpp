@@ -110,11 +110,14 @@ void RankPart::name_state(const RankPart* whole) {
   }
 
   std::unordered_map<std::string, StateSource> sources;
-  for (const ir::Value& value : graph.values) {
+  parameter_places.resize(graph.values.size());
+  for (size_t index = 0; index < graph.values.size(); ++index) {
+    const ir::Value& value = graph.values[index];
     if (!used.contains(value.name)) continue;
     const bool buffer = value.kind == ir::ValueKind::buffer;
     std::vector<std::string>& names = buffer ? buffer_names : parameter_names;
     sources[value.name] = {buffer, names.size()};
+    if (!buffer) parameter_places[index] = names.size();
     names.push_back(value.name);
     (buffer ? buffer_sizes : parameter_sizes).push_back(sizes_at(value, 0));
   }

@@ -61,6 +61,8 @@ struct RankPart {
   std::vector<ir::ValueId> output_values;   ///< that calls return, ascending
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum
   std::vector<std::string> parameter_names;
+  std::vector<size_t>
+      parameter_places;  ///< [value of the graph]: where its name is there, if it is
   std::vector<std::string> buffer_names;
   std::vector<std::vector<int64_t>> parameter_sizes;
   std::vector<std::vector<int64_t>> buffer_sizes;

@@ -1,14 +1,17 @@
 #include "runtime/reduce.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <numeric>
+#include <optional>
+#include <utility>
 
-#include "rannc/plan/reduction.h"
+#include "rannc/ops/dtype.h"
 #include "rannc/util/error.h"
 
 namespace rannc::runtime {
@@ -31,76 +34,141 @@ comm::Element element_of(const at::Tensor& tensor) {
   }
 }
 
-void sum_in_place(const at::Tensor& flat, comm::Communicator& comm, std::span<const int> ranks) {
-  const at::Tensor numbers = flat.is_complex() ? at::view_as_real(flat) : flat;
-  comm::all_reduce_sum(comm, numbers.data_ptr(), numbers.numel(), element_of(numbers), ranks,
-                       {.what = "gradient reduction"});
-}
-
-/// Replaces the gradients of parameters of one dtype by their sums.
-void sum_bucket(const std::vector<at::Tensor>& parameters, comm::Communicator& comm,
-                std::span<const int> ranks) {
-  if (parameters.size() == 1 && parameters[0].grad().is_contiguous()) {
-    sum_in_place(parameters[0].grad(), comm, ranks);
-    return;
-  }
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& parameter : parameters) parts.push_back(parameter.grad().flatten());
-  const at::Tensor flat = at::cat(parts);
-  parts.clear();
-  for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
-  sum_in_place(flat, comm, ranks);
-  int64_t begin = 0;
-  for (const at::Tensor& parameter : parameters) {
-    parameter.mutable_grad() = flat.narrow(0, begin, parameter.numel()).view(parameter.sizes());
-    begin += parameter.numel();
-  }
-}
-
-/// For each parameter the number of ranks that have a gradient of it.
-std::vector<int64_t> count_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
-                                     comm::Communicator& comm, std::span<const int> ranks) {
-  std::vector<int64_t> counts;
-  for (const at::Tensor& parameter : parameters) counts.push_back(parameter.grad().defined());
-  counts.push_back(call);
-  comm::all_reduce_sum(comm, counts.data(), static_cast<int64_t>(counts.size()),
-                       comm::Element::int64, ranks, {.what = "gradient reduction"});
-  // When every rank finds its own number to be the mean, all numbers are equal.
-  const int64_t sum = counts.back();
-  if (sum != call * static_cast<int64_t>(ranks.size())) {
-    throw CommError(c10::str(
-        "rank ", comm.rank(), " runs the backward of forward pass ", call,
-        " while another rank runs that of another one.\n  Every rank must call backward, in the "
-        "same order."));
-  }
-  counts.pop_back();
-  return counts;
-}
+constexpr comm::Purpose kPurpose{.what = "gradient reduction"};
 
 }  // namespace
 
+class GradientSum::Hook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  Hook(GradientSum& sum, size_t parameter) : sum_(sum), parameter_(parameter) {}
+  void operator()(const torch::autograd::Variable& /*parameter*/) override {
+    sum_.added(parameter_);
+  }
+
+ private:
+  GradientSum& sum_;
+  const size_t parameter_;
+};
+
+GradientSum::GradientSum(std::vector<at::Tensor> parameters,
+                         const std::vector<plan::Bucket>& buckets, int64_t call,
+                         comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag)
+    : parameters_(std::move(parameters)),
+      places_(parameters_.size()),
+      call_(call),
+      comm_(comm),
+      ranks_(std::move(ranks)),
+      first_tag_(first_tag) {
+  for (const plan::Bucket& bucket : buckets) {
+    int64_t begin = 0;
+    for (size_t parameter : bucket.parameters) {
+      places_[parameter].bucket = buckets_.size();
+      places_[parameter].begin = begin;
+      begin += parameters_[parameter].numel();
+    }
+    buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, {}});
+  }
+}
+
+void GradientSum::watch() {
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
+    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[parameter],
+                                                   std::make_unique<Hook>(*this, parameter));
+  }
+}
+
+void GradientSum::added(size_t parameter) {
+  place(parameter);
+  if (last_) complete(parameter);
+}
+
+void GradientSum::complete(size_t parameter) {
+  Place& place = places_[parameter];
+  if (place.complete) return;
+  place.complete = true;
+  if (--buckets_[place.bucket].missing == 0) start(place.bucket);
+}
+
+void GradientSum::place(size_t parameter) {
+  Place& place = places_[parameter];
+  Bucket& bucket = buckets_[place.bucket];
+  at::Tensor& gradient = parameters_[parameter].mutable_grad();
+  const bool alone = bucket.parameters.size() == 1;
+  if (place.placed || (alone && gradient.defined() && gradient.is_contiguous())) return;
+  if (!bucket.numbers.defined()) {
+    bucket.numbers = at::empty({bucket.size}, parameters_[parameter].options());
+  }
+  place.placed = true;
+  const at::Tensor part = part_of(parameter);
+  if (!gradient.defined()) {
+    part.zero_();
+    return;
+  }
+  part.copy_(gradient);
+  gradient = part;
+}
+
+at::Tensor GradientSum::part_of(size_t parameter) const {
+  const Place& place = places_[parameter];
+  const at::Tensor& like = parameters_[parameter];
+  return buckets_[place.bucket].numbers.narrow(0, place.begin, like.numel()).view(like.sizes());
+}
+
+void GradientSum::start(size_t index) {
+  Bucket& bucket = buckets_[index];
+  for (size_t parameter : bucket.parameters) place(parameter);
+  if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].grad();
+  const at::Tensor numbers =
+      bucket.numbers.is_complex() ? at::view_as_real(bucket.numbers) : bucket.numbers;
+  const std::optional<int64_t> tag =
+      first_tag_ < 0 ? std::nullopt : std::optional(first_tag_ + static_cast<int64_t>(index));
+  bucket.sum =
+      comm::start_all_reduce_sum(comm_, numbers.data_ptr(), numbers.numel(), element_of(numbers),
+                                 ranks_, kPurpose, std::make_shared<at::Tensor>(numbers), tag);
+}
+
+void GradientSum::start_rest() {
+  if (counting_) return;
+  counts_ = std::make_shared<std::vector<int64_t>>();
+  for (const at::Tensor& parameter : parameters_) counts_->push_back(parameter.grad().defined());
+  counts_->push_back(call_);
+  counting_ =
+      comm::start_all_reduce_sum(comm_, counts_->data(), static_cast<int64_t>(counts_->size()),
+                                 comm::Element::int64, ranks_, kPurpose, counts_);
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) complete(parameter);
+}
+
+void GradientSum::wait() {
+  start_rest();
+  counting_->wait();
+  // When every rank finds its own number to be the mean, all numbers are equal.
+  if (counts_->back() != call_ * static_cast<int64_t>(ranks_.size())) {
+    throw CommError(c10::str(
+        "rank ", comm_.rank(), " runs the backward of forward pass ", call_,
+        " while another rank runs that of another one.\n  Every rank must call backward, in the "
+        "same order."));
+  }
+  for (Bucket& bucket : buckets_) bucket.sum->wait();
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
+    at::Tensor& gradient = parameters_[parameter].mutable_grad();
+    if ((*counts_)[parameter] == 0) {
+      gradient.reset();
+    } else if (!gradient.defined()) {
+      gradient = part_of(parameter);
+    }
+  }
+}
+
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
                    comm::Communicator& comm, std::span<const int> ranks) {
-  const at::NoGradGuard no_grad;
-  const std::vector<int64_t> counts = count_gradients(parameters, call, comm, ranks);
-  std::vector<at::Tensor> bucket;
-  int64_t bytes = 0;
-  const auto flush = [&] {
-    if (!bucket.empty()) sum_bucket(bucket, comm, ranks);
-    bucket.clear();
-    bytes = 0;
-  };
-  for (size_t index = 0; index < parameters.size(); ++index) {
-    if (counts[index] == 0) continue;
-    const at::Tensor& parameter = parameters[index];
-    if (!parameter.grad().defined()) parameter.mutable_grad() = at::zeros_like(parameter);
-    const auto size = static_cast<int64_t>(parameter.nbytes());
-    const bool other_dtype = !bucket.empty() && bucket[0].dtype() != parameter.dtype();
-    if (bytes + size > plan::kReductionBytes || other_dtype) flush();
-    bucket.push_back(parameter);
-    bytes += size;
+  std::vector<plan::Gradient> gradients;
+  for (const at::Tensor& parameter : parameters) {
+    gradients.push_back(
+        {ops::from_torch(parameter.scalar_type()), static_cast<int64_t>(parameter.nbytes())});
   }
-  flush();
+  GradientSum(parameters, plan::buckets(gradients), call, comm, {ranks.begin(), ranks.end()},
+              /*first_tag=*/-1)
+      .wait();
 }
 
 void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, const char* what) {

@@ -3,16 +3,77 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "rannc/comm/communicator.h"
+#include "rannc/plan/buckets.h"
 
 namespace rannc::runtime {
 
-/// Sums `.grad` of `parameters` over `ranks`. One without a gradient counts as zero, and keeps none
-/// when it has none on any rank. Every rank passes the same parameters in the same order, and the
-/// number of the call that they belong to: throws CommError when the numbers differ.
+/// The sum of gradients over ranks, of parameters that have the same ranks: bucket by bucket, each
+/// as soon as this rank's part of it is complete, while the backward of others still runs. Every
+/// one of the ranks makes it with the same parameters, buckets and tags.
+///
+/// `.grad` becomes a view of its bucket's array when a gradient is first there, so that nothing is
+/// copied at the end; a bucket of one parameter needs no array.
+class GradientSum {
+ public:
+  /// `parameters`: `.grad` is what is summed. `call`: number of what they belong to, to be
+  /// compared. Buckets have the tags from `first_tag` on, so that each may start when it likes; -1:
+  /// all start in the same order on all ranks.
+  GradientSum(std::vector<at::Tensor> parameters, const std::vector<plan::Bucket>& buckets,
+              int64_t call, comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag);
+  GradientSum(const GradientSum&) = delete;
+  GradientSum& operator=(const GradientSum&) = delete;
+
+  /// From now on autograd says here what it has added to. This object outlives every backward.
+  void watch();
+  /// What autograd adds to from now on is complete then.
+  void begin_last_backward() { last_ = true; }
+  /// Everything is complete: starts what has not been started.
+  void start_rest();
+  /// Until all is summed. A parameter without a gradient counts as zero, and has none afterwards if
+  /// it has none on any rank. Throws CommError when ranks are at different calls.
+  void wait();
+
+ private:
+  class Hook;
+
+  void added(size_t parameter);
+  void complete(size_t parameter);
+  void place(size_t parameter);
+  [[nodiscard]] at::Tensor part_of(size_t parameter) const;
+  void start(size_t bucket);
+
+  struct Place {
+    size_t bucket = 0;
+    int64_t begin = 0;    ///< in the bucket's array
+    bool placed = false;  ///< `.grad` is a view of it, or zeros are there
+    bool complete = false;
+  };
+  struct Bucket {
+    std::vector<size_t> parameters;
+    size_t missing = 0;  ///< parameters that are not complete
+    int64_t size = 0;    ///< numbers
+    at::Tensor numbers;  ///< its array
+    comm::Handle sum;
+  };
+
+  std::vector<at::Tensor> parameters_;
+  std::vector<Place> places_;  ///< [parameter]
+  std::vector<Bucket> buckets_;
+  const int64_t call_;
+  comm::Communicator& comm_;
+  const std::vector<int> ranks_;
+  const int64_t first_tag_;
+  bool last_ = false;
+  std::shared_ptr<std::vector<int64_t>> counts_;  ///< [parameter]: ranks that have one; then calls
+  comm::Handle counting_;
+};
+
+/// Sums `.grad` of `parameters` over `ranks`, and waits for it.
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
                    comm::Communicator& comm, std::span<const int> ranks);
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -84,11 +85,13 @@ void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element eleme
                     std::span<const int> ranks, Purpose purpose);
 
 /// The same without waiting: it goes on while the caller computes, on the thread that moves the
-/// messages, and beside others. `owner`, if any, owns `data`, and is kept until it is done. To be
-/// done or failed before `comm` is destroyed.
+/// messages, and beside others. `owner`, if any, owns `data`, and is kept until it is done. With a
+/// `tag` of the caller's, its order among other collectives does not matter. To be done or failed
+/// before `comm` is destroyed.
 [[nodiscard]] Handle start_all_reduce_sum(Communicator& comm, void* data, int64_t count,
                                           Element element, std::span<const int> ranks,
-                                          Purpose purpose, std::shared_ptr<void> owner = {});
+                                          Purpose purpose, std::shared_ptr<void> owner = {},
+                                          std::optional<int64_t> tag = {});
 
 /// Every rank's bytes, [index in ranks].
 [[nodiscard]] std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes,

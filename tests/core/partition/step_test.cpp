@@ -132,6 +132,16 @@ TEST(StepMemory, GradientsComeWhileWhatWasSavedGoes) {
             std::vector<double>{160});
 }
 
+TEST(StepMemory, GradientsOfReplicasShareAnArray) {
+  // As above on each of two ranks, but the first gradient, n1's, brings the array of both: 32
+  // before n1's 32 of saved bytes go.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({2}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  EXPECT_EQ(peaks_of(plan, graph, {2, 2}, {{{0}, {16, 32}}, {{1}, {16, 32}}}),
+            std::vector<double>{192});
+}
+
 TEST(StepMemory, BothSidesOfACutKeepWhatBothSave) {
   // Both n0 and n1 save n0's result, 32 bytes. Stage 0: 48 of state, 32 saved, 32 on their way out,
   // and the place for the gradient, 32, as its receive is posted ahead.

@@ -1,0 +1,62 @@
+#include "rannc/plan/buckets.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace rannc::plan {
+namespace {
+
+/// [parameter of the reduction]: the first node that takes it; its backward is the last of them.
+std::vector<uint32_t> first_users(const Reduction& reduction, const ir::Graph& graph) {
+  const std::vector<std::vector<ir::NodeId>> users = graph.users();
+  std::vector<uint32_t> first;
+  for (ir::ValueId parameter : reduction.parameters) {
+    const std::vector<ir::NodeId>& nodes = users[parameter.index];
+    first.push_back(nodes.empty() ? 0 : std::ranges::min_element(nodes)->index);
+  }
+  return first;
+}
+
+}  // namespace
+
+std::vector<Bucket> buckets(const std::vector<Gradient>& gradients) {
+  int64_t total = 0;
+  for (const Gradient& gradient : gradients) total += gradient.bytes;
+  const int64_t limit = std::max(kBucketBytes, total / kBucketShare);
+
+  std::vector<Bucket> buckets;
+  std::map<ir::DType, size_t> open;  // the one that may have room
+  for (size_t index = 0; index < gradients.size(); ++index) {
+    const auto& [dtype, bytes] = gradients[index];
+    const auto found = open.find(dtype);
+    if (found == open.end() || buckets[found->second].bytes + bytes > limit) {
+      open[dtype] = buckets.size();
+      buckets.emplace_back();
+    }
+    Bucket& bucket = buckets[open[dtype]];
+    bucket.parameters.push_back(index);
+    bucket.bytes += bytes;
+  }
+  return buckets;
+}
+
+std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph) {
+  const std::vector<uint32_t> users = first_users(reduction, graph);
+  std::vector<size_t> order(users.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](size_t p) { return users[p]; });
+
+  std::vector<Gradient> gradients;
+  for (size_t parameter : order) {
+    const ir::Value& value = graph[reduction.parameters[parameter]];
+    gradients.push_back({value.dtype, value.bytes(1)});
+  }
+  std::vector<Bucket> result = buckets(gradients);
+  for (Bucket& bucket : result) {
+    for (size_t& parameter : bucket.parameters) parameter = order[parameter];
+  }
+  return result;
+}
+
+}  // namespace rannc::plan

@@ -1,0 +1,140 @@
+"""Sums of gradients over replicas while backward still runs; rank threads."""
+
+import json
+import threading
+
+import pytest
+import torch
+from pipeline import run_ranks
+
+from pyrannc import _C, RaNNCError
+
+WIDTH = 513  # so that a weight is larger than a bucket, and both biases fit into one
+GRAPH = f"""graph g(%x) -> (%loss)
+  input x: float32[B, {WIDTH}] apart(0)
+  parameter first: float32[{WIDTH}] grad
+  parameter second: float32[{WIDTH}] grad
+  parameter weight: float32[{WIDTH}, {WIDTH}] grad
+  parameter unused: float32[7] grad
+  node n0 = aten::add.Tensor(%x, %first, 1) -> %a
+    result a: float32[B, {WIDTH}] apart(0) grad
+  node n1 = Probe(%a) -> %b python #0
+    result b: float32[B, {WIDTH}] apart(0) grad
+  node n2 = aten::mm(%b, %weight) -> %c
+    result c: float32[B, {WIDTH}] apart(0) grad
+  node n3 = aten::add.Tensor(%c, %second, 1) -> %d
+    result d: float32[B, {WIDTH}] apart(0) grad
+  node n4 = Ignore(%d, %unused) -> %e python #1
+    result e: float32[B, {WIDTH}] apart(0) grad
+  node n5 = aten::mean(%e, none) -> %loss
+    result loss: float32[] mean grad
+"""
+
+
+def plan(micro_batches, schedule="gpipe"):
+    return {
+        "format": "rannc-plan",
+        "version": 1,
+        "schedule": schedule,
+        "micro_batches": micro_batches,
+        "stages": [
+            {"nodes": [f"n{i}" for i in range(6)], "ranks": [0, 1], "recompute": False},
+        ],
+    }
+
+
+class Ignore(torch.autograd.Function):
+    """Takes a parameter and gives it a gradient on no rank, or only where ``gives`` says so."""
+
+    gives = frozenset()
+
+    @staticmethod
+    def forward(ctx, x, parameter):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        here = threading.current_thread().name in Ignore.gives
+        return gradient.clone(), torch.ones(7) if here else None
+
+
+def probe(during_backward):
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            during_backward()
+            return gradient.clone()
+
+    return Probe.apply
+
+
+def make_call(communicator, micro_batches, during_backward, schedule="gpipe"):
+    executor = _C.runtime.Executor(
+        _C.ir.parse(GRAPH),
+        [probe(during_backward), Ignore.apply],
+        _C.plan.Plan.from_json(json.dumps(plan(micro_batches, schedule))),
+        communicator,
+    )
+    generator = torch.Generator().manual_seed(communicator.rank)
+    parameters = [
+        torch.randn(
+            *((WIDTH, WIDTH) if name == "weight" else (7,) if name == "unused" else (WIDTH,)),
+            generator=torch.Generator().manual_seed(len(name)),
+        ).requires_grad_()
+        for name in executor.parameter_names
+    ]
+    x = torch.randn(4, WIDTH, generator=generator)
+    return executor, executor.forward([x], parameters, [], [4, 4], True)
+
+
+def gradients_of(executor, call, factor=1.0):
+    found = call.backward([torch.tensor(factor)])
+    return dict(zip(executor.parameter_names, found, strict=False))
+
+
+def test_a_bucket_is_on_its_way_while_the_backward_of_others_runs():
+    first_tag = 2**24 - 256  # src/runtime/tags.h
+    arrived = threading.Event()
+    weight_numbers = WIDTH * WIDTH // 2  # rank 0 sends the first of two chunks first
+
+    def one_rank(communicator):
+        executor, call = make_call(communicator, 1, lambda: arrived.wait(timeout=20))
+        if communicator.rank == 0:
+            with pytest.raises(RaNNCError, match="as expected"):
+                gradients_of(executor, call)
+            return arrived.is_set()
+        # This rank runs no backward: what arrives was sent while the other is in n1's. Buckets are
+        # 0: second and unused, 1: weight, 2: first.
+        communicator.receive(4 * weight_numbers, 0, first_tag + 1)
+        arrived.set()
+        communicator.abort("as expected")
+        return True
+
+    assert run_ranks(2, one_rank) == [True, True]
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_gradients_are_views_of_their_bucket_and_equal_on_all_ranks(micro_batches, schedule):
+    def one_rank(communicator):
+        threading.current_thread().name = f"rank {communicator.rank}"
+        executor, call = make_call(communicator, micro_batches, lambda: None, schedule)
+        return gradients_of(executor, call)
+
+    Ignore.gives = frozenset()
+    first, second = run_ranks(2, one_rank)
+    for name in ("first", "second", "weight"):
+        assert torch.equal(first[name], second[name]), name
+    assert first["unused"] is None and second["unused"] is None
+    Ignore.gives = {"rank 1"}
+    for found in run_ranks(2, one_rank):
+        # Rank 0 has none of its own, and gets that of rank 1.
+        assert torch.equal(found["unused"], torch.full((7,), float(micro_batches)))
+        storage = found["second"].untyped_storage()
+        assert storage.data_ptr() == found["unused"].untyped_storage().data_ptr()
+        assert storage.nbytes() == 4 * (WIDTH + 7)
+        assert found["weight"].untyped_storage().nbytes() == 4 * WIDTH * WIDTH
