@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <type_traits>
 
 #include "comm/half.h"
@@ -57,10 +58,10 @@ template <class T, class Sum = T>
 class RingSum final : public Rounds {
  public:
   RingSum(Ring ring, T* data)
-      : ring_(ring), data_(data), received_(static_cast<size_t>(longest_received())) {
+      : ring_(ring), data_(data), received_(uninitialized(longest_received())) {
     if constexpr (kWide) {
-      wide_.reserve(static_cast<size_t>(ring_.count()));
-      for (int64_t i = 0; i < ring_.count(); ++i) wide_.push_back(static_cast<Sum>(data[i]));
+      wide_ = uninitialized(ring_.count());
+      for (int64_t i = 0; i < ring_.count(); ++i) wide_[i] = static_cast<Sum>(data[i]);
     }
   }
 
@@ -78,6 +79,11 @@ class RingSum final : public Rounds {
  private:
   static constexpr bool kWide = !std::is_same_v<T, Sum>;
 
+  /// Zeros would be written over, at the cost of another pass over the memory.
+  static std::unique_ptr<Sum[]> uninitialized(int64_t count) {
+    return std::make_unique_for_overwrite<Sum[]>(static_cast<size_t>(count));
+  }
+
   [[nodiscard]] int64_t longest_received() const {
     int64_t longest = 0;
     for (int64_t step = 0; step < ring_.steps(); ++step) {
@@ -88,14 +94,14 @@ class RingSum final : public Rounds {
 
   [[nodiscard]] Sum* sums() {
     if constexpr (kWide) {
-      return wide_.data();
+      return wide_.get();
     } else {
       return data_;
     }
   }
 
   [[nodiscard]] std::vector<Message> to_add(int64_t step) {
-    return ring_.exchange(sums(), ring_.chunk(step), received_.data(), ring_.chunk(step + 1));
+    return ring_.exchange(sums(), ring_.chunk(step), received_.get(), ring_.chunk(step + 1));
   }
 
   [[nodiscard]] std::vector<Message> to_copy(int64_t step) {
@@ -105,7 +111,7 @@ class RingSum final : public Rounds {
 
   void add_received(int64_t chunk) {
     Sum* const sum = sums() + ring_.begin(chunk);
-    const Sum* const received = received_.data();
+    const Sum* const received = received_.get();
     const int64_t length = ring_.length(chunk);
     for (int64_t i = 0; i < length; ++i) sum[i] = static_cast<Sum>(sum[i] + received[i]);
   }
@@ -114,16 +120,16 @@ class RingSum final : public Rounds {
     if constexpr (kWide) {
       const int64_t own = ring_.chunk(-1);
       for (int64_t i = ring_.begin(own); i < ring_.begin(own + 1); ++i) {
-        data_[i] = T(wide_[static_cast<size_t>(i)]);
+        data_[i] = T(wide_[i]);
       }
-      wide_ = {};
+      wide_.reset();
     }
   }
 
   const Ring ring_;
   T* const data_;
-  std::vector<Sum> received_;
-  std::vector<Sum> wide_;
+  std::unique_ptr<Sum[]> received_;
+  std::unique_ptr<Sum[]> wide_;
   int64_t round_ = -1;  ///< of the messages under way
 };
 

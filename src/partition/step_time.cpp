@@ -11,7 +11,6 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "rannc/plan/buckets.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -26,7 +25,6 @@ using plan::Rank;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The first steps of a loop start with idle ranks; a later one shows the period.
 constexpr int kSteps = 4;
-constexpr auto kReductionBytes = static_cast<double>(plan::kBucketBytes);
 
 /// What each stage costs on one of its ranks.
 class Stages {
@@ -326,7 +324,7 @@ class Loop {
     return false;
   }
 
-  /// One small message around says who has gradients, then the buckets follow.
+  /// All buckets, and a small message that says who has gradients, go round together.
   [[nodiscard]] double ring_ns(const std::vector<Rank>& members, double bytes) const {
     const auto r = static_cast<double>(members.size());
     if (members.size() < 2) return 0;
@@ -334,8 +332,7 @@ class Loop {
       return cluster_.host_of(member) == cluster_.host_of(members[0]);
     });
     const cost::Link& link = one_host ? cluster_.intra_host : cluster_.inter_host;
-    const double rounds = bytes > 0 ? 1 + std::max(1.0, std::ceil(bytes / kReductionBytes)) : 1;
-    return rounds * 2 * (r - 1) * link.latency_ns +
+    return 2 * (r - 1) * link.latency_ns +
            2 * (r - 1) / r * bytes / link.bandwidth_bytes_per_s * 1e9 +
            bytes * costs_.copy_ns_per_byte;
   }

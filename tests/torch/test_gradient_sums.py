@@ -9,7 +9,7 @@ from pipeline import run_ranks
 
 from pyrannc import _C, RaNNCError
 
-WIDTH = 513  # so that a weight is larger than a bucket, and both biases fit into one
+WIDTH = 2561  # so that a weight is larger than a bucket, and both biases fit into one
 GRAPH = f"""graph g(%x) -> (%loss)
   input x: float32[B, {WIDTH}] apart(0)
   parameter first: float32[{WIDTH}] grad

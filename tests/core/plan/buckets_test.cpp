@@ -9,8 +9,6 @@ namespace {
 
 using ir::DType;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-
 std::vector<std::vector<size_t>> parameters_of(const std::vector<Bucket>& buckets) {
   std::vector<std::vector<size_t>> parameters;
   for (const Bucket& bucket : buckets) parameters.push_back(bucket.parameters);
@@ -31,11 +29,11 @@ TEST(Buckets, BeginWithWhatTheForwardUsesLast) {
   EXPECT_EQ(found[0].bytes, 3 * 4 * 4);
 }
 
-TEST(Buckets, HoldUpToAMebibyteOrOneLargerGradient) {
-  const auto found = buckets({{DType::float32, kMiB / 2},
-                              {DType::float32, kMiB / 2},
+TEST(Buckets, HoldUpToTheirSizeOrOneLargerGradient) {
+  const auto found = buckets({{DType::float32, kBucketBytes / 2},
+                              {DType::float32, kBucketBytes / 2},
                               {DType::float32, 1},
-                              {DType::float32, 3 * kMiB},
+                              {DType::float32, 3 * kBucketBytes},
                               {DType::float32, 1}});
   EXPECT_EQ(parameters_of(found), (std::vector<std::vector<size_t>>{{0, 1}, {2}, {3}, {4}}));
 }
@@ -47,10 +45,10 @@ TEST(Buckets, HoldOneDtypeEachHoweverTheyTakeTurns) {
 }
 
 TEST(Buckets, AreFewHoweverMuchThereIs) {
-  // 4,000 MiB in pieces of one: 62 fit into a 64th of it.
-  const auto found = buckets(std::vector<Gradient>(4'000, {DType::float32, kMiB}));
+  // 4,000 full buckets: 62 fit into a 64th of that.
+  const auto found = buckets(std::vector<Gradient>(4'000, {DType::float32, kBucketBytes}));
   EXPECT_EQ(found.size(), 65);
-  EXPECT_EQ(found[0].bytes, 62 * kMiB);
+  EXPECT_EQ(found[0].bytes, 62 * kBucketBytes);
 }
 
 }  // namespace
