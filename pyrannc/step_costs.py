@@ -203,7 +203,7 @@ class Step:
         notes.update(self._time(plan, program, actions))
         # Switching between threads, polling, late wake-ups: what the runs took beyond what follows
         # from their actions. They had no optimizer step.
-        alone = self._step(plan, program, actions, {**self.costs.time, "optimizer_ns": []}).first_ns
+        alone = self._step(plan, program, actions, {**self.costs.time, "optimizer_ns": []}).ns
         notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - alone), 0)
         return json.dumps(content)
 

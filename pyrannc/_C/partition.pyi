@@ -89,9 +89,6 @@ class StepCosts:
         ...
 class StepTime:
     @property
-    def first_ns(self) -> float:
-        ...
-    @property
     def idle_ns(self) -> list[float]:
         ...
     @property

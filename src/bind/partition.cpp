@@ -154,7 +154,6 @@ void init_partition(py::module_& m) {
            "around_ns"_a = std::vector<double>());
   py::class_<partition::StepTime>(m, "StepTime")
       .def_readonly("ns", &partition::StepTime::ns)
-      .def_readonly("first_ns", &partition::StepTime::first_ns)
       .def_readonly("idle_ns", &partition::StepTime::idle_ns);
   m.def("step_time", &partition::step_time, "program"_a, "plan"_a, "graph"_a, "profile"_a,
         "cluster"_a, "costs"_a, py::call_guard<py::gil_scoped_release>());

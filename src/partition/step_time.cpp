@@ -23,8 +23,6 @@ using plan::kUser;
 using plan::Rank;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// The first steps of a loop start with idle ranks; a later one shows the period.
-constexpr int kSteps = 4;
 
 /// What each stage costs on one of its ranks.
 class Stages {
@@ -101,29 +99,28 @@ class Stages {
   std::vector<bool> recompute_;               // [stage]
 };
 
-/// One rank of the loop.
 struct RankState {
-  int step = 0;
+  bool ended = false;
   size_t next = 0;     // index into its actions; their number: the optimizer step
   double work_ns = 0;  // left of what it computes now
   bool computes = false;
-  double busy_ns = 0;            // in the steps that show the period
+  double busy_ns = 0;
   double waits_until_ns = 0;     // kNever: for a message or for other ranks
   std::set<int> stages;          // that it runs
-  std::map<int, int> backwards;  // by stage, of this step
+  std::map<int, int> backwards;  // by stage
 };
 
-class Loop {
+/// The actions of all ranks, as time passes.
+class Walk {
  public:
-  Loop(const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
+  Walk(const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
        const cost::GraphProfile& profile, const cost::Cluster& cluster, const StepCosts& costs)
       : program_(program),
         graph_(graph),
         cluster_(cluster),
         costs_(costs),
         stages_(plan, profile, costs),
-        ranks_(program.actions.size()),
-        step_end_(kSteps, 0) {
+        ranks_(program.actions.size()) {
     for (int stage = 0; stage < program.stages(); ++stage) {
       for (Rank rank : program.stage_ranks[static_cast<size_t>(stage)]) {
         state(rank).stages.insert(stage);
@@ -131,7 +128,6 @@ class Loop {
     }
   }
 
-  /// The period of the loop.
   StepTime run() {
     while (true) {
       // What one rank sends may let another go on at once.
@@ -143,13 +139,10 @@ class Loop {
       if (next == kNever) break;
       pass(next - now_ns_);
     }
+    StepTime time{.ns = now_ns_};
     for (Rank rank = 0; rank < program_.ranks(); ++rank) {
-      RANNC_CHECK(state(rank).step == kSteps, fmt::format("rank {} never ends its step", rank));
-    }
-    StepTime time{.ns = (step_end_[kSteps - 1] - step_end_[1]) / (kSteps - 2),
-                  .first_ns = step_end_[0]};
-    for (const RankState& state : ranks_) {
-      time.idle_ns.push_back(std::max(time.ns - state.busy_ns / (kSteps - 2), 0.0));
+      RANNC_CHECK(state(rank).ended, fmt::format("rank {} never ends its step", rank));
+      time.idle_ns.push_back(std::max(time.ns - state(rank).busy_ns, 0.0));
     }
     return time;
   }
@@ -163,7 +156,7 @@ class Loop {
   /// Takes actions of `rank` until it computes or waits.
   void advance(Rank rank) {
     RankState& state = this->state(rank);
-    while (state.step < kSteps && !state.computes) {
+    while (!state.ended && !state.computes) {
       if (state.waits_until_ns > now_ns_) return;
       if (state.next == actions(rank).size()) {
         const auto place = static_cast<size_t>(rank);
@@ -204,7 +197,7 @@ class Loop {
         compute(state, message_ns(action, measured));
         return true;
       case ActionKind::receive: {
-        const auto arrival = arrivals_.find({state.step, action.index, action.direction});
+        const auto arrival = arrivals_.find({action.index, action.direction});
         if (arrival == arrivals_.end()) return false;
         if (arrival->second > now_ns_) {
           state.waits_until_ns = arrival->second;
@@ -239,11 +232,7 @@ class Loop {
   void finish(Rank rank) {
     RankState& state = this->state(rank);
     if (state.next == actions(rank).size()) {
-      auto& end = step_end_[static_cast<size_t>(state.step)];
-      end = std::max(end, now_ns_);
-      ++state.step;
-      state.next = 0;
-      state.backwards.clear();
+      state.ended = true;
       return;
     }
     const Action& action = actions(rank)[state.next++];
@@ -271,7 +260,7 @@ class Loop {
       free = start + message_bytes(transfer) / link.bandwidth_bytes_per_s * 1e9;
       arrival = free + link.latency_ns;
     }
-    arrivals_[{state.step, action.index, action.direction}] = arrival;
+    arrivals_[{action.index, action.direction}] = arrival;
   }
 
   [[nodiscard]] double message_ns(const Action& action, const MeasuredAction* measured) const {
@@ -306,7 +295,7 @@ class Loop {
   bool meet(Rank rank, const Action& action, const std::vector<Rank>& members, double bytes,
             const MeasuredAction* measured) {
     RankState& state = this->state(rank);
-    const Key key{state.step, action.kind, action.stage, action.index};
+    const Key key{action.kind, action.stage, action.index};
     const auto met = met_.find(key);
     if (met != met_.end()) {  // its end has passed
       if (measured != nullptr) compute(state, measured->work_ns);
@@ -355,7 +344,7 @@ class Loop {
     double next = kNever;
     for (Rank rank = 0; rank < program_.ranks(); ++rank) {
       const RankState& state = ranks_[static_cast<size_t>(rank)];
-      if (state.step == kSteps) continue;
+      if (state.ended) continue;
       if (state.computes) {
         const double rate = speed(computing.at(cluster_.host_of(rank)));
         next = std::min(next, now_ns_ + state.work_ns / rate);
@@ -373,7 +362,7 @@ class Loop {
       RankState& state = this->state(rank);
       if (!state.computes) continue;
       state.work_ns -= ns * speed(computing.at(cluster_.host_of(rank)));
-      if (state.step >= 2) state.busy_ns += ns;
+      state.busy_ns += ns;
       // Rounding: below a thousandth of a nanosecond nothing is left.
       if (state.work_ns > 1e-3) continue;
       state.computes = false;
@@ -381,7 +370,7 @@ class Loop {
     }
   }
 
-  using Key = std::tuple<int, ActionKind, int, int>;
+  using Key = std::tuple<ActionKind, int, int>;
 
   const plan::Program& program_;
   const ir::Graph& graph_;
@@ -391,11 +380,10 @@ class Loop {
   std::vector<RankState> ranks_;
   double now_ns_ = 0;
   bool progress_ = false;
-  std::map<std::tuple<int, int, Direction>, double> arrivals_;  // by step and transfer
-  std::map<std::pair<Rank, Rank>, double> channels_;            // when a pair's last message ended
-  std::map<Key, std::vector<Rank>> meetings_;                   // who has come
-  std::map<Key, double> met_;                                   // when they end
-  std::vector<double> step_end_;
+  std::map<std::pair<int, Direction>, double> arrivals_;  // by transfer
+  std::map<std::pair<Rank, Rank>, double> channels_;      // when a pair's last message ended
+  std::map<Key, std::vector<Rank>> meetings_;             // who has come
+  std::map<Key, double> met_;                             // when they end
 };
 
 }  // namespace
@@ -403,7 +391,7 @@ class Loop {
 StepTime step_time(const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
                    const cost::GraphProfile& profile, const cost::Cluster& cluster,
                    const StepCosts& costs) {
-  return Loop(program, plan, graph, profile, cluster, costs).run();
+  return Walk(program, plan, graph, profile, cluster, costs).run();
 }
 
 }  // namespace rannc::partition

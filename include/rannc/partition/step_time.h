@@ -31,12 +31,12 @@ struct StepCosts {
 
 struct StepTime {
   double ns = 0;
-  double first_ns = 0;               ///< of the first step, which finds every rank idle
   std::vector<double> idle_ns = {};  ///< [rank] of it: waits for other ranks
 };
 
-/// Time of a whole training step in a loop: the Program as the ranks run it, with each share's
-/// true rows, the optimizer step, and the cores of a host shared fairly by the ranks that compute.
+/// Time of a whole training step: the Program as the ranks run it, with each share's true rows, the
+/// optimizer step, and the cores of a host shared fairly by the ranks that compute. Ranks agree on
+/// every call, so a step begins on all of them when the last one has ended the step before.
 [[nodiscard]] StepTime step_time(const plan::Program& program, const plan::Plan& plan,
                                  const ir::Graph& graph, const cost::GraphProfile& profile,
                                  const cost::Cluster& cluster, const StepCosts& costs);
