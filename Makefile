@@ -68,13 +68,20 @@ stubs: build
 golden: build
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/torch/golden_graphs.py
 
-# The planner's benchmarks need no torch.
+# The planner's benchmarks need no torch. Those of the runtime compare with its peers, in about half an hour; their
+# figures are also left in build-bench/*.json.
 bench: build
 	@cmake -S . -B build-bench -G Ninja -DRANNC_TORCH=OFF -DRANNC_BENCHMARKS=ON >/dev/null
 	@cmake --build build-bench --target planner_bench stages_bench
 	build-bench/benchmarks/planner_bench
 	build-bench/benchmarks/stages_bench
 	$(BIN)/python benchmarks/plan_large_gpt.py
+	@for model in tiny gpt head_heavy cnn; do \
+	  $(BIN)/rannc run -n 1 benchmarks/runtime/peers.py --model $$model --json build-bench/$$model-1.json || exit 1; \
+	done
+	@for model in gpt head_heavy cnn; do \
+	  $(BIN)/rannc run -n 2 benchmarks/runtime/peers.py --model $$model --json build-bench/$$model-2.json || exit 1; \
+	done
 
 clean:
 	rm -rf build build-* pyrannc/_C*.so pyrannc/_build_info.py pyrannc/rannc-plan
