@@ -334,7 +334,7 @@ def run_case(case, comm):
     )
 
     compare = Comparison(case.precision)
-    micro_batches = 0
+    calls, micro_batches = STEPS, 0
     for step in range(STEPS):
         local_rows = case.local_rows(step, comm.size)
         total = sum(local_rows)
@@ -369,7 +369,8 @@ def run_case(case, comm):
         twin_optimizer.zero_grad()
 
     if case.is_uneven:
-        compare_eval(compare, case, comm, entry, model, twin.model)
+        calls += 1
+        micro_batches += compare_eval(compare, case, comm, entry, model, twin.model)
     state = model.state_dict()
     if comm.rank == 0:
         expected = twin.model.state_dict()
@@ -377,7 +378,7 @@ def run_case(case, comm):
         for name, tensor in state.items():
             kind = "buffer" if name in dict(twin.model.named_buffers()) else "saved parameter"
             # What does not depend on the batch, such as a counter, happens once per micro-batch.
-            times = micro_batches // STEPS if name.endswith("calls") else 1
+            times = micro_batches / calls if name.endswith("calls") else 1
             compare.add(kind, name, tensor.double(), times * expected[name].double())
     return list(compare.failures()), describe(model.plan)
 
@@ -393,7 +394,7 @@ def batch_of(entry, dtype, seed, local_rows, rank):
 
 
 def compare_eval(compare, case, comm, entry, model, twin):
-    """A step in eval mode with a batch of yet another size."""
+    """A step in eval mode with a batch of yet another size. Returns its micro-batches."""
     local_rows = [rows + 1 for rows in case.local_rows(0, comm.size)[::-1]]
     whole, (args, kwargs), mine = batch_of(entry, case.torch_dtype, STEPS, local_rows, comm.rank)
     model.eval()
@@ -401,6 +402,7 @@ def compare_eval(compare, case, comm, entry, model, twin):
     with torch.no_grad():
         output, expected = model(*args, **kwargs), twin(*whole[0], **whole[1])
     compare_outputs(compare, "eval", entry, output, expected, sum(local_rows), mine)
+    return min(model.plan.micro_batches, sum(local_rows))
 
 
 def compare_outputs(compare, step, entry, output, twin_output, total, mine):
