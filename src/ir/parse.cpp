@@ -341,9 +341,8 @@ class Parser {
       node.source.line = static_cast<int>(cursor.integer("a line number"));
     } else {
       cursor.fail(
-          "'->', 'writes', 'scripted', 'python', '#', 'no_grad', 'by_share', 'whole_batch', 'in' "
-          "or "
-          "'at'");
+          "'->', 'writes', 'scripted', 'python', '#', 'no_grad', 'by_share', 'whole_batch', "
+          "'in' or 'at'");
     }
   }
 

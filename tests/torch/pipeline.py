@@ -51,6 +51,30 @@ def make_tensors(values, rows, seed=1):
     return tensors
 
 
+def make_plan(node_names, stage_ranks, micro_batches, recompute=False, schedule="gpipe"):
+    """Equal numbers of nodes for each stage."""
+    cuts = [len(node_names) * s // len(stage_ranks) for s in range(len(stage_ranks) + 1)]
+    return {
+        "format": "rannc-plan",
+        "version": 1,
+        "schedule": schedule,
+        "micro_batches": micro_batches,
+        "stages": [
+            {"nodes": node_names[begin:end], "ranks": ranks, "recompute": recompute}
+            for begin, end, ranks in zip(cuts, cuts[1:], stage_ranks, strict=False)
+        ],
+    }
+
+
+def rows_of_rank(rank, graph, inputs, local_rows):
+    """The inputs of one rank, out of those of all ranks."""
+    begin = sum(local_rows[:rank])
+    return [
+        rows_of(tensor, value.rows, begin, begin + local_rows[rank])
+        for tensor, value in zip(inputs, graph.inputs, strict=True)
+    ]
+
+
 def run_directly(text, state, inputs, rows, output_grads):
     """The graph at once on the whole batch, with autograd."""
     interpreter = _C.runtime.Interpreter(_C.ir.parse(text), [])
@@ -136,10 +160,7 @@ def one_call(executor, rank, graph, outputs, state, inputs, local_rows, output_g
     end = begin + local_rows[rank]
     weight = (end - begin) / sum(local_rows)
     parameters, buffers = local_state(executor, state)
-    own = [
-        rows_of(tensor, value.rows, begin, end)
-        for tensor, value in zip(inputs, graph.inputs, strict=True)
-    ]
+    own = rows_of_rank(rank, graph, inputs, local_rows)
     call = executor.forward(own, parameters, buffers, local_rows, True)
     given = call.outputs
     gradients = call.backward(list(map(own_gradient, output_grads, outputs)))

@@ -8,6 +8,7 @@ from graph_text import GraphText
 from pipeline import (
     local_state,
     make_executor,
+    make_plan,
     make_tensors,
     one_call,
     rows_of,
@@ -28,21 +29,6 @@ PLANS = {
     "2+1+1": [[0, 1], [2], [3]],
     "1+1+1+1": [[0], [1], [2], [3]],
 }
-
-
-def make_plan(node_names, stage_ranks, micro_batches, recompute=False, schedule="gpipe"):
-    """Equal numbers of nodes for each stage."""
-    cuts = [len(node_names) * s // len(stage_ranks) for s in range(len(stage_ranks) + 1)]
-    return {
-        "format": "rannc-plan",
-        "version": 1,
-        "schedule": schedule,
-        "micro_batches": micro_batches,
-        "stages": [
-            {"nodes": node_names[begin:end], "ranks": ranks, "recompute": recompute}
-            for begin, end, ranks in zip(cuts, cuts[1:], stage_ranks, strict=False)
-        ],
-    }
 
 
 def assert_close(actual, expected, what):

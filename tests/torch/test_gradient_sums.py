@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from pipeline import run_ranks
+from pipeline import make_plan, run_ranks
 
 from pyrannc import _C, RaNNCError
 
@@ -29,18 +29,7 @@ GRAPH = f"""graph g(%x) -> (%loss)
   node n5 = aten::mean(%e, none) -> %loss
     result loss: float32[] mean grad
 """
-
-
-def plan(micro_batches, schedule="gpipe"):
-    return {
-        "format": "rannc-plan",
-        "version": 1,
-        "schedule": schedule,
-        "micro_batches": micro_batches,
-        "stages": [
-            {"nodes": [f"n{i}" for i in range(6)], "ranks": [0, 1], "recompute": False},
-        ],
-    }
+NODES = [f"n{i}" for i in range(6)]
 
 
 class Ignore(torch.autograd.Function):
@@ -73,10 +62,11 @@ def probe(during_backward):
 
 
 def make_call(communicator, micro_batches, during_backward, schedule="gpipe"):
+    plan = make_plan(NODES, [[0, 1]], micro_batches, schedule=schedule)
     executor = _C.runtime.Executor(
         _C.ir.parse(GRAPH),
         [probe(during_backward), Ignore.apply],
-        _C.plan.Plan.from_json(json.dumps(plan(micro_batches, schedule))),
+        _C.plan.Plan.from_json(json.dumps(plan)),
         communicator,
     )
     generator = torch.Generator().manual_seed(communicator.rank)

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from graph_text import GraphText
-from pipeline import layout, local_state, make_tensors, rows_of, run_ranks
+from pipeline import layout, local_state, make_tensors, rows_of, rows_of_rank, run_ranks
 from random_graphs import RandomGraph, random_plan
 from test_schedules import loss_first
 
@@ -48,14 +48,9 @@ def run(graph, outputs, plan, local_rows, seed=0, step=STEP):
     one = torch.ones((), dtype=torch.float64)
 
     def one_rank(communicator):
-        begin = sum(local_rows[: communicator.rank])
-        end = begin + local_rows[communicator.rank]
         executor = make_executor(graph.text(outputs), plan, communicator, step)
         parameters, buffers = local_state(executor, state)
-        own = [
-            rows_of(tensor, value.rows, begin, end)
-            for tensor, value in zip(inputs, graph.inputs, strict=True)
-        ]
+        own = rows_of_rank(communicator.rank, graph, inputs, local_rows)
         call = executor.forward(own, parameters, buffers, local_rows, True)
         given = call.outputs
         gradients = call.backward([one] + [None] * (len(outputs) - 1))

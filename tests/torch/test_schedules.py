@@ -6,7 +6,15 @@ import random
 import pytest
 import torch
 from graph_text import GraphText
-from pipeline import layout, local_state, make_tensors, rows_of, run_directly, run_ranks
+from pipeline import (
+    layout,
+    local_state,
+    make_tensors,
+    rows_of,
+    rows_of_rank,
+    run_directly,
+    run_ranks,
+)
 from random_graphs import RandomGraph, random_plan
 from test_executor import check
 
@@ -59,10 +67,7 @@ def check_loss(graph, outputs, plan, local_rows, seed, returned="all"):
         end = begin + local_rows[rank]
         executor = make_executor(graph.text(outputs), plan, communicator, returned)
         parameters, buffers = local_state(executor, state)
-        own = [
-            rows_of(tensor, value.rows, begin, end)
-            for tensor, value in zip(inputs, graph.inputs, strict=True)
-        ]
+        own = rows_of_rank(rank, graph, inputs, local_rows)
         call = executor.forward(own, parameters, buffers, local_rows, True)
         given = call.outputs
         assert_close(given[0], values[0], f"rank {rank}, loss")

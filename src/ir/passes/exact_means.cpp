@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "ir/passes/argument.h"
 #include "ir/passes/rewriter.h"
 #include "ir/passes/row_call.h"
 #include "rannc/ir/passes.h"
@@ -16,11 +17,6 @@ constexpr AffineInt kSum{2, 0};
 constexpr size_t kWeight = 2;
 constexpr size_t kReduction = 3;
 constexpr size_t kIgnoreIndex = 4;
-
-const Argument& argument(const Node& node, size_t index) {
-  static const Argument kAbsent = None{};
-  return index < node.inputs.size() ? node.inputs[index] : kAbsent;
-}
 
 AffineInt integer(const Node& node, size_t index, int64_t fallback) {
   const auto* value = std::get_if<AffineInt>(&argument(node, index));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/passes/argument.h"
 #include "ir/passes/rewriter.h"
 #include "ir/passes/row_call.h"
 #include "rannc/ir/draws.h"
@@ -21,11 +22,6 @@ constexpr size_t kProbability = 4;
 constexpr size_t kCausal = 5;
 constexpr size_t kScale = 6;
 constexpr size_t kGrouped = 7;
-
-const Argument& argument(const Node& node, size_t index) {
-  static const Argument kAbsent = None{};
-  return index < node.inputs.size() ? node.inputs[index] : kAbsent;
-}
 
 bool is_true(const Node& node, size_t index) {
   const auto* value = std::get_if<bool>(&argument(node, index));
