@@ -97,11 +97,11 @@ class Deployment:
             )
 
     @contextlib.contextmanager
-    def backward(self, call, turn):
+    def backward(self, call, turn, keep_graph):
         """Around the backward of a call of the executor."""
         communicates = call.communicates
         if communicates:
-            self.turns.backward(turn.number)
+            self.turns.backward(turn.number, keep_graph)
         with self.steps.backward():
             yield
         if communicates and not turn.no_sync:

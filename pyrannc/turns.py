@@ -6,7 +6,9 @@ import torch
 
 from pyrannc.errors import RaNNCError
 
-_FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _ALL_REDUCE, _KINDS = range(6)
+(
+    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _ALL_REDUCE, _KINDS,
+) = range(7)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +56,11 @@ class Turns:
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
         return Turn(number, all_rows, no_sync)
 
-    def backward(self, number) -> None:
+    def backward(self, number, keep_graph) -> None:
         """Agrees on the backward of a forward pass, where that communicates."""
-        if not self._agree(0, _BACKWARD, number, 0)[1]:
-            self._fail(f"backward of forward pass {number}")
+        if not self._agree(0, _BACKWARD_KEPT if keep_graph else _BACKWARD, number, 0)[1]:
+            how = " with retain_graph=True" if keep_graph else ""
+            self._fail(f"backward of forward pass {number}{how}")
 
     def all_reduce(self) -> None:
         """Agrees on summing the gradients that are kept."""

@@ -66,6 +66,7 @@ void PipelineCall::forget() {
   buffers_.clear();
   user_grads_.clear();
   input_grads_.clear();
+  batches_.clear();
 }
 
 std::vector<std::unique_ptr<GradientSum>> PipelineCall::make_sums(
@@ -83,6 +84,15 @@ std::vector<std::unique_ptr<GradientSum>> PipelineCall::make_sums(
                                                 first_bucket_tag(number_, index));
   }
   return sums;
+}
+
+/// Before autograd adds to the gradients of a Program that sums them.
+void PipelineCall::watch_sums() {
+  if (!with_backward_ || summing_ != Summing::in_program) return;
+  sums_ = make_sums(parameters_);
+  for (const auto& sum : sums_) {
+    if (sum) sum->watch();
+  }
 }
 
 /// Gradients that no other stage adds to are complete when the stage's last backward gives them.
@@ -170,16 +180,12 @@ bool PipelineCall::communicates() const {
 }
 
 void PipelineCall::throw_given_away() const {
-  if (plan::backward_comes_first(program().schedule)) {
-    throw Error(
-        "backward was called twice on one forward pass, whose gradients were given away by the "
-        "first.\n  Call the first with retain_graph=True, or call the model again in between.");
-  }
   throw Error(c10::str(
-      "backward was called twice on one forward pass, whose intermediate values are freed.\n"
-      "  Call the model again before the second backward; retain_graph is not supported under the "
-      "schedule '",
-      plan::name(program().schedule), "'."));
+      "backward was called twice on one forward pass, ",
+      plan::backward_comes_first(program().schedule) ? "whose gradients were given away"
+                                                     : "whose intermediate values were freed",
+      " by the first.\n  Call the first with retain_graph=True, or call the model again in "
+      "between."));
 }
 
 }  // namespace rannc::runtime

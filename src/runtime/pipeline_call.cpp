@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <utility>
 
 #include "rannc/ops/dtype.h"
 #include "rannc/plan/ahead.h"
@@ -79,12 +80,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
   for (at::Tensor& input : inputs_) {
     input = input.detach().to(part_->device);
   }
-  if (with_backward_ && summing_ == Summing::in_program) {
-    sums_ = make_sums(parameters_);
-    for (const auto& sum : sums_) {
-      if (sum) sum->watch();
-    }
-  }
+  watch_sums();
   const size_t micro_batches = program().split.micro_rows.size();
   for (size_t stage = 0; stage < part_->stages.size(); ++stage) {
     const LocalStage& local = part_->stages[stage];
@@ -158,7 +154,9 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
     if (finished_) forget();
     return gradients;
   }
-  finished_ = true;
+  if (keeps_graph_) prepare_backward();
+  keeps_graph_ = keep_graph;
+  finished_ = !keep_graph;
   outputs_.clear();
   seed_output_gradients(output_grads);
   output_grads.clear();
@@ -166,8 +164,20 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
   run(orders_->return_outputs + 1, program().actions[static_cast<size_t>(part_->rank)].size());
   std::vector<at::Tensor> gradients = take_gradients();
   if (summing_ == Summing::kept) keep(gradients);
-  forget();
+  if (finished_) forget();
   return gradients;
+}
+
+/// What an earlier backward of this call has used up.
+void PipelineCall::prepare_backward() {
+  for (size_t stage = 0; stage < batches_.size(); ++stage) {
+    for (MicroBatch& batch : batches_[stage]) {
+      batch.output_grads.assign(part_->stages[stage].stage->outputs().size(), {});
+    }
+  }
+  user_grads_.assign(user_grads_.size(), {});
+  input_grads_.assign(input_grads_.size(), {});
+  watch_sums();
 }
 
 void PipelineCall::run(size_t begin, size_t end) {
@@ -328,9 +338,9 @@ void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch) {
   std::vector<at::Tensor> grads;
   for (Assembly& grad : batch.output_grads) grads.push_back(std::move(grad.tensor));
   batch.output_grads.clear();
+  StagePass pass = keeps_graph_ ? batch.pass : std::exchange(batch.pass, {});
   batch.input_grads =
-      local.stage->backward(std::move(batch.pass), std::move(grads), state_of(local));
-  batch.pass = {};
+      local.stage->backward(std::move(pass), std::move(grads), state_of(local), keeps_graph_);
 }
 
 PipelineCall::End PipelineCall::origin(const plan::Transfer& transfer, Direction direction) {
@@ -470,9 +480,10 @@ void PipelineCall::sync_buffers(int stage) {
 void PipelineCall::reduce_outputs() { sum_scalars(scalars_, *part_->comm, "loss reduction"); }
 
 void PipelineCall::release(MicroBatch& batch) {
-  const int64_t rows = batch.rows;
-  batch = MicroBatch();
-  batch.rows = rows;  // the running statistics still ask for it
+  MicroBatch left;
+  left.rows = batch.rows;  // the running statistics still ask for it
+  if (keeps_graph_) left.pass = std::move(batch.pass);
+  batch = std::move(left);
 }
 
 }  // namespace rannc::runtime

@@ -81,6 +81,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] End target(const plan::Transfer& transfer, plan::Direction direction);
 
   void check_arguments(const std::vector<at::Tensor>& parameters) const;
+  void prepare_backward();
   void seed_unit_gradient();
   void seed_output_gradients(const std::vector<at::Tensor>& output_grads);
   void finish_outputs();
@@ -95,6 +96,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] std::vector<std::vector<plan::Rank>> ranks_of_parameters() const;
   [[nodiscard]] std::vector<std::unique_ptr<GradientSum>> make_sums(
       const std::vector<at::Tensor>& parameters) const;
+  void watch_sums();
   void begin_sums(int stage);
   void start_sums(int stage);
   void keep(std::vector<at::Tensor>& gradients);
@@ -116,9 +118,10 @@ class PipelineCall final : public Call {
   bool with_backward_;
   Summing summing_ = Summing::in_program;
   std::shared_ptr<KeptGradients> kept_;
-  bool finished_ = false;  ///< the gradients are given away, or there are none
-  bool unused_ = false;    ///< the gradients are there, and nobody has asked for them
-  DrawSteps draw_steps_;   ///< as they were at the forward
+  bool finished_ = false;     ///< the gradients are given away, or there are none
+  bool keeps_graph_ = false;  ///< the backward that runs, or ran last, may be repeated
+  bool unused_ = false;       ///< the gradients are there, and nobody has asked for them
+  DrawSteps draw_steps_;      ///< as they were at the forward
   Recorder recorder_;
 
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends

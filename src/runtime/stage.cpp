@@ -138,15 +138,18 @@ std::vector<at::Tensor> Stage::record(const std::vector<at::Tensor>& leaves,
 }
 
 std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> grads,
-                                        const std::vector<at::Tensor>& state) {
+                                        const std::vector<at::Tensor>& state, bool keep_graph) {
   if (pass.recompute) {
     // The statistics and counters were updated by the first run, so this one gets copies.
     std::vector<at::Tensor> replayed = state;
-    for (auto& [index, buffer] : pass.buffers) replayed[index] = std::move(buffer);
+    for (auto& [index, buffer] : pass.buffers) {
+      replayed[index] = keep_graph ? buffer.clone() : std::move(buffer);
+    }
     const RandomState now = RandomState::now(device_);
     pass.random.restore();
     (void)record(pass.inputs, replayed, pass);
     now.restore();
+    keep_graph = false;  // the next backward records its own
   }
   if (pass.batch) {
     add_zeros(pass.ends->edges, grads, *pass.batch, 2 * static_cast<int64_t>(graph_.nodes.size()));
@@ -156,18 +159,19 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
   for (size_t index = 0; index < grads.size(); ++index) {
     torch::autograd::Edge& edge = pass.ends->edges[index];
     if (!edge.is_valid() || !grads[index].defined()) continue;
-    roots.push_back(std::move(edge));
+    roots.push_back(keep_graph ? edge : std::move(edge));
     seeds.push_back(std::move(grads[index]));
   }
   pass.ends.reset();
   grads.clear();
   if (!roots.empty()) {
     torch::autograd::Engine::get_default_engine().execute(
-        roots, seeds, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
+        roots, seeds, keep_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
   }
   std::vector<at::Tensor> input_grads;
   for (const at::Tensor& leaf : pass.inputs) {
     input_grads.push_back(leaf.defined() ? leaf.grad() : at::Tensor());
+    if (input_grads.back().defined()) leaf.mutable_grad().reset();  // another backward adds to it
   }
   return input_grads;
 }

@@ -65,9 +65,11 @@ class Stage {
                                                 std::shared_ptr<WholeBatch> batch = nullptr);
 
   /// Adds to `.grad` of the parameters in `state`, and returns the gradients of the inputs
-  /// (undefined where none flows). `grads` are those of the outputs, undefined where none.
+  /// (undefined where none flows). `grads` are those of the outputs, undefined where none. With
+  /// `keep_graph` it may be called again, on another copy of `pass`.
   [[nodiscard]] std::vector<at::Tensor> backward(StagePass pass, std::vector<at::Tensor> grads,
-                                                 const std::vector<at::Tensor>& state);
+                                                 const std::vector<at::Tensor>& state,
+                                                 bool keep_graph = false);
 
   /// What a replica without rows in a micro-batch still does: row-independent buffer writes.
   void skip(const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);

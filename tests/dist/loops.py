@@ -185,21 +185,52 @@ def retain_graph(side):
     loss = side.loss(1)
     loss.backward(retain_graph=True)
     side.keep("once")
-    if not side.inside:
-        with side.expect(RuntimeError, "retain_graph is not supported under the schedule 'gpipe'"):
-            loss.backward()
-        return
     loss.backward(retain_graph=True)
     side.keep("twice")
     for parameter in side.parameters().values():
         parameter.grad.zero_()
     (0.5 * loss).backward(retain_graph=True)
     side.keep("scaled")
+    other = side.loss(2)  # a call in between has messages of its own
+    (2 * other).backward(retain_graph=True)
     loss.backward()
+    other.backward()
     side.keep("last")
-    with side.expect(RuntimeError, "were given away"):
+    with side.expect(RuntimeError, "were given away" if side.inside else "were freed"):
         loss.backward()
     side.keep("after the error")
+
+
+def retain_graph_of_several_outputs(side):
+    """Each backward is of other outputs: what the one before has left must not come back."""
+
+    def parts(number):
+        outputs = side.model(*side.batch(number))
+        if side.inside:
+            return [outputs["loss"], outputs["loss"].square()]
+        others = outputs["logits"].sin().mean(), outputs["hidden"].square().mean()
+        return [others[0], outputs["loss"], others[1]]
+
+    for number, part in enumerate(parts(1)):
+        part.backward(retain_graph=True)
+        side.keep(f"part {number}")
+    with side.no_sync():
+        first, *rest = parts(2)
+        (first / 2).backward(retain_graph=True)
+        rest[-1].backward()
+    side.loss(3).backward()
+    side.keep("with what was kept")
+
+
+def retain_graph_on_some_ranks(side):
+    """Under gpipe the others would not take part in its second backward."""
+    loss = side.loss(1)
+    here = side.comm.rank == 1
+    if side.wrapped and not side.inside:
+        with side.expect(pyrannc.RaNNCError, "rank 1: backward of forward pass"):
+            loss.backward(retain_graph=here)
+    loss.backward(retain_graph=here and side.inside)
+    side.keep("gradient")
 
 
 def second_backward(side):
@@ -216,6 +247,7 @@ def torch_autograd_grad(side):
     side.keep("found", dict(zip(names, found, strict=True)))
     side.keep("untouched")
     loss = side.loss(2)
+    # Under gpipe every rank calls backward, and ranks hold different numbers of parameters.
     for name, parameter in side.parameters().items() if side.inside else ():
         side.keep("one", {name: torch.autograd.grad(loss, parameter, retain_graph=True)[0]})
     side.keep("all", dict(zip(names, torch.autograd.grad(loss, parameters), strict=True)))
@@ -452,7 +484,8 @@ def inside_a_larger_model(side):
 
 LOOPS = [
     three_steps, accumulation, forwards_before_the_backwards, losses_added, other_terms,
-    loss_used_further, zero_grad_after_the_forward, retain_graph, second_backward,
+    loss_used_further, zero_grad_after_the_forward, retain_graph, retain_graph_of_several_outputs,
+    retain_graph_on_some_ranks, second_backward,
     torch_autograd_grad, create_graph, hooks, loss_never_used, other_modes_before_the_backward,
     outputs_beside_the_loss, clipped, no_sync, no_sync_in_another_order,
     kept_gradients_are_not_forgotten, no_sync_on_some_ranks,

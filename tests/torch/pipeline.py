@@ -146,7 +146,8 @@ def one_call(executor, rank, graph, outputs, state, inputs, local_rows, output_g
     """Forward and backward of one rank; ``inputs`` and ``output_grads`` hold the rows of all ranks.
 
     As the contract of Call.backward says, a rank's loss counts by its rows: its own gradients of
-    outputs with rows are divided by that weight first.
+    outputs with rows are divided by that weight first. A backward of twice as much comes first, on
+    the same graph: the gradients are bit by bit twice as large, and nothing of it is left.
     """
 
     def own_gradient(gradient, value):
@@ -163,7 +164,12 @@ def one_call(executor, rank, graph, outputs, state, inputs, local_rows, output_g
     own = rows_of_rank(rank, graph, inputs, local_rows)
     call = executor.forward(own, parameters, buffers, local_rows, True)
     given = call.outputs
-    gradients = call.backward(list(map(own_gradient, output_grads, outputs)))
+    own_grads = list(map(own_gradient, output_grads, outputs))
+    doubled = call.backward([g if g is None else 2 * g for g in own_grads], keep_graph=True)
+    gradients = call.backward(own_grads)
+    for first, second in zip(doubled, gradients, strict=True):
+        assert (first is None) == (second is None)
+        assert first is None or torch.equal(first, 2 * second)
     names = executor.parameter_names
     return Result(
         given,

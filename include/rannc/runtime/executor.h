@@ -37,10 +37,10 @@ class Call {
   /// Returns one gradient per parameter (Executor::parameter_names, summed over replicas and tied
   /// stages; undefined where nothing flows) and then one per argument.
   ///
-  /// Under gpipe once only. It communicates: every rank calls it, in the order of the forwards,
-  /// else CommError. Under the other schedules the gradients of the loss are there already, and
-  /// this multiplies them by the one that comes in: with `keep_graph` into new tensors, so that it
-  /// may be called again; without, they are given away.
+  /// With `keep_graph` it may be called again. Under gpipe it communicates: every rank calls it, in
+  /// the same order and with the same `keep_graph`, else CommError. Under the other schedules the
+  /// gradients of the loss are there already, and this multiplies them by the one that comes in:
+  /// with `keep_graph` into new tensors; without, they are given away.
   [[nodiscard]] virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads,
                                                          bool keep_graph) = 0;
 
