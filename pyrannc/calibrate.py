@@ -21,7 +21,7 @@ UNKNOWN = -1
 COLLECTIVES = ("sync_buffers", "reduce_outputs", "reduce_gradients")
 
 
-def measure(executor, tensors, differentiable, program, local_rows, world) -> dict:
+def measure(executor, tensors, differentiable, program, local_rows, world, trial=None) -> dict:
     """What every action of the executor's training Program takes, the same answer on all ranks.
 
     Collective. Runs forward and backward and throws the gradients away; buffers and random numbers
@@ -34,10 +34,12 @@ def measure(executor, tensors, differentiable, program, local_rows, world) -> di
         program: ``_C.plan.Program`` that it runs on ``local_rows``.
         local_rows: Of all ranks.
         world: The communicator of the job.
+        trial: ``optimizer_trial.StepBesideRuns``, which ends each run; or None.
 
     Returns:
-        ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``, and ``run_ns``: the time of a
-        run, from the first rank's begin to the last one's end.
+        ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``; ``optimizer_ns`` and
+        ``optimizer_factor`` of each rank, the trial's time and how much longer the real step takes;
+        and ``run_ns``: the time of a run, from the first rank's begin to the last one's end.
     """
     *_, buffers = tensors
     kept = [buffer.clone() for buffer in buffers]
@@ -45,7 +47,7 @@ def measure(executor, tensors, differentiable, program, local_rows, world) -> di
     runs, seconds = [], []
     try:
         while len(runs) < RUNS or (len(runs) < MOST_RUNS and sum(seconds) < ENOUGH_S):
-            mine = _run(executor, tensors, differentiable, local_rows, world)
+            mine = _run(executor, tensors, differentiable, local_rows, world, trial)
             mine["host"] = world.host
             runs.append([json.loads(item) for item in world.all_gather(json.dumps(mine).encode())])
             seconds.append(max(rank["seconds"] for rank in runs[-1]))
@@ -67,7 +69,7 @@ def _mean(seconds):
     return statistics.fmean(ordered[1:-1] if len(ordered) > 4 else ordered)
 
 
-def _run(executor, tensors, differentiable, local_rows, world):
+def _run(executor, tensors, differentiable, local_rows, world, trial):
     """One run on this rank; of each action [index, time that passed, of this thread, end]."""
     begin = time.perf_counter()
     world.all_gather(b"\0" * 32)  # as ranks agree on every call
@@ -77,8 +79,10 @@ def _run(executor, tensors, differentiable, local_rows, world):
         torch.ones_like(output) if wanted and output is not None else None
         for output, wanted in zip(call.outputs, differentiable, strict=True)
     ]
-    call.backward(gradients)
-    seconds, cpu = time.perf_counter() - begin, time.thread_time_ns() - begin_cpu
+    gradients = call.backward(gradients)
+    cpu = time.thread_time_ns() - begin_cpu
+    optimizer_ns = trial.step(gradients) if trial is not None else 0
+    seconds = time.perf_counter() - begin
     actions, inside = {}, 0
     for span in executor.timeline:
         inside += span.cpu_ns
@@ -87,6 +91,8 @@ def _run(executor, tensors, differentiable, local_rows, world):
     return {
         "seconds": seconds,
         "around": max(cpu - inside, 0),
+        "optimizer": optimizer_ns,
+        "factor": trial.factor if trial is not None else 0.0,
         "actions": [[index, *spent] for index, spent in actions.items()],
         "one_thread": torch.get_num_threads() == 1,
     }
@@ -127,10 +133,16 @@ def summarize(program, runs) -> dict:
             ]
             for rank in range(len(keys))
         ],
-        "around_ns": [
-            float(statistics.median(run[rank]["around"] for run in runs))
-            for rank in range(len(keys))
-        ],
+        **{
+            name: [
+                float(statistics.median(run[rank][of] for run in runs)) for rank in range(len(keys))
+            ]
+            for name, of in (
+                ("around_ns", "around"),
+                ("optimizer_ns", "optimizer"),
+                ("optimizer_factor", "factor"),
+            )
+        },
     }
 
 

@@ -77,7 +77,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         model, optimizer, captured, plan, local_rows, config, world, outputs, outside_loss
     )
     if predicted is not None and config.calibrate and torch.is_grad_enabled() and model.training:
-        measured = deployment.calibrate(captured.flatten(args, kwargs))
+        measured = deployment.calibrate(captured.flatten(args, kwargs), optimizer)
         if measured:
             deployment.plan = plan = _C.plan.Plan.from_json(
                 on_rank(0, world, lambda: predicted.calibrated(plan, measured))

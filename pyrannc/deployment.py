@@ -6,7 +6,7 @@ import json
 
 import torch
 
-from pyrannc import _C, calibrate, log, optim, schedules, state
+from pyrannc import _C, calibrate, log, optim, optimizer_trial, schedules, state
 from pyrannc.agreement import same_graph
 from pyrannc.errors import PlanError
 from pyrannc.not_returned import NotReturned
@@ -61,12 +61,13 @@ class Deployment:
             optim.keep_local(optimizer, held)
         self.first = Run(self, captured, executor)
 
-    def calibrate(self, inputs) -> dict:
-        """What the plan's actions take on ``inputs``; empty for a model that does not train."""
+    def calibrate(self, inputs, optimizer) -> dict:
+        """What the plan's actions, and a step of ``optimizer`` (or None), take on ``inputs``; empty
+        for a model that does not train."""
         program = _C.plan.lower(
             self.plan, self._planned.graph, self.local_rows, True, self._outputs
         )
-        return self.first.calibrate(inputs, program)
+        return self.first.calibrate(inputs, program, optimizer)
 
     def run_of(self, captured):
         """The run of another capture of the model: its nodes go to the stages of the plan."""
@@ -163,7 +164,7 @@ class Run:
         self._forward_only = _C.plan.backward_comes_first(plan) and not training
         self._not_returned = [NotReturned(path, plan.schedule) for path in captured.output_paths()]
 
-    def calibrate(self, inputs, program) -> dict:
+    def calibrate(self, inputs, program, optimizer) -> dict:
         if not self._trains:
             return {}
         wanted = self._differentiable
@@ -178,6 +179,7 @@ class Run:
             program,
             self._deployment.local_rows,
             self._deployment.world,
+            optimizer and optimizer_trial.StepBesideRuns(optimizer, self._parameters),
         )
 
     def step(self, inputs, turn):

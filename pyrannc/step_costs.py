@@ -1,7 +1,5 @@
 """What a training step costs beyond its operators, measured on this machine in milliseconds."""
 
-import collections
-import copy
 import dataclasses
 import json
 import os
@@ -10,7 +8,7 @@ import time
 
 import torch
 
-from pyrannc import _C, log
+from pyrannc import _C, optimizer_trial
 
 # Large enough to leave the cache, small enough to be quick.
 _LARGE = 1 << 20
@@ -108,10 +106,7 @@ def _optimizer_lines(optimizer):
     try:
         return [_group_line(optimizer, group) for group in optimizer.param_groups]
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        log.info(
-            "deploy", f"a step of {type(optimizer).__name__} counts as nothing, because: {reason}"
-        )
+        optimizer_trial.failed(optimizer, error)
         return [(0.0,) * 4] * len(optimizer.param_groups)
 
 
@@ -147,15 +142,9 @@ def _trial(optimizer, group, sizes):
     parameters = [torch.zeros(size, requires_grad=True) for size in sizes]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    # A copy shares the options, but neither state, parameters nor hooks; its class's own `step`, as
-    # a learning-rate scheduler replaces the one of the instance.
-    trial = copy.copy(optimizer)
-    for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
-        if hasattr(trial, hooks):
-            setattr(trial, hooks, collections.OrderedDict())
-    trial.state = collections.defaultdict(dict)
-    trial.param_groups = [{**group, "params": parameters}]
-    return lambda: type(optimizer).step(trial)
+    groups = [parameters if each is group else [] for each in optimizer.param_groups]
+    trial = optimizer_trial.trial(optimizer, groups)
+    return lambda: optimizer_trial.step(optimizer, trial)
 
 
 def _peak_bytes(step):
@@ -183,7 +172,7 @@ class Step:
         self._job = (graph, folded, devices)
         program = _C.plan.lower(plan, graph, self.local_rows, True, self.outputs)
         return {
-            **self._time(plan, program, {}),
+            **self._time(plan, program, {}, self.costs.time),
             "step_peak_bytes": [
                 round(peak)
                 for peak in _C.partition.step_peak_bytes(
@@ -199,13 +188,32 @@ class Step:
         content = json.loads(plan.to_json())
         notes = content["notes"]
         notes["step_from_operators_ns"] = notes["step_ns"]
-        actions = {key: measured[key] for key in ("measured", "around_ns")}
-        notes.update(self._time(plan, program, actions))
+        tried, whole = (self._measured(measured, scale) for scale in (False, True))
+        # The optimizer's time is in `around_ns`.
+        costs = {**self.costs.time, "optimizer_ns": []}
+        notes.update(self._time(plan, program, whole, costs))
         # Switching between threads, polling, late wake-ups: what the runs took beyond what follows
-        # from their actions. They had no optimizer step.
-        alone = self._step(plan, program, actions, {**self.costs.time, "optimizer_ns": []}).ns
-        notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - alone), 0)
+        # from their parts.
+        follows = self._step(plan, program, tried, costs).ns
+        notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - follows), 0)
         return json.dumps(content)
+
+    @staticmethod
+    def _measured(measured, scale):
+        """Arguments of StepCosts; ``scale``: with the whole step of the optimizer, of which a part
+        was tried."""
+        return {
+            "measured": measured["measured"],
+            "around_ns": [
+                around + tried * (factor if scale else 1)
+                for around, tried, factor in zip(
+                    measured["around_ns"],
+                    measured["optimizer_ns"],
+                    measured["optimizer_factor"],
+                    strict=True,
+                )
+            ],
+        }
 
     def _step(self, plan, program, actions, costs, cluster=None):
         graph, folded, devices = self._job
@@ -218,9 +226,9 @@ class Step:
             _C.partition.StepCosts(**costs, **actions),
         )
 
-    def _time(self, plan, program, measured):
+    def _time(self, plan, program, measured, costs):
         _, _, devices = self._job
-        step = self._step(plan, program, measured, self.costs.time)
+        step = self._step(plan, program, measured, costs)
         # Were messages free, a rank would still wait for others to compute.
         link = _C.cost.Link(bandwidth_bytes_per_s=1e18, latency_ns=0.0)
         free = _C.cost.Cluster(
@@ -236,7 +244,7 @@ class Step:
             "step_bubble_ns": [
                 round(idle)
                 for idle in self._step(
-                    plan, program, _computations(program, measured), self.costs.time, free
+                    plan, program, _computations(program, measured), costs, free
                 ).idle_ns
             ],
         }

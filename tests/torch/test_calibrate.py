@@ -59,6 +59,8 @@ def run(times, one_thread=True):
     return [
         {
             "around": 5,
+            "optimizer": 7,
+            "factor": 2,
             "one_thread": one_thread,
             "host": "a",
             "actions": [[index, *pair, 0] for index, pair in zip((0, 1, 2, 4), rank, strict=True)],
@@ -76,6 +78,7 @@ def test_equal_actions_count_with_their_median_and_collectives_with_their_shorte
     assert [wait for _, wait in found["measured"][0]] == [0, 0, 0, 0, 10]
     assert [wait for _, wait in found["measured"][1]] == [0, 0, 0, 0, 10]
     assert found["around_ns"] == [5, 5]
+    assert found["optimizer_ns"] == [7, 7] and found["optimizer_factor"] == [2, 2]
 
     runs += [run([[(9, 8), (9, 9), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (14, 4)]])] * 2
     assert calibrate.summarize(PROGRAM, runs)["measured"][0][1] == (9, 0)
@@ -98,11 +101,11 @@ def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
     def found(receive, host="a"):
         ends = [[0, 5_000, 5_000, 100_000], [0, *receive]]
         hosts = ["a", host]
-        run = [
-            {"around": 0, "one_thread": True, "host": host, "actions": [end]}
+        ranks = [
+            {**run([[(0, 0)] * 4])[0], "host": host, "actions": [end]}
             for host, end in zip(hosts, ends, strict=True)
         ]
-        return calibrate.summarize(program, [run])["measured"]
+        return calibrate.summarize(program, [ranks])["measured"]
 
     # Sent at 100 us, there at 160 us, after which the receiver works for 10 us.
     assert found((90_000, 10_000, 170_000)) == [[(5_000, 60_000)], [(10_000, 0)]]
