@@ -45,7 +45,8 @@ class Deployment:
         self._planned_rows = json.loads(plan.notes or "{}").get("global_batch", sum(local_rows))
         self._noted = set()
         self.unsummed = Unsummed(self)
-        self.turns = Turns(world, self.unsummed.kept)
+        self.owners = state.Owners(world, model)
+        self.turns = Turns(world, self.unsummed.kept, self.owners.peers)
         self._outputs = outputs
         self._config = config
         self._outside_loss = outside_loss
@@ -53,7 +54,6 @@ class Deployment:
         self.draws = draw_steps(world) if config.deterministic_dropout else None
         self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
         self.steps = Steps(self, optimizer)
-        self.owners = state.Owners(world, model)
         executor = self._executor(captured, plan)
         self.owners.assign({*executor.parameter_names, *executor.buffer_names})
         if optimizer is not None:
@@ -98,8 +98,9 @@ class Deployment:
             )
 
     @contextlib.contextmanager
-    def backward(self, call, turn, keep_graph):
-        """Around the backward of a call of the executor."""
+    def backward(self, call, turn, numbers, gradients, keep_graph):
+        """Around the backward of a call of the executor; ``numbers``: see Scales.add()."""
+        self.turns.scales.add(turn.number, numbers, gradients)
         communicates = call.communicates
         if communicates:
             self.turns.backward(turn.number, keep_graph)
@@ -124,6 +125,7 @@ class Deployment:
     def clip_grad_norm(self, max_norm: float) -> float:
         """Each parameter counts once over all ranks, however many hold it."""
         self.unsummed.check("clip_grad_norm()")
+        self.turns.other("clip_grad_norm()")
         with torch.no_grad():
             held = [
                 (parameter.grad, len(self.owners.ranks[name]))
@@ -162,7 +164,13 @@ class Run:
             )
         # Its graph may have no loss, and every output is wanted.
         self._forward_only = _C.plan.backward_comes_first(plan) and not training
-        self._not_returned = [NotReturned(path, plan.schedule) for path in captured.output_paths()]
+        paths = captured.output_paths()
+        self._not_returned = [NotReturned(path, plan.schedule) for path in paths]
+        first = {value: path for path, value in reversed([*zip(paths, graph.outputs, strict=True)])}
+        self._numbers = [
+            first[value] if graph.values[value].rows.kind in ("mean", "sum") else None
+            for value in graph.outputs
+        ]
 
     def calibrate(self, inputs, program, optimizer) -> dict:
         if not self._trains:
@@ -206,7 +214,7 @@ class Run:
             self._deployment.draws.step += 1
         outputs = PipelineStep.apply(
             call,
-            functools.partial(deployment.backward, call, turn),
+            functools.partial(deployment.backward, call, turn, self._numbers),
             self._differentiable,
             deployment.gate,
             *self._parameters,

@@ -172,7 +172,7 @@ class RaNNCModule(nn.Module):
         Every rank calls it.
         """
         deployment = self._deployed("allreduce_grads")
-        deployment.turns.all_reduce()
+        deployment.turns.other("allreduce_grads()")
         deployment.unsummed.add_to_gradients()
 
     def zero_grad(self, set_to_none=True):
@@ -235,6 +235,7 @@ class RaNNCModule(nn.Module):
         """
         if self._deployment is None:
             return self.model.state_dict(*args, **kwargs)
+        self._deployment.turns.other("state_dict()")
         return checkpoint.gather_state(self.model, self._deployment, rank0_only)
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
@@ -244,6 +245,7 @@ class RaNNCModule(nn.Module):
         """
         if self._deployment is None:
             return self.model.load_state_dict(state_dict, strict, assign)
+        self._deployment.turns.other("load_state_dict()")
         return checkpoint.scatter_state(self.model, self._deployment, state_dict, strict)
 
     def __getattr__(self, name):

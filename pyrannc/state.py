@@ -70,6 +70,12 @@ class Owners:
             if self._comm.rank not in self.ranks[name] and not tensor.is_meta:
                 release(tensor)
 
+    def peers(self) -> list[int]:
+        """The ranks that hold a tensor that requires a gradient and that this rank holds, too."""
+        held = tensors(self._model)
+        mine = [ranks for name, ranks in self.ranks.items() if held[name].requires_grad]
+        return sorted(set().union(*(ranks for ranks in mine if self._comm.rank in ranks)))
+
     def fetch(self, local: set[str]) -> None:
         """Brings tensors here that another capture of the model uses in addition."""
         wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]

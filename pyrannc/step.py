@@ -11,7 +11,7 @@ class PipelineStep(torch.autograd.Function):
     The real parameters are inputs, so that autograd itself does everything about ``.grad``:
     accumulation, hooks, ``torch.autograd.grad``. What belongs to a call is kept in its ``ctx``, so
     several forwards before a backward are right. Backward runs in a
-    ``with during(keep_graph)`` block.
+    ``with during(gradients, keep_graph)`` block.
 
     Where the backward of the pipeline has run with its forward, outputs beside the loss belong to
     the node all the same, so that a backward through them is an error and not a missing gradient.
@@ -42,6 +42,6 @@ class PipelineStep(torch.autograd.Function):
                 "derivatives would have to run the pipeline again"
             )
         keep_graph = torch._C._autograd._get_current_graph_task_keep_graph()
-        with ctx.during(keep_graph):
+        with ctx.during(gradients, keep_graph):
             gradients = ctx.call.backward(list(gradients), keep_graph)
         return (None, None, None, None, *gradients)

@@ -1,13 +1,16 @@
 """What all ranks do together, agreed on before anything else is sent."""
 
 import dataclasses
+import json
+import zlib
 
 import torch
 
 from pyrannc.errors import RaNNCError
+from pyrannc.scales import Scales, fingerprint, first_difference
 
 (
-    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _ALL_REDUCE, _KINDS,
+    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _KINDS,
 ) = range(7)  # fmt: skip
 
 
@@ -23,14 +26,21 @@ class Turn:
 class Turns:
     """The calls of one deployment, in the order in which every rank makes them.
 
-    Each begins with one message of 32 bytes to all ranks: how many rows this rank has, and what it
-    is about to do. Where ranks are about to do different things, every one of them raises an error
-    that says so, instead of waiting for messages that never come.
+    Each begins with one message of 32 bytes to all ranks: how many rows this rank has, what it is
+    about to do, and a hash of how losses were scaled since the one before. Where ranks are about to
+    do different things, every one of them raises an error that says so, instead of waiting for
+    messages that never come; and where they have scaled a loss differently, too.
+
+    Args:
+        world: All ranks.
+        kept: Gradients under ``no_sync()``.
+        peers: Function that gives the ranks that share a parameter with this one.
     """
 
-    def __init__(self, world, kept):
-        self._world, self._kept = world, kept
+    def __init__(self, world, kept, peers):
+        self._world, self._kept, self._peers = world, kept, peers
         self._calls = 0
+        self.scales = Scales()
 
     def forward(self, rows, kind, no_sync, describe) -> Turn:
         """Agrees on the next forward pass.
@@ -49,41 +59,70 @@ class Turns:
             what, how = _FORWARD_NO_SYNC, "with grad, under no_sync()"
         elif grad:
             what, how = _FORWARD, "with grad"
-        all_rows, same = self._agree(rows, what, number, kind)
-        if not same:
-            self._fail(f"forward pass {number} {how}, {describe()}")
+        all_rows = self._agree(
+            rows, what, number, kind, lambda: f"forward pass {number} {how}, {describe()}"
+        )
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
         return Turn(number, all_rows, no_sync)
 
     def backward(self, number, keep_graph) -> None:
         """Agrees on the backward of a forward pass, where that communicates."""
-        if not self._agree(0, _BACKWARD_KEPT if keep_graph else _BACKWARD, number, 0)[1]:
-            how = " with retain_graph=True" if keep_graph else ""
-            self._fail(f"backward of forward pass {number}{how}")
+        how = " with retain_graph=True" if keep_graph else ""
+        self._agree(
+            0,
+            _BACKWARD_KEPT if keep_graph else _BACKWARD,
+            number,
+            0,
+            lambda: f"backward of forward pass {number}{how}",
+        )
 
-    def all_reduce(self) -> None:
-        """Agrees on summing the gradients that are kept."""
-        if not self._agree(0, _ALL_REDUCE, 0, 0)[1]:
-            self._fail("allreduce_grads()")
+    def other(self, what) -> None:
+        """Agrees on something else that all ranks do together, ``what`` in words."""
+        self._agree(0, _OTHER, zlib.crc32(what.encode()), 0, lambda: what)
 
-    def _agree(self, rows, what, number, kind):
+    def _agree(self, rows, what, number, kind, describe) -> list:
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
-        return self._world.agree(rows, what + _KINDS * kept, number, kind)
-
-    def _fail(self, mine):
-        if self._kept.passes:
-            mine += f", after {self._kept.passes} backward passes under no_sync()"
-        ranks = {}
-        for rank, text in enumerate(self._world.all_gather(mine.encode())):
-            ranks.setdefault(text.decode(), []).append(rank)
-        lines = [f"\n  {_names(ranks)}: {text}" for text, ranks in ranks.items()]
-        raise RaNNCError(
-            f"the ranks do not do the same:{''.join(lines)}\n"
-            "  Every rank calls the model, and backward, in the same order, with the same modes, "
-            "shapes and constants; only the number of rows may differ."
+        scales = self.scales.take()
+        all_rows, same = self._world.agree(
+            rows, what + _KINDS * kept, number, fingerprint(kind, scales)
         )
+        if not same:
+            self._compare([what, kept, number, kind], scales, describe())
+        return all_rows
+
+    def _compare(self, turn, scales, text):
+        """Raises an error unless the ranks differ in nothing but the last bits of scales."""
+        if self._kept.passes:
+            text += f", after {self._kept.passes} backward passes under no_sync()"
+        mine = json.dumps([turn, scales, self._peers(), text])
+        turns, scales, peers, texts = zip(
+            *map(json.loads, self._world.all_gather(mine.encode())), strict=True
+        )
+        if any(turn != turns[0] for turn in turns):
+            raise RaNNCError(
+                f"the ranks do not do the same:{_by_rank(texts)}\n"
+                "  Every rank calls the model, and backward, in the same order, with the same "
+                "modes, shapes and constants; only the number of rows may differ."
+            )
+        if name := first_difference(scales, peers):
+            found = [", ".join(mine.get(name, ["none"])) for mine in scales]
+            raise RaNNCError(
+                f"the ranks scale {name} differently; the gradients that its backward got are"
+                f"{_by_rank(found)}\n"
+                "  It is one number of the whole batch, so what is computed from it has to be the "
+                "same on every rank, and every rank calls backward. What differs by rank belongs "
+                "into the model, as weights of rows. Gradients of this pass are wrong; if the "
+                "optimizer has used them, load a checkpoint."
+            )
+
+
+def _by_rank(texts) -> str:
+    ranks = {}
+    for rank, text in enumerate(texts):
+        ranks.setdefault(text, []).append(rank)
+    return "".join(f"\n  {_names(ranks)}: {text}" for text, ranks in ranks.items())
 
 
 def _names(ranks) -> str:

@@ -562,7 +562,7 @@ def test_it_works_as_a_node_of_autograd_with_hooks_of_the_user():
     fired, backwards = [], []
 
     @contextlib.contextmanager
-    def during(keep_graph):
+    def during(gradients, keep_graph):
         yield
         backwards.append(1)
 
