@@ -59,14 +59,7 @@ def measure(executor, tensors, differentiable, program, local_rows, world, trial
             for buffer, before in zip(buffers, kept, strict=True):
                 buffer.copy_(before)
     summary = summarize(json.loads(program.to_json()), runs[1:] or runs)
-    return {**summary, "run_ns": _mean(seconds[1:] or seconds) * 1e9}
-
-
-def _mean(seconds):
-    """Without the shortest and the longest, where there are enough: disturbances only lengthen, and
-    a loop has them, too."""
-    ordered = sorted(seconds)
-    return statistics.fmean(ordered[1:-1] if len(ordered) > 4 else ordered)
+    return {**summary, "run_ns": statistics.median(seconds[1:] or seconds) * 1e9}
 
 
 def _run(executor, tensors, differentiable, local_rows, world, trial):

@@ -77,6 +77,13 @@ def counts(value) -> tuple[int, ...]:
         raise ValueError("expected a list of whole numbers, such as 1,3") from None
 
 
+def text(value) -> str:
+    """A path, too; str() would make a folder of the name "None"."""
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError("expected a text")
+    return os.fspath(value)
+
+
 def word(*allowed: str) -> Callable[[Any], str]:
     def parse(value) -> str:
         if str(value) not in allowed:
@@ -130,7 +137,7 @@ ITEMS = {
         boolean, True, "run a new plan a few times before the first step, to predict its time"
     ),
     "profile_cache": Item(
-        str, "", "folder of measured costs; empty: the user's cache directory; off: none"
+        text, "", "folder of measured costs; empty: the user's cache directory; off: none"
     ),
     "exact_loss": Item(
         boolean,
@@ -150,9 +157,9 @@ ITEMS = {
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),
-    "deployment_file": Item(str, "rannc_plan.json", "where the plan is written and read"),
+    "deployment_file": Item(text, "rannc_plan.json", "where the plan is written and read"),
     "comm_timeout_s": Item(number, 600.0, "longest wait for another rank, in seconds"),
-    "log_level": Item(str, "warn", "debug, info, warn, error or off; per module: comm=debug"),
+    "log_level": Item(text, "warn", "debug, info, warn, error or off; per module: comm=debug"),
     "show_config_items": Item(boolean, False, "print the settings that are not defaults"),
 }
 

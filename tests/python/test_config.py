@@ -52,6 +52,7 @@ def test_replica_nums_reads_a_comma_list(monkeypatch):
         {"partition_num": 1.5},
         {"recompute": "sometimes"},
         {"mem_limit_gb": "nan"},
+        {"profile_cache": None},
     ],
 )
 def test_a_wrong_argument_is_an_error_that_names_it(items):
