@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "partition/layout.h"
+#include "partition/reach.h"
 
 namespace rannc::partition {
 namespace {
@@ -18,15 +19,20 @@ class Refiner {
         options_(options),
         stop_(stop),
         best_(best),
-        now_(std::move(start)) {}
+        now_(std::move(start)),
+        line_(line_of(now_.draft)),
+        branches_(branches(model_)) {}
 
   Scored run() {
     bool changed = true;
     while (changed && !done()) {
       changed = false;
       while (move_borders() && !done()) changed = true;
+      if (branches_) changed |= move_parts();
       if (options_.borders_only || now_.columns == 0) continue;
       changed |= move_ranks();
+      changed |= move_places();
+      if (branches_) changed |= move_stages();
       changed |= change_schedule();
       changed |= change_stages();
     }
@@ -123,6 +129,107 @@ class Refiner {
     return changed;
   }
 
+  /// Parts of a stage to any other stage, in graphs with branches.
+  bool move_parts() {
+    bool changed = false;
+    for (uint32_t block = 0; block < model_.blocks() && !done(); ++block) {
+      for (const bool later : {true, false}) {
+        const std::vector<int>& stages = now_.draft.stage_of;
+        const std::vector<uint32_t> part = part_of(model_, stages, block, later);
+        const auto members = std::ranges::count(stages, stages[block]);
+        if (static_cast<std::ptrdiff_t>(part.size()) == members) continue;
+        const Reach reach = reach_of_part(model_, stages, part, later);
+        for (int to = reach.first; to <= reach.last && !done(); ++to) {
+          Draft draft = now_.draft;
+          for (const uint32_t member : part) draft.stage_of[member] = to;
+          if (!try_draft(std::move(draft))) continue;
+          changed = true;
+          break;
+        }
+      }
+    }
+    return changed;
+  }
+
+  // --- places ---------------------------------------------------------------------------------
+
+  /// Groups in the order of their ranks; the number of groups stands for the idle ranks.
+  static std::vector<size_t> line_of(const Draft& draft) {
+    std::vector<size_t> line(draft.groups.size());
+    std::iota(line.begin(), line.end(), 0);
+    std::ranges::stable_sort(line, {}, [&](size_t g) { return draft.groups[g].front().first; });
+    const bool idle_first = draft.groups[line.front()].front().first > 0;
+    line.insert(idle_first ? line.begin() : line.end(), draft.groups.size());
+    return line;
+  }
+
+  /// The draft on groups of other sizes, along `line`.
+  bool try_line(Draft draft, const std::vector<int>& counts, std::vector<size_t> line) {
+    std::vector<int> in_line;
+    const int idle = width() - std::accumulate(counts.begin(), counts.end(), 0);
+    for (const size_t group : line) {
+      in_line.push_back(group < counts.size() ? counts[group] : idle);
+    }
+    const std::vector<Ranks> ranks = lay_out(assessor_.cluster(), in_line, now_.columns, 0);
+    draft.groups.assign(counts.size(), {});
+    for (size_t k = 0; k < line.size(); ++k) {
+      if (line[k] < counts.size()) draft.groups[line[k]] = ranks[k];
+    }
+    if (!try_draft(std::move(draft))) return false;
+    line_ = std::move(line);
+    return true;
+  }
+
+  /// Two groups, or a group and the idle ranks, change places: where hosts differ.
+  bool move_places() {
+    if (assessor_.cluster().hosts == 1) return false;
+    bool changed = false;
+    for (size_t a = 0; a < line_.size() && !done(); ++a) {
+      for (size_t b = a + 1; b < line_.size() && !done(); ++b) {
+        std::vector<size_t> line = line_;
+        std::swap(line[a], line[b]);
+        if (try_line(now_.draft, counts(), line)) {
+          changed = true;
+          continue;
+        }
+        line = line_;
+        std::rotate(line.begin() + static_cast<std::ptrdiff_t>(a),
+                    line.begin() + static_cast<std::ptrdiff_t>(a) + 1,
+                    line.begin() + static_cast<std::ptrdiff_t>(b) + 1);
+        changed |= try_line(now_.draft, counts(), std::move(line));
+      }
+    }
+    return changed;
+  }
+
+  /// A stage comes earlier or later in the order of stages, among those that it does not depend on.
+  bool move_stages() {
+    if (now_.draft.interleave > 1) return false;
+    bool changed = false;
+    for (int s = 0; s < now_.draft.stages() && !done(); ++s) {
+      const Reach reach = reach_of_stage(model_, now_.draft.stage_of, s, now_.draft.stages());
+      for (int to = reach.first; to <= reach.last && !done(); ++to) {
+        if (to == s) continue;
+        Draft draft = now_.draft;
+        for (int& stage : draft.stage_of) stage = renumbered(stage, s, to);
+        std::vector<int> old = counts(), sizes(old.size());
+        for (size_t k = 0; k < old.size(); ++k) {
+          sizes[static_cast<size_t>(renumbered(static_cast<int>(k), s, to))] = old[k];
+        }
+        std::vector<size_t> line = line_;
+        for (size_t& group : line) {
+          if (group == sizes.size()) continue;
+          group = static_cast<size_t>(renumbered(static_cast<int>(group), s, to));
+        }
+        if (try_line(draft, sizes, line) || try_line(std::move(draft), sizes, line_)) {
+          changed = true;
+          break;
+        }
+      }
+    }
+    return changed;
+  }
+
   // --- ranks ----------------------------------------------------------------------------------
 
   std::vector<int> counts() const {
@@ -134,7 +241,7 @@ class Refiner {
   int width() const { return assessor_.cluster().ranks() / now_.columns; }
 
   /// The draft on groups of other sizes, from the front of each column on, or from its end.
-  bool try_counts(Draft draft, const std::vector<int>& counts) {
+  bool try_counts(Draft draft, const std::vector<int>& counts, std::vector<size_t> line) {
     const int sum = std::accumulate(counts.begin(), counts.end(), 0);
     if (sum > width() || *std::ranges::min_element(counts) < 1) return false;
     const int most = *std::ranges::max_element(counts) * now_.columns;
@@ -145,12 +252,15 @@ class Refiner {
         if (space_.replicas[k] != counts[k] * now_.columns) return false;
       }
     }
-    const cost::Cluster& cluster = assessor_.cluster();
-    draft.groups = lay_out(cluster, counts, now_.columns, 0);
-    bool changed = try_draft(draft);
-    if (sum < width() && cluster.hosts > 1) {
-      draft.groups = lay_out(cluster, counts, now_.columns, width() - sum);
-      changed |= try_draft(std::move(draft));
+    bool changed = try_line(draft, counts, line);
+    if (sum < width() && assessor_.cluster().hosts > 1) {
+      const size_t idle = counts.size();
+      for (const bool front : {true, false}) {
+        std::vector<size_t> other = line;
+        std::erase(other, idle);
+        other.insert(front ? other.begin() : other.end(), idle);
+        if (other != line) changed |= try_line(draft, counts, std::move(other));
+      }
     }
     return changed;
   }
@@ -164,17 +274,17 @@ class Refiner {
       for (size_t to = 0; to < groups && !done(); ++to) {
         std::vector<int> more = counts();
         more[to] += step;
-        changed |= try_counts(now_.draft, more);
+        changed |= try_counts(now_.draft, more, line_);
         std::vector<int> fewer = counts();
         fewer[to] -= step;
-        changed |= try_counts(now_.draft, fewer);
+        changed |= try_counts(now_.draft, fewer, line_);
         for (size_t from = 0; from < groups && !done(); ++from) {
           const size_t distance = from > to ? from - to : to - from;
           if (from == to || (groups > kFewGroups && distance > 2)) continue;
           std::vector<int> moved = counts();
           moved[to] += step;
           moved[from] -= step;
-          changed |= try_counts(now_.draft, moved);
+          changed |= try_counts(now_.draft, moved, line_);
         }
       }
       if (step * 4 > width()) break;
@@ -204,7 +314,7 @@ class Refiner {
       if (draft.interleave > 1 && draft.micro_batches % static_cast<int64_t>(draft.groups.size())) {
         continue;
       }
-      changed |= try_counts(std::move(draft), counts());
+      changed |= try_counts(std::move(draft), counts(), line_);
     }
     return changed;
   }
@@ -220,7 +330,10 @@ class Refiner {
       joined.erase(joined.begin() + s + 1);
       for (int& stage : draft.stage_of) stage -= stage > s ? 1 : 0;
       draft.groups.pop_back();
-      if (try_counts(std::move(draft), joined)) {
+      std::vector<size_t> line = line_;
+      std::erase(line, k + 1);
+      for (size_t& group : line) group -= group > k ? 1 : 0;
+      if (try_counts(std::move(draft), joined, std::move(line))) {
         changed = true;
         s = std::max(-1, s - 2);
       }
@@ -260,7 +373,11 @@ class Refiner {
       std::vector<int> parts = counts();
       parts[static_cast<size_t>(s)] = first;
       parts.insert(parts.begin() + s + 1, count - first);
-      if (try_counts(std::move(draft), parts)) return true;
+      std::vector<size_t> line = line_;
+      const auto behind = static_cast<size_t>(s);
+      for (size_t& group : line) group += group > behind ? 1 : 0;
+      line.insert(std::ranges::find(line, behind) + 1, behind + 1);
+      if (try_counts(std::move(draft), parts, std::move(line))) return true;
     }
     return changed;
   }
@@ -272,6 +389,8 @@ class Refiner {
   Stop& stop_;
   Best& best_;
   Scored now_;
+  std::vector<size_t> line_;  // groups of now_ in the order of their ranks
+  bool branches_;
   int64_t trials_ = 0;
 };
 

@@ -153,7 +153,9 @@ class Searcher {
       }
     }
     refine_shapes();
-    result_.exact = search_exactly(assessor_, space_, stop_, result_.best);
+    if (options_.exactly) {
+      result_.exact = search_exactly(assessor_, space_, stop_, result_.best);
+    }
     result_.examined += assessor_.examined();
     return std::move(result_);
   }
