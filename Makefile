@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all build check warnings stubs golden bench clean
+.PHONY: demo test test-all sanitize build check warnings stubs golden bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -42,6 +42,10 @@ test: build
 
 test-all: test
 	$(BIN)/pytest -q tests -m all
+
+# Builds the extension with sanitizers and looks for races in what runs a plan: a quarter of an hour.
+sanitize: build
+	$(BIN)/pytest -q tests/repo/test_builds.py -m all -k sanitizer
 
 check: build
 	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror

@@ -1,4 +1,4 @@
-"""The other ways to build: the core alone, with and without MPI, and a wheel."""
+"""The other ways to build: the core alone, with and without MPI, sanitizers, and a wheel."""
 
 import os
 import shutil
@@ -9,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from pyrannc import launch
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.all
@@ -49,6 +51,56 @@ def test_sanitizers_reach_the_libraries_and_the_tests(folder):
         path = folder / "tests" / "core" / program / f"{program}_test"
         assert "__asan_init" in run("nm", "-D", path)
         run(path)
+
+
+@pytest.mark.parametrize("mpi", [False, True])
+def test_the_thread_sanitizer_finds_no_race_in_what_runs_a_plan(mpi, folder, tmp_path):
+    """Rank threads, and processes with the thread that talks to MPI. ``make sanitize``.
+
+    torch, Python and MPI are not instrumented: what the sanitizer sees of them is their locks.
+    """
+    package = folder / "package" / "pyrannc"
+    options = [f"-DRANNC_PACKAGE={package}", "-DRANNC_SANITIZE=thread"]
+    options.append(f"-DPython3_EXECUTABLE={sys.executable}")
+    run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
+    run("cmake", "--build", folder, "--target", "_C")
+    for path in run("git", "ls-files", "pyrannc/*.py", cwd=ROOT).split():
+        (package.parent / path).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / path, package.parent / path)
+    reports = tmp_path / "report"
+
+    def found(*arguments):
+        """What Python with these arguments prints, and what the sanitizer reports."""
+        suppressions = ROOT / "tests" / "torch" / "tsan.supp"
+        variables = {
+            "PYTHONPATH": package.parent,
+            "OMP_NUM_THREADS": "1",
+            "TSAN_OPTIONS": f"history_size=7 exitcode=0 log_path={reports} "
+            f"suppressions={suppressions} print_suppressions=0",
+            "RANNC_PROFILE_CACHE": "off",
+        }
+        library = run("c++", "-print-file-name=libtsan.so").strip()
+        # -P: not the package of this folder. Only Python itself, not mpirun, gets the library.
+        command = ["env", f"LD_PRELOAD={library}", sys.executable, "-P", *arguments]
+        if mpi:
+            variables = launch.environment(4) | variables
+            command = launch.command(4, command)
+        done = run(*command, cwd=ROOT, env=os.environ | {k: str(v) for k, v in variables.items()})
+        texts = [path.read_text() for path in tmp_path.glob("report*")]
+        for path in tmp_path.glob("report*"):
+            path.unlink()
+        return done, "".join(texts)
+
+    if mpi:
+        done, text = found("tests/dist/loops.py", "2+2/1f1b", "2+2/gpipe")
+        assert done.count('"failures": []}') == done.count('{"case"') > 40, done[-3000:]
+    else:
+        assert "KeptGradients::drop" in found("tests/torch/race.py")[1]
+        names = ["executor", "schedules", "gradient_sums", "sync_batch_norm", "keyed_draws"]
+        files = [f"tests/torch/test_{name}.py" for name in names]
+        pytest_options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={package.parent}"]
+        _, text = found("-m", "pytest", *pytest_options, "-m", "not all", *files)
+    assert not text, text[:5000]
 
 
 STEP = """
