@@ -156,6 +156,7 @@ class Run:
         graph = captured.graph
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = any(value.requires_grad for value in graph.values)
+        self._has_half = any(value.dtype == "float16" for value in graph.values)
         plan, training = deployment.plan, deployment.model.training
         if training and not schedules.can_train(plan, graph):
             raise PlanError(
@@ -207,6 +208,7 @@ class Run:
                 turn.local_rows,
                 with_backward,
                 turn.no_sync,
+                turn.loss_seed if self._has_half else 1.0,
             )
         if not tracked:
             return list(call.outputs)

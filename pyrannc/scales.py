@@ -10,6 +10,7 @@ import math
 
 #: Relative; the same arithmetic on processors of two kinds may differ in its last bits.
 TOLERANCE = 1e-5
+LARGEST_SEED = 2.0**24
 
 
 class Scales:
@@ -39,6 +40,21 @@ class Scales:
         """What has been noted, by output: its gradients in order, as text."""
         found, self._found = self._found, {}
         return {name: sorted(values, key=float) for name, values in sorted(found.items())}
+
+
+def loss_seed(scales, before) -> float:
+    """What the next backward of a loss starts from, so that float16 gradients neither vanish nor
+    overflow before the scale comes in: the last scale, rounded down to a power of two, from which
+    dividing is exact. ``before`` if there is none.
+
+    Args:
+        scales: What ``Scales.take()`` has returned, [rank].
+    """
+    sizes = [abs(float(value)) for mine in scales for values in mine.values() for value in values]
+    sizes = [size for size in sizes if math.isfinite(size)]
+    if not sizes:
+        return before
+    return 2.0 ** math.floor(math.log2(min(max(*sizes, 1.0), LARGEST_SEED)))
 
 
 def fingerprint(kind, scales) -> int:

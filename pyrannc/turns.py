@@ -7,7 +7,7 @@ import zlib
 import torch
 
 from pyrannc.errors import RaNNCError
-from pyrannc.scales import Scales, fingerprint, first_difference
+from pyrannc.scales import Scales, fingerprint, first_difference, loss_seed
 
 (
     _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _KINDS,
@@ -21,6 +21,7 @@ class Turn:
     number: int
     local_rows: list  # [rank]
     no_sync: bool
+    loss_seed: float  # see scales.loss_seed
 
 
 class Turns:
@@ -41,6 +42,7 @@ class Turns:
         self._world, self._kept, self._peers = world, kept, peers
         self._calls = 0
         self.scales = Scales()
+        self._loss_seed = 1.0
 
     def forward(self, rows, kind, no_sync, describe) -> Turn:
         """Agrees on the next forward pass.
@@ -64,7 +66,7 @@ class Turns:
         )
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
-        return Turn(number, all_rows, no_sync)
+        return Turn(number, all_rows, no_sync, self._loss_seed)
 
     def backward(self, number, keep_graph) -> None:
         """Agrees on the backward of a forward pass, where that communicates."""
@@ -88,12 +90,16 @@ class Turns:
         all_rows, same = self._world.agree(
             rows, what + _KINDS * kept, number, fingerprint(kind, scales)
         )
-        if not same:
-            self._compare([what, kept, number, kind], scales, describe())
+        everyones = (
+            [scales] if same else self._compare([what, kept, number, kind], scales, describe())
+        )
+        self._loss_seed = loss_seed(everyones, self._loss_seed)
         return all_rows
 
     def _compare(self, turn, scales, text):
-        """Raises an error unless the ranks differ in nothing but the last bits of scales."""
+        """Raises an error where the ranks differ in more than the last bits of scales, or in scales
+        that are of no matter. Returns those of all ranks.
+        """
         if self._kept.passes:
             text += f", after {self._kept.passes} backward passes under no_sync()"
         mine = json.dumps([turn, scales, self._peers(), text])
@@ -116,6 +122,7 @@ class Turns:
                 "into the model, as weights of rows. Gradients of this pass are wrong; if the "
                 "optimizer has used them, load a checkpoint."
             )
+        return scales
 
 
 def _by_rank(texts) -> str:

@@ -99,7 +99,7 @@ class Times:
 class Executor:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None) -> None:
         ...
-    def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True, no_sync: bool = False) -> Call:
+    def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True, no_sync: bool = False, loss_seed: typing.SupportsFloat | typing.SupportsIndex = 1.0) -> Call:
         ...
     @property
     def buffer_names(self) -> list[str]:

@@ -99,7 +99,7 @@ void init_executor(py::module_& m) {
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,
-           "with_backward"_a = true, "no_sync"_a = false, Unlocked())
+           "with_backward"_a = true, "no_sync"_a = false, "loss_seed"_a = 1.0, Unlocked())
       .def_property_readonly("times", [](const Executor& self) { return self.times(); })
       .def_property_readonly("timeline", [](const Executor& self) { return self.timeline(); });
 }

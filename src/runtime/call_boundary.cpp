@@ -1,7 +1,7 @@
 // Where a call meets the user's code: arguments, outputs, and their gradients.
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/full.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -107,10 +107,11 @@ void PipelineCall::seed_output_gradients(const std::vector<at::Tensor>& output_g
   }
 }
 
-void PipelineCall::seed_unit_gradient() {
+void PipelineCall::seed_loss_gradient() {
   const ir::ValueId loss = plan::loss_of(part_->graph).value();
-  user_grads_[place_of(part_->output_values, loss)] =
-      at::ones({}, options_of(part_->graph[loss], part_->device));
+  const at::TensorOptions options = options_of(part_->graph[loss], part_->device);
+  if (options.dtype() == at::kHalf) loss_seed_ = std::min(loss_seed_, 32768.0);  // its largest
+  user_grads_[place_of(part_->output_values, loss)] = at::full({}, loss_seed_, options);
 }
 
 }  // namespace rannc::runtime

@@ -58,7 +58,7 @@ std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
                                         const std::vector<at::Tensor>& parameters,
                                         const std::vector<at::Tensor>& buffers,
                                         const std::vector<int64_t>& local_rows, bool with_backward,
-                                        bool no_sync) {
+                                        bool no_sync, double loss_seed) {
   const int ranks = impl_->inference->comm->size();
   if (static_cast<int>(local_rows.size()) != ranks) {
     throw PlanError(c10::str("local batch sizes of ", local_rows.size(), " ranks were given for ",
@@ -67,7 +67,7 @@ std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
   auto call = std::make_shared<PipelineCall>(
       with_backward ? impl_->training : impl_->inference,
       impl_->orders.get(local_rows, with_backward), impl_->calls, inputs, parameters, buffers,
-      with_backward, with_backward && no_sync, impl_->history, impl_->kept);
+      with_backward, with_backward && no_sync, loss_seed, impl_->history, impl_->kept);
   ++impl_->calls;
   call->forward();
   return call;

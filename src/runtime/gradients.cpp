@@ -26,6 +26,7 @@ at::Tensor PipelineCall::gradient_of_loss(const std::vector<at::Tensor>& output_
     }
     sum = sum.defined() ? sum.add(grad) : grad;
   }
+  if (sum.defined() && loss_seed_ != 1) sum = sum.to(at::kDouble).div(loss_seed_);
   return sum;
 }
 

@@ -53,11 +53,13 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
                            std::vector<at::Tensor> inputs,
                            const std::vector<at::Tensor>& parameters,
                            std::vector<at::Tensor> buffers, bool with_backward, bool no_sync,
-                           std::shared_ptr<History> history, std::shared_ptr<KeptGradients> kept)
+                           double loss_seed, std::shared_ptr<History> history,
+                           std::shared_ptr<KeptGradients> kept)
     : part_(std::move(part)),
       orders_(std::move(orders)),
       number_(number),
       with_backward_(with_backward),
+      loss_seed_(loss_seed),
       kept_(std::move(kept)),
       recorder_(with_backward ? std::move(history) : nullptr, number,
                 orders_->program.actions[static_cast<size_t>(part_->rank)].size()),
@@ -116,7 +118,7 @@ void PipelineCall::forward() {
   const at::NoGradGuard no_grad;
   std::optional<RankRandom> random;
   if (part_->from_generators && part_->comm->size() > 1) random.emplace(part_->device, part_->rank);
-  if (with_backward_ && plan::backward_comes_first(program().schedule)) seed_unit_gradient();
+  if (with_backward_ && plan::backward_comes_first(program().schedule)) seed_loss_gradient();
   part_->prelude.run(
       inputs_, [&](const std::string& name) { return buffers_[part_->buffer_place(name)]; },
       orders_->rows, orders_->global_rows, *part_->comm);

@@ -41,7 +41,7 @@ class PipelineCall final : public Call {
   PipelineCall(std::shared_ptr<const RankPart> part, std::shared_ptr<const Orders> orders,
                int64_t number, std::vector<at::Tensor> inputs,
                const std::vector<at::Tensor>& parameters, std::vector<at::Tensor> buffers,
-               bool with_backward, bool no_sync, std::shared_ptr<History> history,
+               bool with_backward, bool no_sync, double loss_seed, std::shared_ptr<History> history,
                std::shared_ptr<KeptGradients> kept);
   /// Warns, once in a process, when a loss was never used whose backward has run.
   ~PipelineCall() override;
@@ -82,7 +82,7 @@ class PipelineCall final : public Call {
 
   void check_arguments(const std::vector<at::Tensor>& parameters) const;
   void prepare_backward();
-  void seed_unit_gradient();
+  void seed_loss_gradient();
   void seed_output_gradients(const std::vector<at::Tensor>& output_grads);
   void finish_outputs();
   [[nodiscard]] at::Tensor finish_output(size_t index);
@@ -116,6 +116,7 @@ class PipelineCall final : public Call {
   std::shared_ptr<const Orders> orders_;
   int64_t number_;
   bool with_backward_;
+  double loss_seed_;
   Summing summing_ = Summing::in_program;
   std::shared_ptr<KeptGradients> kept_;
   bool finished_ = false;     ///< the gradients are given away, or there are none

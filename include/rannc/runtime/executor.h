@@ -84,12 +84,16 @@ class Executor {
   /// `no_sync`: the backward adds the parameters' gradients to what is kept, unsummed, and returns
   /// none of them; the next backward of a call without it sums them with its own. What is kept for
   /// parameters that this call does not have is left for KeptGradients::sum(), which is called
-  /// then. Every rank calls it; the GIL is not held.
+  /// then.
+  /// `loss_seed`: where the backward that runs inside a forward starts from; float16 gradients are
+  /// lost below 6e-8. Call::backward divides by it. A positive power of two, the same on all ranks.
+  /// Every rank calls it; the GIL is not held.
   [[nodiscard]] std::shared_ptr<Call> forward(const std::vector<at::Tensor>& inputs,
                                               const std::vector<at::Tensor>& parameters,
                                               const std::vector<at::Tensor>& buffers,
                                               const std::vector<int64_t>& local_rows,
-                                              bool with_backward, bool no_sync = false);
+                                              bool with_backward, bool no_sync = false,
+                                              double loss_seed = 1);
 
   /// What all training calls so far took together, and each action of the one that began last.
   [[nodiscard]] const Times& times() const;
