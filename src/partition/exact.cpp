@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <set>
 #include <utility>
+
+#include "partition/down_sets.h"
 
 namespace rannc::partition {
 namespace {
@@ -15,29 +16,16 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Times that differ by less are equal: sums of the same numbers in another order.
 constexpr double kRounding = 1 - 1e-12;
 
-/// All sets of blocks that contain what their members read; empty when there are too many.
-std::vector<Mask> down_sets(const BlockModel& model) {
-  std::vector<Mask> needs(model.blocks(), 0);
-  for (size_t block = 0; block < needs.size(); ++block) {
-    for (const uint32_t before : model.before(block)) needs[block] |= Mask{1} << before;
+/// The smaller first; empty when there are too many.
+std::vector<Mask> down_set_masks(const BlockModel& model) {
+  std::vector<Mask> masks;
+  for (const BlockSet& set : down_sets(model, kMostDownSets)) {
+    masks.push_back(static_cast<Mask>(set.to_ulong()));
   }
-  std::set<Mask> known{0};
-  std::vector<Mask> open{0};
-  while (!open.empty()) {
-    const Mask set = open.back();
-    open.pop_back();
-    for (size_t block = 0; block < needs.size(); ++block) {
-      const Mask bit = Mask{1} << block;
-      if ((set & bit) != 0 || (needs[block] & ~set) != 0) continue;
-      if (known.insert(set | bit).second) open.push_back(set | bit);
-      if (known.size() > kMostDownSets) return {};
-    }
-  }
-  std::vector<Mask> sets(known.begin(), known.end());
-  std::ranges::sort(sets, [](Mask a, Mask b) {
+  std::ranges::sort(masks, [](Mask a, Mask b) {
     return std::pair(std::popcount(a), a) < std::pair(std::popcount(b), b);
   });
-  return sets;
+  return masks;
 }
 
 class Enumeration {
@@ -426,7 +414,7 @@ bool search_exactly(Assessor& assessor, const SearchSpace& space, Stop& stop, Be
       assessor.cluster().ranks() > kMostExactRanks) {
     return false;
   }
-  std::vector<Mask> sets = down_sets(assessor.model());
+  std::vector<Mask> sets = down_set_masks(assessor.model());
   if (sets.empty()) return false;
   return Enumeration(assessor, space, std::move(sets), stop, best).run();
 }

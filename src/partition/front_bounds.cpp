@@ -21,16 +21,21 @@ StageTime fastest(const StageCosts& costs, int first, int last, int replicas, bo
 
 FrontBounds::FrontBounds(const StageCosts& costs)
     : stride_(static_cast<size_t>(costs.ranks()) + 1),
-      bounds_(static_cast<size_t>(costs.blocks() + 1) * stride_) {
+      bounds_(static_cast<size_t>(costs.ranges().end() + 1) * stride_) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const bool hosts_differ = costs.hosts() > 1;
-  for (int border = 1; border <= costs.blocks(); ++border) {
+  const RangeCosts& ranges = costs.ranges();
+  for (int border = 1; border <= ranges.end(); ++border) {
     Bound* row = &bounds_[static_cast<size_t>(border) * stride_];
     std::fill(row, row + stride_, Bound{kInfinity, kInfinity, kInfinity});
     for (int replicas = 1; replicas <= costs.max_replicas(); ++replicas) {
       if (costs.skips(replicas)) continue;
       for (int first = border - 1; first >= 0; --first) {
-        if (costs.least_bytes(first, border, replicas) > costs.available_bytes()) break;
+        if (!ranges.nested(first, border)) continue;
+        if (costs.least_bytes(first, border, replicas) > costs.available_bytes()) {
+          if (ranges.is_line()) break;
+          continue;
+        }
         const InFlight room = costs.in_flight(first, border, replicas);
         if (room.plain < 1 && room.recompute < 1) continue;
         const StageTime time = fastest(costs, first, border, replicas, hosts_differ);

@@ -35,14 +35,38 @@ RangeCosts::RangeCosts(const cost::GraphProfile& blocks, const Request& request,
   fill_borders(blocks);
 }
 
+RangeCosts::RangeCosts(const cost::GraphProfile& blocks, const Request& request,
+                       const BlockCosts& costs, std::vector<BlockSet> sets)
+    : blocks_(static_cast<int>(blocks.nodes.size())), costs_(costs), sets_(std::move(sets)) {
+  RANNC_CHECK(costs.blocks() == blocks.nodes.size(), "the costs are of other blocks");
+  number_ranges();
+  fill_given(blocks, request);
+}
+
+std::vector<uint32_t> RangeCosts::members(int first, int last) const {
+  std::vector<uint32_t> result;
+  for (int block = is_line() ? first : 0; block < (is_line() ? last : blocks_); ++block) {
+    const auto k = static_cast<size_t>(block);
+    const bool inside = is_line() || (sets_[static_cast<size_t>(last)].test(k) &&
+                                      !sets_[static_cast<size_t>(first)].test(k));
+    if (inside) result.push_back(static_cast<uint32_t>(block));
+  }
+  return result;
+}
+
 const RangeCosts::Table& RangeCosts::at_rows(int64_t rows) const {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Table>& entry = tables_[rows];
-  if (!entry) entry = std::make_unique<Table>(costs_.at(rows));
+  if (!entry) entry = std::make_unique<Table>(*this, costs_.at(rows));
   return *entry;
 }
 
-RangeCosts::Table::Table(const BlockCosts::AtRows& costs) {
+RangeCosts::Table::Table(const RangeCosts& ranges, const BlockCosts::AtRows& costs)
+    : ranges_(ranges) {
+  if (!ranges.is_line()) {
+    fill_given(costs);
+    return;
+  }
   const size_t count = costs.forward_ns.size();
   for (std::vector<double>* prefix : {&forward_, &backward_, &saved_}) {
     prefix->assign(count + 1, 0.0);
@@ -61,12 +85,117 @@ RangeCosts::Table::Table(const BlockCosts::AtRows& costs) {
   }
 }
 
+void RangeCosts::Table::fill_given(const BlockCosts::AtRows& costs) {
+  for (const BlockSet& set : ranges_.sets_) {
+    double forward = 0, backward = 0, saved = 0;
+    for (size_t block = 0; block < costs.forward_ns.size(); ++block) {
+      if (!set.test(block)) continue;
+      forward += costs.forward_ns[block];
+      backward += costs.backward_ns[block];
+      saved += costs.saved_bytes[block];
+    }
+    forward_.push_back(forward);
+    backward_.push_back(backward);
+    saved_.push_back(saved);
+  }
+  std::vector<double>& largest = workspace_.emplace_back(ranges_.parameters_.size(), 0.0);
+  for (int first = 0; first < ranges_.end(); ++first) {
+    for (int last = first + 1; last <= ranges_.end(); ++last) {
+      if (!ranges_.nested(first, last)) continue;
+      double& here = largest[ranges_.at(first, last)];
+      const BlockSet inside =
+          ranges_.sets_[static_cast<size_t>(last)] & ~ranges_.sets_[static_cast<size_t>(first)];
+      for (size_t block = 0; block < costs.workspace_bytes.size(); ++block) {
+        if (inside.test(block)) here = std::max(here, costs.workspace_bytes[block]);
+      }
+    }
+  }
+}
+
 RangeCosts::Work RangeCosts::Table::work(int first, int last) const {
   const auto i = static_cast<size_t>(first), j = static_cast<size_t>(last);
+  if (!ranges_.is_line()) {
+    return {forward_[j] - forward_[i], backward_[j] - backward_[i], saved_[j] - saved_[i],
+            workspace_.front()[ranges_.at(first, last)]};
+  }
   const auto level = static_cast<size_t>(std::bit_width(j - i) - 1);
   const std::vector<double>& largest = workspace_[level];
   return {forward_[j] - forward_[i], backward_[j] - backward_[i], saved_[j] - saved_[i],
           std::max(largest[i], largest[j - (size_t{1} << level)])};
+}
+
+void RangeCosts::number_ranges() {
+  range_of_.assign(sets_.size() * sets_.size(), -1);
+  int32_t ranges = 0;
+  for (size_t first = 0; first < sets_.size(); ++first) {
+    for (size_t last = first + 1; last < sets_.size(); ++last) {
+      if ((sets_[first] & ~sets_[last]).any()) continue;
+      range_of_[cell(static_cast<int>(first), static_cast<int>(last))] = ranges++;
+    }
+  }
+  parameters_.resize(static_cast<size_t>(ranges));
+  borders_.resize(static_cast<size_t>(ranges));
+}
+
+void RangeCosts::fill_given(const cost::GraphProfile& blocks, const Request& request) {
+  struct Value {
+    cost::Size size;
+    bool grad;
+    size_t producer;
+    BlockSet users;
+  };
+  std::vector<std::vector<size_t>> made(blocks.nodes.size());
+  std::vector<Value> values;
+  std::vector<BlockSet> param_users(blocks.params.size()), input_users(blocks.inputs.size());
+  for (size_t block = 0; block < blocks.nodes.size(); ++block) {
+    const cost::ProfileNode& node = blocks.nodes[block];
+    for (const cost::ProfileOutput& output : node.outputs) {
+      made[block].push_back(values.size());
+      values.push_back({output.size, output.grad, block, {}});
+    }
+    for (const uint32_t param : node.params) param_users[param].set(block);
+    for (const cost::ProfileUse& use : node.inputs) {
+      BlockSet& users =
+          use.is_input ? input_users[use.node] : values[made[use.node][use.output]].users;
+      users.set(block);
+    }
+  }
+  for (int first = 0; first < end(); ++first) {
+    for (int last = first + 1; last <= end(); ++last) {
+      if (!nested(first, last)) continue;
+      const BlockSet& before = sets_[static_cast<size_t>(first)];
+      const BlockSet inside = sets_[static_cast<size_t>(last)] & ~before;
+      const BlockSet behind = ~sets_[static_cast<size_t>(last)];
+      Parameters& params = parameters_[at(first, last)];
+      for (size_t param = 0; param < param_users.size(); ++param) {
+        if ((param_users[param] & inside).none()) continue;
+        const StateBytes state = state_of(blocks.params[param], request);
+        params.bytes += state.param_bytes;
+        params.gradient_bytes += state.gradient_bytes;
+        params.optimizer_bytes += state.optimizer_bytes;
+        const bool tied = (param_users[param] & ~inside).any();
+        (tied ? params.tied_gradient_bytes : params.own_gradient_bytes) += state.gradient_bytes;
+      }
+      Border& border = borders_[at(first, last)];
+      for (size_t input = 0; input < input_users.size(); ++input) {
+        if ((input_users[input] & inside).any()) add(border.graph_in, blocks.inputs[input].size);
+      }
+      for (const Value& value : values) {
+        if (before.test(value.producer) && (value.users & inside).any()) {
+          add(border.in, value.size);
+          border.enters = true;
+          if (value.grad) add(border.in_grad, value.size);
+          border.enters_grad |= value.grad;
+        }
+        if (inside.test(value.producer) && (value.users & behind).any()) {
+          add(border.out, value.size);
+          border.leaves = true;
+          if (value.grad) add(border.out_grad, value.size);
+          border.leaves_grad |= value.grad;
+        }
+      }
+    }
+  }
 }
 
 // Sums grow by addition only, range by range: differences of sums would leave a remainder of

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "partition/chunks.h"
 #include "partition/contract.h"
+#include "partition/down_sets.h"
 #include "partition/exact.h"
 #include "partition/layout.h"
 #include "partition/order.h"
@@ -33,12 +35,17 @@ constexpr size_t kMostColumnChoices = 8;
 constexpr size_t kWave = 4;
 constexpr size_t kMostLines = 3;
 constexpr size_t kManyBlocks = 400;  // one line only
-constexpr size_t kKept = 16;         // shapes remembered
-constexpr size_t kRefined = 8;       // shapes refined
+/// The search over all down-sets: with so many at most, and so much work, which is pairs of them,
+/// one inside the other, times the square of the positions of ranks. More where lines find no plan.
+constexpr size_t kMostBorders = 1000;
+constexpr double kMostBorderWork = 2e6, kMostBorderWorkEver = 5e7;
+constexpr size_t kKept = 16;    // shapes remembered
+constexpr size_t kRefined = 8;  // shapes refined
 /// Work of refining one shape: blocks and actions looked at.
 constexpr int64_t kRefineWork = 6'000'000;
 
-/// The blocks in one of their linear orders.
+/// The borders between which stages are searched: those of the blocks in one of their linear
+/// orders, or all down-sets.
 struct Line {
   std::vector<uint32_t> order;
   cost::GraphProfile profile;
@@ -51,14 +58,45 @@ struct Line {
         profile(contract(blocks, parts(order), {})),
         costs(model.costs(), order),
         ranges(profile, request, costs) {}
+  Line(std::vector<BlockSet> sets, const cost::GraphProfile& blocks, const BlockModel& model,
+       const Request& request)
+      : order(given_order(model.blocks())),
+        profile(contract(blocks, parts(order), {})),
+        costs(model.costs(), order),
+        ranges(profile, request, costs, std::move(sets)) {}
 
  private:
+  static std::vector<uint32_t> given_order(size_t blocks) {
+    std::vector<uint32_t> order(blocks);
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+
   static std::vector<std::vector<uint32_t>> parts(const std::vector<uint32_t>& order) {
     std::vector<std::vector<uint32_t>> result;
     for (const uint32_t block : order) result.push_back({block});
     return result;
   }
 };
+
+/// A candidate of the closed form as a draft.
+Draft to_draft(const std::vector<StageChoice>& stages, const Line& line,
+               const cost::Cluster& cluster, Grid grid, plan::Schedule schedule,
+               int64_t micro_batches) {
+  Draft draft;
+  draft.schedule = schedule;
+  draft.micro_batches = micro_batches;
+  draft.stage_of.resize(line.order.size());
+  std::vector<int> counts;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (const uint32_t k : line.ranges.members(stages[s].first, stages[s].last)) {
+      draft.stage_of[line.order[k]] = static_cast<int>(s);
+    }
+    counts.push_back(stages[s].replicas * grid.unit);
+  }
+  draft.groups = lay_out(cluster, counts, grid.columns, stages.front().first_rank * grid.unit);
+  return draft;
+}
 
 struct Task {
   const Line* line;
@@ -104,7 +142,8 @@ class Searcher {
   Searcher(const cost::GraphProfile& blocks, const BlockModel& model, const cost::Cluster& cluster,
            const Request& request, const SearchSpace& space, const SearchOptions& options,
            Stop& stop)
-      : model_(model),
+      : blocks_(blocks),
+        model_(model),
         cluster_(cluster),
         request_(request),
         space_(space),
@@ -145,6 +184,7 @@ class Searcher {
       single_stages();
       closed_forms(/*narrow=*/true);
       if (!large()) closed_forms(/*narrow=*/false);
+      over_down_sets();
     }
     if (space_.interleaves()) {
       for (const Grid grid : grids_) {
@@ -163,6 +203,32 @@ class Searcher {
  private:
   /// Whether the exact search of the closed form would take minutes.
   bool large() const { return model_.blocks() > kManyBlocks; }
+
+  /// The same tasks between all down-sets instead of those of a line, which reaches any convex cut:
+  /// narrowly, and in full where there is no plan yet. In a chain, lines have them all.
+  void over_down_sets() {
+    std::vector<BlockSet> sets = down_sets(model_, kMostBorders);
+    if (sets.size() <= model_.blocks() + 1) return;
+    const double most = result_.best.empty() ? kMostBorderWorkEver : kMostBorderWork;
+    if (border_work(sets) > most) return;
+    down_sets_ = std::make_unique<Line>(std::move(sets), blocks_, model_, request_);
+    std::erase_if(tasks_, [&](const Task& task) { return task.line != lines_.front().get(); });
+    for (Task& task : tasks_) task.line = down_sets_.get();
+    closed_forms(/*narrow=*/true);
+    if (result_.best.empty()) closed_forms(/*narrow=*/false);
+  }
+
+  double border_work(const std::vector<BlockSet>& sets) const {
+    double positions = 1;
+    for (const Grid grid : grids_) {
+      positions = std::max(positions, static_cast<double>(cluster_.ranks()) / grid.step());
+    }
+    double pairs = 0;
+    for (size_t a = 0; a < sets.size(); ++a) {
+      for (size_t b = a + 1; b < sets.size(); ++b) pairs += (sets[a] & ~sets[b]).none() ? 1 : 0;
+    }
+    return pairs * positions * positions;
+  }
 
   /// A few layouts and every other count; refining tries the neighbours.
   void thin_out() {
@@ -214,15 +280,15 @@ class Searcher {
     std::vector<std::pair<plan::Schedule, Candidate>> candidates;
   };
 
-  StageSearch restricted(plan::Schedule schedule, bool narrow) const {
+  StageSearch restricted(const Task& task, plan::Schedule schedule, bool narrow) const {
     StageSearch search;
     search.schedule = schedule;
     search.one_replica = space_.one_replica;
     if (space_.stages > 0) search.stages = space_.stages;
     if (!space_.replicas.empty()) search.replicas = space_.replicas;
-    const bool small = model_.blocks() <= kExactBlocks;
+    const bool small = task.line->ranges.end() <= static_cast<int>(kExactBlocks);
     search.beam = narrow ? kBeam : small ? 0 : kWideBeam;
-    search.each_stage_count = !narrow;
+    search.each_stage_count = !narrow || task.line == down_sets_.get();
     search.cutoff_ns = closed_form_ns_ * (1 + kMargin);
     return search;
   }
@@ -237,7 +303,7 @@ class Searcher {
     const double least = all.sum_ns + static_cast<double>(task.micro_batches - 1) * all.period_ns;
     if (least > closed_form_ns_ * (1 + kMargin)) return found;
     for (const plan::Schedule schedule : plain_) {
-      StageAnswer answer = solve_stages(costs, bounds, restricted(schedule, narrow));
+      StageAnswer answer = solve_stages(costs, bounds, restricted(task, schedule, narrow));
       for (Candidate& candidate : answer.candidates) {
         found.candidates.emplace_back(schedule, std::move(candidate));
       }
@@ -264,7 +330,7 @@ class Searcher {
     for (const auto& [of, candidate] : found.candidates) {
       closed_form_ns_ = std::min(closed_form_ns_, candidate.closed_form_ns);
       for (const plan::Schedule schedule : plain_) {
-        add(to_draft(candidate.stages, task.line->order, cluster_, task.grid, schedule,
+        add(to_draft(candidate.stages, *task.line, cluster_, task.grid, schedule,
                      task.micro_batches),
             task.grid.columns);
       }
@@ -294,6 +360,7 @@ class Searcher {
     }
   }
 
+  const cost::GraphProfile& blocks_;
   const BlockModel& model_;
   const cost::Cluster& cluster_;
   const Request& request_;
@@ -302,6 +369,7 @@ class Searcher {
   Stop& stop_;
   Assessor assessor_;
   std::vector<std::unique_ptr<Line>> lines_;
+  std::unique_ptr<Line> down_sets_;  // null: not searched
   std::vector<plan::Schedule> plain_;
   std::vector<Grid> grids_;
   std::vector<Task> tasks_;
@@ -310,24 +378,6 @@ class Searcher {
 };
 
 }  // namespace
-
-Draft to_draft(const std::vector<StageChoice>& stages, const std::vector<uint32_t>& line,
-               const cost::Cluster& cluster, Grid grid, plan::Schedule schedule,
-               int64_t micro_batches) {
-  Draft draft;
-  draft.schedule = schedule;
-  draft.micro_batches = micro_batches;
-  draft.stage_of.resize(line.size());
-  std::vector<int> counts;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    for (int k = stages[s].first; k < stages[s].last; ++k) {
-      draft.stage_of[line[static_cast<size_t>(k)]] = static_cast<int>(s);
-    }
-    counts.push_back(stages[s].replicas * grid.unit);
-  }
-  draft.groups = lay_out(cluster, counts, grid.columns, stages.front().first_rank * grid.unit);
-  return draft;
-}
 
 SearchResult search(const cost::GraphProfile& blocks, const BlockModel& model,
                     const cost::Cluster& cluster, const Request& request, const SearchSpace& space,

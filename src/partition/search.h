@@ -21,9 +21,10 @@ struct SearchOptions {
 };
 
 /// The whole search over blocks, in four steps, each adding to one `Best`:
-///  1. For several linear orders of the blocks, layouts of the cluster and micro-batch counts, the
-///     optimum of the closed form for each number of stages (stages.h). A narrow search finds a
-///     good arrangement first, and its time cuts the full one. All are simulated.
+///  1. For several linear orders of the blocks and, when they are few, between all down-sets: for
+///     layouts of the cluster and micro-batch counts, the optimum of the closed form for each
+///     number of stages (stages.h). A narrow search finds a good arrangement first, and its time
+///     cuts the full one. All are simulated.
 ///  2. Interleaved pipelines (chunks.h).
 ///  3. The best of different shapes are refined by single changes (refine.h).
 ///  4. Small problems are searched exactly (exact.h); `exact` says that this was completed.
@@ -37,10 +38,5 @@ struct SearchResult {
                                   const cost::Cluster& cluster, const Request& request,
                                   const SearchSpace& space, const SearchOptions& options,
                                   Stop& stop);
-
-/// A candidate of the closed form as a draft; `line[k]` is the block at position k.
-[[nodiscard]] Draft to_draft(const std::vector<StageChoice>& stages,
-                             const std::vector<uint32_t>& line, const cost::Cluster& cluster,
-                             Grid grid, plan::Schedule schedule, int64_t micro_batches);
 
 }  // namespace rannc::partition

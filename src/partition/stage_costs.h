@@ -10,8 +10,8 @@
 
 namespace rannc::partition {
 
-/// One stage as the closed form sees it: blocks [first, last) on the `replicas` ranks from
-/// `first_rank`.
+/// One stage as the closed form sees it: the blocks between two borders on the `replicas` ranks
+/// from `first_rank`.
 struct StageChoice {
   int first = 0;
   int last = 0;
@@ -79,6 +79,8 @@ class StageCosts {
              int64_t micro_batches, Grid grid = {});
 
   int blocks() const { return ranges_.blocks(); }
+  /// Between which borders the stages lie (range_costs.h).
+  const RangeCosts& ranges() const { return ranges_; }
   /// Ranks, replicas: in steps of the grid.
   int ranks() const { return cluster_.ranks() / grid_.step(); }
   const Grid& grid() const { return grid_; }

@@ -70,14 +70,15 @@ class Solver {
       : costs_(costs),
         bounds_(bounds),
         search_(search),
-        blocks_(costs.blocks()),
+        ranges_(costs.ranges()),
+        end_(ranges_.end()),
         ranks_(costs.ranks()),
         repeats_(static_cast<double>(costs.micro_batches() - 1)),
         limit_(search.cutoff_ns * kRounding),
-        cells_(static_cast<size_t>(blocks_ + 1) * static_cast<size_t>(ranks_ + 1)) {
+        cells_(static_cast<size_t>(end_ + 1) * static_cast<size_t>(ranks_ + 1)) {
     if (search.replicas) wanted_ = static_cast<int>(search.replicas->size());
     if (search.stages) wanted_ = *search.stages;
-    most_stages_ = wanted_ > 0 ? wanted_ : std::min(blocks_, ranks_);
+    most_stages_ = wanted_ > 0 ? wanted_ : std::min(costs.blocks(), ranks_);
     max_replicas_ = search.one_replica ? std::min(1, costs.max_replicas()) : costs.max_replicas();
     classes_.resize(static_cast<size_t>(ranks_ + 1) * static_cast<size_t>(ranks_ + 1));
     for (int first = 0; first < ranks_; ++first) {
@@ -89,8 +90,8 @@ class Solver {
   }
 
   StageAnswer run() {
-    cell(blocks_, 0).states.push_back({});
-    for (int first = blocks_ - 1; first >= 0; --first) {
+    cell(end_, 0).states.push_back({});
+    for (int first = end_ - 1; first >= 0; --first) {
       for (int replicas = 1; replicas <= max_replicas_; ++replicas) {
         if (uses(replicas)) extend(first, replicas);
       }
@@ -119,7 +120,7 @@ class Solver {
     if (stages + in_front > most_stages_) return false;
     if (wanted_ == 0) return true;
     const int missing = wanted_ - stages;
-    if (first < missing || (first == 0 && missing > 0)) return false;
+    if (ranges_.size(first) < missing || (first == 0 && missing > 0)) return false;
     return !search_.replicas ||
            (*search_.replicas)[static_cast<size_t>(wanted_ - stages)] == replicas;
   }
@@ -128,14 +129,19 @@ class Solver {
   void extend(int first, int replicas) {
     const FrontBounds::Bound& front = bounds_.at(first, ranks_ - replicas);
     if (front.sum_ns == kInfinity) return;
-    for (int last = first + 1; last <= blocks_; ++last) {
+    for (int last = first + 1; last <= end_; ++last) {
+      if (!ranges_.nested(first, last)) continue;
       std::array<std::optional<StageTime>, 8> times;  // per link classes
       const double compute = costs_.compute_ns(first, last, replicas);
-      // Compute only grows with `last`.
-      if (front.sum_ns + compute + repeats_ * std::max(front.period_ns, compute) > limit_) break;
+      // In a line, compute and memory only grow with `last`.
+      if (front.sum_ns + compute + repeats_ * std::max(front.period_ns, compute) > limit_) {
+        if (ranges_.is_line()) break;
+        continue;
+      }
       if (costs_.least_bytes(first, last, replicas) > costs_.available_bytes()) {
         memory_mattered_ = true;
-        break;
+        if (ranges_.is_line()) break;
+        continue;
       }
       const InFlight room = costs_.in_flight(first, last, replicas);
       if (room.plain < costs_.micro_batches()) memory_mattered_ = true;
@@ -218,7 +224,7 @@ class Solver {
 
   std::vector<StageChoice> trace(int ranks, int state) {
     std::vector<StageChoice> stages;
-    for (int border = 0; border < blocks_;) {
+    for (int border = 0; border < end_;) {
       const State& here = cell(border, ranks).states[static_cast<size_t>(state)];
       stages.push_back({.first = border,
                         .last = here.last,
@@ -235,7 +241,8 @@ class Solver {
   const StageCosts& costs_;
   const FrontBounds& bounds_;
   const StageSearch& search_;
-  int blocks_, ranks_;
+  const RangeCosts& ranges_;
+  int end_, ranks_;
   double repeats_, limit_;
   std::vector<Frontier> cells_;       // (border, ranks used behind it)
   std::vector<LinkClasses> classes_;  // (first rank, replicas)
