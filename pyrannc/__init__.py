@@ -11,6 +11,7 @@ __version__ = "0.8.0"
 _HOME = {
     "RaNNCModule": "module",
     "Config": "config",
+    "GradScaler": "grad_scaler",
     "measure": "measurement",
     "get_rank": "launch",
     "get_world_size": "launch",
