@@ -154,6 +154,9 @@ ITEMS = {
         False,
         "batch normalisation by the statistics of the whole batch, in one micro-batch",
     ),
+    "keep_freed_memory": Item(
+        boolean, True, "the process keeps freed memory for the next step: no page faults (glibc)"
+    ),
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),

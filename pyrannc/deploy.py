@@ -7,7 +7,19 @@ import json
 
 import torch
 
-from pyrannc import _C, check, files, log, planning, profile, schedules, state, step_costs, threads
+from pyrannc import (
+    _C,
+    check,
+    files,
+    host_memory,
+    log,
+    planning,
+    profile,
+    schedules,
+    state,
+    step_costs,
+    threads,
+)
 from pyrannc.agreement import on_rank, same_graph
 from pyrannc.deployment import Deployment
 from pyrannc.errors import PlanError
@@ -34,6 +46,9 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     if not mixing and world.rank == 0:
         warn_of_averages(captured.graph)
 
+    # The self-check holds much more than a stage ever will.
+    if config.keep_freed_memory:
+        host_memory.keep_freed()
     path = load_path or (config.deployment_file if config.load_deployment else None)
     predicted = None
     if path:

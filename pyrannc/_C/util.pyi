@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['CommError', 'ConfigError', 'InfeasibleError', 'InternalError', 'Level', 'PlanError', 'RaNNCError', 'TraceError', 'closest', 'configure_log', 'human_bytes', 'human_ns', 'log', 'log_enabled', 'set_log_rank']
+__all__: list[str] = ['CommError', 'ConfigError', 'InfeasibleError', 'InternalError', 'Level', 'PlanError', 'RaNNCError', 'TraceError', 'closest', 'configure_log', 'human_bytes', 'human_ns', 'keep_freed_memory', 'log', 'log_enabled', 'set_log_rank']
 class RaNNCError(RuntimeError):
     pass
 class ConfigError(RaNNCError):
@@ -70,6 +70,10 @@ def human_bytes(bytes: typing.SupportsFloat | typing.SupportsIndex) -> str:
     ...
 def human_ns(nanoseconds: typing.SupportsFloat | typing.SupportsIndex) -> str:
     ...
+def keep_freed_memory() -> bool:
+    """
+    Keeps freed memory in this process; False where the C library cannot.
+    """
 def log(level: Level, module: str, message: str) -> None:
     ...
 def log_enabled(level: Level, module: str) -> bool:

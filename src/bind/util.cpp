@@ -2,6 +2,7 @@
 
 #include "bind/module.h"
 #include "rannc/util/error.h"
+#include "rannc/util/host_memory.h"
 #include "rannc/util/human.h"
 #include "rannc/util/log.h"
 
@@ -18,6 +19,8 @@ void init_util(py::module_& m) {
   py::register_exception<CommError>(m, "CommError", error);
   py::register_exception<InternalError>(m, "InternalError", PyExc_AssertionError);
 
+  m.def("keep_freed_memory", &keep_freed_memory,
+        "Keeps freed memory in this process; False where the C library cannot.");
   m.def("human_bytes", &human_bytes, "bytes"_a);
   m.def("human_ns", &human_ns, "nanoseconds"_a);
   m.def("closest", &closest, "word"_a, "candidates"_a);

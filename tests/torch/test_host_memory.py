@@ -1,0 +1,56 @@
+"""Steps take the memory again that the step before has freed, without page faults."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+STEPS = """
+import json, resource, sys, torch
+from pyrannc import Config, RaNNCModule
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.Tanh(), torch.nn.Linear(2048, 8))
+model = RaNNCModule(model, config=Config(
+    pipeline_num=1, calibrate=False, self_check=False, keep_freed_memory=sys.argv[1] == "keep"
+))
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    model(batch).square().mean().backward()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+batch = torch.ones(8192, 64)  # hidden values of 64 MiB
+for _ in range(3):
+    faults()
+print(json.dumps(min(faults() for _ in range(3))))
+"""
+
+
+def faults(choice, **variables):
+    environment = {**os.environ, **variables, "RANNC_LOG_LEVEL": "warn"}
+    output = subprocess.run(
+        [sys.executable, "-c", STEPS, choice],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def huge_pages_everywhere():
+    setting = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.is_file() and "[always]" in setting.read_text()
+
+
+@pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") is None, reason="malloc is not glibc's")
+@pytest.mark.skipif(huge_pages_everywhere(), reason="a page fault brings in 2 MiB")
+def test_a_step_has_no_page_faults_unless_malloc_was_chosen():
+    assert faults("keep") < 1000
+    # A block of 64 MiB that comes anew has 16,384 pages.
+    assert faults("free") > 10_000
+    assert faults("keep", MALLOC_MMAP_THRESHOLD_="1000000") > 10_000
