@@ -9,9 +9,9 @@ as RaNNC changes settings of its process. A time is the median over the rounds, 
 
 Budgets, on a quiet machine of two cores: one stage on one rank at most 1.01 x eager, on "tiny" at
 least 1.5 x as fast; the automatic plan at least as fast as the fastest peer; one stage x 2 replicas
-1.03 x as fast as DDP; with a limit that forbids replicas ("limited"), or with the memory of the 1F1B
-peer and two stages ("2 stages"), at least 1.15 x the better pipelining schedule on both GPTs and
-1.0 x on the CNN.
+1.03 x as fast as DDP; with a limit that forbids replicas ("limited"), or with the memory of the
+1F1B peer and two stages ("2 stages"), at least 1.15 x the better pipelining schedule on both GPTs
+and 1.0 x on the CNN.
 
 Memory is the peak of tensor bytes on the fullest rank: parameters, optimizer state, and what lives
 at the worst moment of a step.
