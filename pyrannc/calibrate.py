@@ -150,7 +150,8 @@ def _flights(program, keys, run):
     for rank, measured in enumerate(run):
         for index, _, _, end in measured["actions"]:
             kind, *way = program["actions"][rank][index]
-            if kind == "send":
+            # One to itself is there at once.
+            if kind == "send" and not keys[rank][index][-1]:
                 sent[tuple(way)] = (measured["host"], keys[rank][index], end)
     for rank, measured in enumerate(run):
         for index, passed, cpu, end in measured["actions"]:

@@ -98,6 +98,9 @@ def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
         "actions": [[["send", 0, "forward"]], [["receive", 0, "forward"]]],
     }
 
+    within = {**program, "transfers": [{**program["transfers"][0], "to": 0}]}
+    within["actions"] = [[["send", 0, "forward"], ["receive", 0, "forward"]], []]
+
     def found(receive, host="a"):
         ends = [[0, 5_000, 5_000, 100_000], [0, *receive]]
         hosts = ["a", host]
@@ -113,3 +116,7 @@ def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
     assert found((11_000, 10_000, 170_000))[0] == [(5_000, -1)]
     # Clocks of two hosts.
     assert found((90_000, 10_000, 170_000), host="b")[0] == [(5_000, -1)]
+    # A rank's message to itself is never on its way, however late it gets to it.
+    rank = {**run([[(0, 0)] * 4])[0], "actions": [[0, 5, 5, 100_000], [1, 90_000, 10_000, 170_000]]}
+    ranks = [rank, {**rank, "actions": []}]
+    assert calibrate.summarize(within, [ranks])["measured"][0] == [(5, -1), (10_000, 0)]
