@@ -122,8 +122,10 @@ def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
 def make_plan(graph, table, state_bytes, devices, wanted, config, mixing, step) -> str:
     """The planner's answer for this job, as JSON."""
     folded = _C.cost.fold(graph, table, state_bytes)
+    # Which the step's own prediction adds to each micro-batch but the first.
+    accumulation = step.costs.time["accumulate_ns_per_byte"]
     plan = _C.partition.make_plan(
-        folded,
+        _C.cost.with_accumulation(folded, accumulation),
         devices,
         _C.partition.Request.from_json(wanted),
         max_blocks=config.max_partition_num,

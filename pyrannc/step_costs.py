@@ -38,7 +38,8 @@ def measure(graph, parameters, optimizer, world) -> Costs:
         world: The communicator of the job.
     """
     world.barrier()  # side by side, as in a step: ranks of a host share its memory's bandwidth
-    mine = {"accumulate": _accumulate_ns_per_byte(), "groups": _optimizer_lines(optimizer)}
+    trained = sum(parameter.nbytes for parameter in parameters.values() if parameter.requires_grad)
+    mine = {"accumulate": _accumulate_ns_per_byte(trained), "groups": _optimizer_lines(optimizer)}
     everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
     lines = [
         [statistics.median(values) for values in zip(*group, strict=True)]
@@ -87,8 +88,10 @@ def _median_ns(call, *, warm_up=1):
     return statistics.median(times[warm_up:])
 
 
-def _accumulate_ns_per_byte():
-    total, summand = torch.zeros(_LARGE), torch.zeros(_LARGE)
+def _accumulate_ns_per_byte(trained_bytes):
+    """``trained_bytes``: of the gradients; those of a large model are further out of the caches."""
+    size = min(max(trained_bytes // 4, _LARGE), _MOST_BYTES // 4)
+    total, summand = torch.zeros(size), torch.zeros(size)
     pool = torch.zeros(_LARGE)
 
     def add():
