@@ -23,11 +23,11 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "partition/attempt.h"
+#include "partition/dice.h"
 #include "partition/space.h"
 #include "rannc/partition/planner.h"
 #include "rannc/util/error.h"
@@ -36,27 +36,9 @@ namespace {
 
 using namespace rannc;
 using partition::Request;
+using partition::testing::Dice;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// The same numbers with every standard library.
-class Dice {
- public:
-  explicit Dice(uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15u + 1) {}
-  double real(double low, double high) {
-    return low + (high - low) * static_cast<double>(random_() >> 11) * 0x1p-53;
-  }
-  int draw(int low, int high) {
-    return std::min(high, static_cast<int>(real(low, static_cast<double>(high) + 1)));
-  }
-  bool chance(double probability) { return real(0, 1) < probability; }
-  double magnitude(double low, double high) {
-    return std::exp(real(std::log(low), std::log(high)));
-  }
-
- private:
-  std::mt19937_64 random_;
-};
 
 struct Problem {
   std::string shape;
