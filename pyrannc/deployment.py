@@ -145,6 +145,11 @@ class Deployment:
         return norm
 
 
+def value_is_number(value):
+    """Whether it is one number of the whole batch, such as a loss."""
+    return value.rows.kind in ("mean", "sum") and not value.dims
+
+
 class Run:
     """One capture of the model with its executor."""
 
@@ -169,7 +174,7 @@ class Run:
         self._not_returned = [NotReturned(path, plan.schedule) for path in paths]
         first = {value: path for path, value in reversed([*zip(paths, graph.outputs, strict=True)])}
         self._numbers = [
-            first[value] if graph.values[value].rows.kind in ("mean", "sum") else None
+            first[value] if value_is_number(graph.values[value]) else None
             for value in graph.outputs
         ]
 

@@ -216,6 +216,7 @@ class Refiner {
         for (size_t k = 0; k < old.size(); ++k) {
           sizes[static_cast<size_t>(renumbered(static_cast<int>(k), s, to))] = old[k];
         }
+        if (!are_wanted(sizes)) continue;
         std::vector<size_t> line = line_;
         for (size_t& group : line) {
           if (group == sizes.size()) continue;
@@ -240,6 +241,15 @@ class Refiner {
 
   int width() const { return assessor_.cluster().ranks() / now_.columns; }
 
+  /// Whether groups of these sizes have the replicas that the request forces.
+  bool are_wanted(const std::vector<int>& counts) const {
+    if (space_.replicas.empty()) return true;
+    for (size_t k = 0; k < counts.size(); ++k) {
+      if (space_.replicas[k] != counts[k] * now_.columns) return false;
+    }
+    return true;
+  }
+
   /// The draft on groups of other sizes, from the front of each column on, or from its end.
   bool try_counts(Draft draft, const std::vector<int>& counts, std::vector<size_t> line) {
     const int sum = std::accumulate(counts.begin(), counts.end(), 0);
@@ -247,11 +257,7 @@ class Refiner {
     const int most = *std::ranges::max_element(counts) * now_.columns;
     if (draft.micro_batches * most > assessor_.request().global_batch) return false;
     if (space_.one_replica && most > 1) return false;
-    if (!space_.replicas.empty()) {
-      for (size_t k = 0; k < counts.size(); ++k) {
-        if (space_.replicas[k] != counts[k] * now_.columns) return false;
-      }
-    }
+    if (!are_wanted(counts)) return false;
     bool changed = try_line(draft, counts, line);
     if (sum < width() && assessor_.cluster().hosts > 1) {
       const size_t idle = counts.size();

@@ -6,12 +6,14 @@
 
 #include "partition/block_costs.h"
 #include "partition/contract.h"
+#include "partition/dice.h"
 #include "partition/problems.h"
 
 namespace rannc::partition {
 namespace {
 
 using testing::cluster;
+using testing::Dice;
 
 /// One block: what it reads, its forward's time (backward takes twice as long) and bytes per row.
 struct Node {
@@ -20,10 +22,11 @@ struct Node {
   double bytes = 1;
 };
 
-/// `stage_of`, on groups of one rank each in the order of the stages, 1f1b with 8 micro-batches of
-/// one row; refined with the number of micro-batches and of stages fixed.
+/// `stage_of`, on groups of one rank each, or of `replicas`, in the order of the stages, 1f1b with
+/// 8 micro-batches of one row each; refined with the number of micro-batches and of stages, and the
+/// replicas, fixed.
 Draft refined(const std::vector<Node>& nodes, const cost::Cluster& machine,
-              std::vector<int> stage_of) {
+              std::vector<int> stage_of, std::vector<int> replicas = {}) {
   cost::GraphProfile profile =
       testing::chain(std::vector<testing::Link>(nodes.size(), testing::Link{}));
   for (size_t k = 0; k < nodes.size(); ++k) {
@@ -36,7 +39,7 @@ Draft refined(const std::vector<Node>& nodes, const cost::Cluster& machine,
     node.outputs = {{.size = {nodes[k].bytes, 0}, .grad = true}};
   }
   Request request;
-  request.global_batch = 8;
+  request.global_batch = 8 * (replicas.empty() ? 1 : std::ranges::max(replicas));
   request.micro_batches = {8};
   request.schedules = {plan::Schedule::one_f_one_b};
   const auto parts = single_blocks(nodes.size());
@@ -49,7 +52,13 @@ Draft refined(const std::vector<Node>& nodes, const cost::Cluster& machine,
   start.draft.stage_of = std::move(stage_of);
   SearchSpace space = search_space(request, machine, {});
   space.stages = 1 + *std::ranges::max_element(start.draft.stage_of);
-  for (int s = 0; s < space.stages; ++s) start.draft.groups.push_back({{s, 1}});
+  space.replicas = replicas;
+  replicas.resize(static_cast<size_t>(space.stages), 1);
+  int rank = 0;
+  for (const int count : replicas) {
+    start.draft.groups.push_back({{rank, count}});
+    rank += count;
+  }
   assessor.settle_recompute(start.draft);
   start.figures = assessor.assess(start.draft);
   Stop stop(0, nullptr);
@@ -80,6 +89,22 @@ TEST(Refine, PutsTheStagesOfABranchOnOneHost) {
   EXPECT_EQ(host[0], host[2]);
   EXPECT_EQ(host[1], host[3]);
   EXPECT_NE(host[0], host[1]);
+}
+
+TEST(Refine, KeepsForcedReplicasWithTheirStages) {
+  // Two towers whose stages may come in either order.
+  Dice dice(1);
+  for (int trial = 0; trial < 100; ++trial) {
+    std::vector<Node> nodes{{{}}, {{}}, {{0}}, {{1, 2}}};
+    for (Node& node : nodes) {
+      node.time_ns = dice.real(100, 1000);
+      node.bytes = dice.magnitude(1, 1e4);
+    }
+    const Draft draft = refined(nodes, cluster(2, 2), {0, 1, 2, 2}, {2, 1, 1});
+    std::vector<int> replicas;
+    for (const Ranks& ranks : draft.groups) replicas.push_back(size(ranks));
+    EXPECT_EQ(replicas, (std::vector<int>{2, 1, 1})) << "trial " << trial;
+  }
 }
 
 }  // namespace
