@@ -236,7 +236,7 @@ class Walk {
       return;
     }
     const Action& action = actions(rank)[state.next++];
-    if (action.kind == ActionKind::send) depart(state, action, flight_ns(rank, state.next - 1));
+    if (action.kind == ActionKind::send) depart(action, flight_ns(rank, state.next - 1));
   }
 
   /// Of a message; negative where it was not measured.
@@ -245,7 +245,7 @@ class Walk {
     return costs_.measured.at(static_cast<size_t>(rank)).at(action).wait_ns;
   }
 
-  void depart(const RankState& state, const Action& action, double flight_ns) {
+  void depart(const Action& action, double flight_ns) {
     const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
     double arrival = now_ns_;
     if (flight_ns >= 0) {
