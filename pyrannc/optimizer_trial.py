@@ -8,7 +8,8 @@ import torch
 
 from pyrannc import log
 
-# Of the tensors of a trial beside a run of the plan.
+# Of the parameters of a trial. A step touches several copies of each, so only many of them are as
+# far out of the caches as those of a model.
 MOST_BYTES = 32 << 20
 
 
@@ -63,10 +64,11 @@ class StepBesideRuns:
                 if id(parameter) not in held:
                     continue
                 every += parameter.nbytes
-                if copied and copied + parameter.nbytes > MOST_BYTES:
+                part = _part(parameter, MOST_BYTES - copied)
+                if not part.numel():
                     continue
-                copied += parameter.nbytes
-                tensor = torch.zeros_like(parameter, requires_grad=True)
+                copied += part.nbytes
+                tensor = torch.zeros_like(part, requires_grad=True)
                 self._copies[held[id(parameter)]] = tensor
                 groups[-1].append(tensor)
         self.factor = every / copied if copied else 0.0
@@ -82,7 +84,8 @@ class StepBesideRuns:
             return 0
         clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
         for index, tensor in self._copies.items():
-            tensor.grad = gradients[index]
+            if gradients[index] is not None:
+                tensor.grad = gradients[index][: len(tensor)] if tensor.dim() else gradients[index]
         begin = clock()
         try:
             step(self._optimizer, self._trial)
@@ -94,3 +97,11 @@ class StepBesideRuns:
             for tensor in self._copies.values():
                 tensor.grad = None
         return clock() - begin
+
+
+def _part(parameter, most_bytes):
+    """Its first rows, as many as fit into ``most_bytes``; a scalar as it is."""
+    parameter = parameter.detach()
+    if not parameter.dim() or not len(parameter):
+        return parameter
+    return parameter[: max(most_bytes, 0) * len(parameter) // max(parameter.nbytes, 1)]

@@ -13,10 +13,8 @@ from pyrannc import _C, optimizer_trial
 # Large enough to leave the cache, small enough to be quick.
 _LARGE = 1 << 20
 _SMALL = 16
-# Of the optimizer's trial. A step touches several copies of each parameter, so only many of
-# them are as far out of the caches as those of a model; its temporaries are as large as they are.
+# Of the optimizer's trial: its temporaries are as large as its parameters.
 _MOST_BYTES_OF_ONE = 4 << 20
-_MOST_BYTES = 32 << 20
 _REPEATS = 5
 
 
@@ -90,7 +88,7 @@ def _median_ns(call, *, warm_up=1):
 
 def _accumulate_ns_per_byte(trained_bytes):
     """``trained_bytes``: of the gradients; those of a large model are further out of the caches."""
-    size = min(max(trained_bytes // 4, _LARGE), _MOST_BYTES // 4)
+    size = min(max(trained_bytes // 4, _LARGE), optimizer_trial.MOST_BYTES // 4)
     total, summand = torch.zeros(size), torch.zeros(size)
     pool = torch.zeros(_LARGE)
 
@@ -118,7 +116,7 @@ def _group_line(optimizer, group):
     one = min(max(sizes, default=0), _MOST_BYTES_OF_ONE) // 4
     one = max(one, 2 * _SMALL)
     # A smaller model stays cached.
-    count = max(min(sum(sizes), _MOST_BYTES) // (4 * one), 1)
+    count = max(min(sum(sizes), optimizer_trial.MOST_BYTES) // (4 * one), 1)
     small, large = (
         _median_ns(_trial(optimizer, group, [size] * count), warm_up=2) / count
         for size in (_SMALL, one)
@@ -132,7 +130,7 @@ def _optimizer_bytes(optimizer, group, sizes):
     sizes = [max(size // 4, 1) for size in sizes]
     if not sizes:
         return 0.0, 0.0
-    scale = min(1, _MOST_BYTES / (4 * sum(sizes)))
+    scale = min(1, optimizer_trial.MOST_BYTES / (4 * sum(sizes)))
     sizes = [max(int(size * scale), 1) for size in sizes]
     # Whether parameters are updated one after the other, or all together.
     few, many = (_peak_bytes(_trial(optimizer, group, sizes * times)) for times in (1, 2))

@@ -34,8 +34,10 @@ def test_a_step_beside_runs_leaves_everything_as_it_was():
 
 def test_of_a_large_model_a_part_is_tried(monkeypatch):
     monkeypatch.setattr(optimizer_trial, "MOST_BYTES", 100)
-    held = parameters()  # 128 and 16 bytes
-    assert StepBesideRuns(torch.optim.SGD(held, lr=0.1), held).factor == 144 / 128
+    held = parameters()  # 128 and 16 bytes: six rows of the first and one element of the second
+    beside = StepBesideRuns(torch.optim.AdamW(held, lr=0.1), held)
+    assert beside.factor == 144 / 100
+    assert beside.step([torch.ones(8, 4), torch.ones(4)]) > 0
     assert StepBesideRuns(torch.optim.SGD(held, lr=0.1), held[1:]).factor == 1
 
 
