@@ -10,18 +10,10 @@ def run(scaler):
     return mpi.run(
         f"""
         import json, pyrannc, torch
-        from torch import nn
-
-        class Model(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.stem, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
-
-            def forward(self, x):
-                return self.head(torch.tanh(self.stem(x))).square().mean()
+        from dist.two_layers import TwoLayers
 
         torch.manual_seed(0)
-        model = Model()
+        model = TwoLayers()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model = pyrannc.RaNNCModule(model, optimizer, pyrannc.Config(
             partition_num=2, replica_nums=[1, 1], pipeline_num=2, schedule="1f1b",
@@ -30,7 +22,7 @@ def run(scaler):
         scaler = {scaler}("cpu", init_scale=1024.0)
         x, found = torch.randn(4, 4), []
         for step in range(4):
-            loss = model(x)
+            loss = model(x)["loss"]
             optimizer.zero_grad()
             before = [parameter.clone() for parameter in model.parameters()]
             scale = scaler.get_scale()

@@ -65,16 +65,7 @@ def texts(request):
     done = mpi.run(
         f"""
         import json, pyrannc, torch
-        from torch import nn
-
-        class Model(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.stem, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
-
-            def forward(self, x):
-                rows = self.head(torch.tanh(self.stem(x)))
-                return {{"loss": rows.square().mean(), "rows": rows}}
+        from dist.two_layers import TwoLayers
 
         rank = pyrannc.get_rank()
         x = torch.randn(3 + rank, 4, dtype=torch.float64)
@@ -86,7 +77,7 @@ def texts(request):
                     partition_num=len(replicas), replica_nums=replicas, pipeline_num=2,
                     schedule={request.param!r}, comm_timeout_s=30, calibrate=False,
                 )
-                model = pyrannc.RaNNCModule(Model().double(), config=config)
+                model = pyrannc.RaNNCModule(TwoLayers().double(), config=config)
                 model(x)["loss"].backward()
                 before = [parameter.grad.clone() for parameter in model.parameters()]
                 loss = model(x)["loss"]
@@ -100,7 +91,7 @@ def texts(request):
                 line = json.dumps([stages, name, rank, text, touched])
                 print(line + "\\n", end="", flush=True)
             if {request.param!r} == "1f1b":
-                model = pyrannc.RaNNCModule(Model().double(), config=config)
+                model = pyrannc.RaNNCModule(TwoLayers().double(), config=config)
                 loss = model(x)["loss"]
                 text = None
                 try:
