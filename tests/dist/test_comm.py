@@ -8,8 +8,9 @@ import pytest
 CHECKS = """
 import json, sys, threading, time
 import numpy as np
-from pyrannc import _C, launch
+from pyrannc import _C, launch, log
 
+log.configure("comm=debug")
 world = launch.world()
 rank, size = world.rank, world.size
 report = {}
@@ -98,14 +99,18 @@ if rank == 0:
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_collectives_over_mpi(ranks):
-    result = mpi.run(CHECKS, ranks)
+# "none": messages between ranks of a host need both sides, as between hosts.
+@pytest.mark.parametrize("ranks, single_copy", [(2, "cma"), (4, "cma"), (2, "none")])
+def test_collectives_over_mpi(ranks, single_copy):
+    variable = "OMPI_MCA_btl_vader_single_copy_mechanism"
+    result = mpi.run(CHECKS, ranks, env={variable: single_copy})
     assert result.returncode == 0, result.stderr
     reports = json.loads(result.stdout)
     wrong = [(rank, name) for rank, r in enumerate(reports) for name, ok in r.items() if not ok]
     assert len(reports) == ranks and len(reports[0]) > 25
     assert not wrong
+    if single_copy == "none":
+        assert "messages within this host need the sender" in result.stderr
 
 
 def test_one_process_without_mpirun_is_a_world_of_one_and_starts_no_mpi(monkeypatch):

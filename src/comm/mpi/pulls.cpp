@@ -1,0 +1,69 @@
+#include "comm/mpi/pulls.h"
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "comm/mpi/check.h"
+
+namespace rannc::comm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr size_t kBytes = size_t{1} << 20;  // far beyond what MPI sends along at once
+// How long the sender stays away from MPI. The later ones are for hosts where the receiver does not
+// get a processor at once; the first is enough elsewhere.
+constexpr std::array kAway = {2ms, 20ms, 100ms};
+
+/// Whether rank 1 of `host` gets a message of rank 0 while that is away.
+bool pulls(MPI_Comm host, int rank, Clock::duration away) {
+  std::vector<char> data(kBytes);
+  Clock::time_point mine;  // the sender's: when it came back; the receiver's: when it had all
+  check_mpi(MPI_Barrier(host), "MPI_Barrier");
+  if (rank == 0) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(data.data(), kBytes, MPI_BYTE, 1, 0, host, &request), "MPI_Isend");
+    std::this_thread::sleep_for(away);
+    mine = Clock::now();
+    check_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+  } else if (rank == 1) {
+    check_mpi(MPI_Recv(data.data(), kBytes, MPI_BYTE, 0, 0, host, MPI_STATUS_IGNORE), "MPI_Recv");
+    mine = Clock::now();
+  }
+  std::array<Clock::time_point, 2> times = {mine, mine};  // one clock, as it is one host
+  for (int from : {0, 1}) {
+    auto& time = times.at(static_cast<size_t>(from));
+    check_mpi(MPI_Bcast(&time, sizeof(time), MPI_BYTE, from, host), "MPI_Bcast");
+  }
+  return times[1] < times[0];
+}
+
+}  // namespace
+
+std::vector<bool> pulling_peers(MPI_Comm comm) {
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+            "MPI_Comm_split_type");
+  int rank = 0;
+  int size = 1;
+  int mine = 0;
+  int all = 1;
+  check_mpi(MPI_Comm_rank(host, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(host, &size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(comm, &mine), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &all), "MPI_Comm_size");
+  std::vector<int> neighbours(static_cast<size_t>(size));
+  check_mpi(MPI_Allgather(&mine, 1, MPI_INT, neighbours.data(), 1, MPI_INT, host), "MPI_Allgather");
+  bool found = false;
+  for (size_t i = 0; size > 1 && !found && i < kAway.size(); ++i)
+    found = pulls(host, rank, kAway[i]);
+  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
+  std::vector<bool> peers(static_cast<size_t>(all), false);
+  for (const int neighbour : neighbours) peers[static_cast<size_t>(neighbour)] = found;
+  return peers;
+}
+
+}  // namespace rannc::comm
