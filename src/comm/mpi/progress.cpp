@@ -33,9 +33,9 @@ constexpr int64_t kFirstCollectiveTag = int64_t{1} << 30;
 // How often the thread looks. A look takes up to 40 us of a computing thread on the same core of a
 // virtual machine: the timer, two switches, cold caches. With looks every 200 us, a pipeline of
 // convolutions on two such cores took a fifth longer than with one every 20 ms.
-constexpr auto kHurried = 50us;  // somebody is blocked; for the first kHurry
-constexpr auto kHurry = 5ms;
-constexpr auto kUnhurried = 200us;  // somebody is blocked for longer, or might be at the other end
+constexpr auto kShort = 50us;       // somebody has been blocked for 400 us or less; then an eighth
+constexpr auto kLong = 500us;       // of that time, up to this
+constexpr auto kAttentive = 200us;  // somebody might be blocked at the other end
 constexpr auto kRelaxed = 20ms;     // the messages move by themselves, as soon as they are needed
 constexpr int kBurst = 20;          // polls without sleep when somebody comes to wait
 constexpr auto kIdle = 100ms;       // nothing under way: only questions of other ranks can come
@@ -105,7 +105,7 @@ struct Progress::Impl : std::enable_shared_from_this<Progress::Impl> {
   std::vector<int> landed;
   std::vector<MPI_Status> statuses;
   int burst = 0;
-  Clock::time_point hurried_since;
+  Clock::time_point last_event;
 
   std::mutex mutex;                   // guards everything below
   std::condition_variable woken;      // the thread sleeps on it
@@ -306,7 +306,7 @@ void Progress::Impl::run_until_stopped() {
     lock.lock();
     if (some) {
       burst = kBurst;
-      hurried_since = Clock::now();
+      last_event = Clock::now();
     }
     sleep(lock);
   }
@@ -318,7 +318,7 @@ void Progress::Impl::start_new(std::unique_lock<std::mutex>& lock) {
   if (!has_news) return;
   has_news = false;
   burst = kBurst;
-  hurried_since = Clock::now();
+  last_event = Clock::now();
   const auto transfers = std::exchange(posted, {});
   const auto told = std::exchange(to_tell, {});
   const bool leave_now = leaving && !failure;
@@ -485,11 +485,12 @@ void Progress::Impl::sleep(std::unique_lock<std::mutex>& lock) {
   if (flights.size() == 1) {  // only the receive for questions
     woken.wait_for(lock, kIdle, news);
   } else if (waits.empty()) {
-    woken.wait_for(lock, others_need_me() ? kUnhurried : kRelaxed, news);
+    woken.wait_for(lock, others_need_me() ? kAttentive : kRelaxed, news);
   } else if (burst > 0) {
     --burst;
   } else {
-    const auto nap = Clock::now() - hurried_since < kHurry ? kHurried : kUnhurried;
+    const Clock::duration blocked = Clock::now() - last_event;
+    const auto nap = std::clamp<Clock::duration>(blocked / 8, kShort, kLong);
     woken.wait_for(lock, nap, news);
   }
 }
