@@ -157,6 +157,11 @@ ITEMS = {
     "keep_freed_memory": Item(
         boolean, True, "the process keeps freed memory for the next step: no page faults (glibc)"
     ),
+    "fused_optimizer": Item(
+        boolean,
+        True,
+        "torch's fused steps of Adam, AdamW and SGD on the CPU, unless fused or foreach is set",
+    ),
     "sync_params_on_init": Item(boolean, True, "start from rank 0's parameters on every rank"),
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),

@@ -23,6 +23,7 @@ from pyrannc import (
 from pyrannc.agreement import on_rank, same_graph
 from pyrannc.deployment import Deployment
 from pyrannc.errors import PlanError
+from pyrannc.fused_step import FusedStep
 
 
 def deploy(model, optimizer, captured, call, config, world, load_path, outputs, outside_loss):
@@ -49,6 +50,8 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     # The self-check holds much more than a stage ever will.
     if config.keep_freed_memory:
         host_memory.keep_freed()
+    if optimizer is not None and config.fused_optimizer:
+        FusedStep(optimizer)
     path = load_path or (config.deployment_file if config.load_deployment else None)
     predicted = None
     if path:

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from pyrannc import log
+from pyrannc import fused_step, log
 
 # Of the parameters of a trial. A step touches several copies of each, so only many of them are as
 # far out of the caches as those of a model.
@@ -16,12 +16,14 @@ MOST_BYTES = 32 << 20
 def trial(optimizer, groups):
     """A copy of ``optimizer`` that steps on ``groups[g]``, tensors with gradients of their own.
 
-    It shares the options, but neither state, parameters nor hooks.
+    It shares options and implementation, but neither state, parameters nor the user's hooks.
     """
     copied = copy.copy(optimizer)
-    for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
-        if hasattr(copied, hooks):
-            setattr(copied, hooks, collections.OrderedDict())
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if hasattr(optimizer, name):
+            hooks = getattr(optimizer, name).items()
+            kept = {key: hook for key, hook in hooks if fused_step.chooses(hook)}
+            setattr(copied, name, collections.OrderedDict(kept))
     copied.state = collections.defaultdict(dict)
     copied.param_groups = [
         {**group, "params": tensors}

@@ -1,0 +1,52 @@
+"""Which of torch's implementations a step of the optimizer takes."""
+
+import torch
+
+_HAVE_ONE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
+
+
+class FusedStep:
+    """Lets an optimizer on the CPU take torch's fused implementation, in groups where the user chose
+    neither ``fused`` nor ``foreach``: it goes over each parameter once and needs no temporaries.
+
+    torch itself chooses one for GPUs in this way, and on CPUs a loop of one operator after the
+    other. Results differ in the last bits. Between steps the groups say what the user said.
+    """
+
+    def __init__(self, optimizer):
+        self._changed = []
+        if type(optimizer) in _HAVE_ONE:
+            optimizer.register_step_pre_hook(self._before)
+            optimizer.register_step_post_hook(self._after)
+
+    def _before(self, optimizer, *_):
+        for group in optimizer.param_groups:
+            if _possible(group):
+                group["fused"] = True
+                self._changed.append(group)
+
+    def _after(self, *_):
+        for group in self._changed:
+            group["fused"] = None
+        self._changed.clear()
+
+
+def chooses(hook) -> bool:
+    """Whether ``hook`` is of a :class:`FusedStep`."""
+    return isinstance(getattr(hook, "__self__", None), FusedStep)
+
+
+def _possible(group):
+    return (
+        group.get("fused", False) is None
+        and group.get("foreach") is None
+        and not group.get("differentiable")
+        and not group.get("capturable")
+        and not isinstance(group["lr"], torch.Tensor)
+        and all(
+            p.device.type == "cpu"
+            and p.is_floating_point()
+            and (p.grad is None or p.grad.layout is torch.strided)
+            for p in group["params"]
+        )
+    )

@@ -1,0 +1,84 @@
+"""Steps of torch's fused implementation, where the user chose none."""
+
+from unittest import mock
+
+import pytest
+import torch
+
+import pyrannc
+from pyrannc import optimizer_trial
+
+CHOICES = {
+    "adam": (torch.optim.Adam, "_fused_adam_", {"amsgrad": True}),
+    "adamw": (torch.optim.AdamW, "_fused_adamw_", {"weight_decay": 0.1}),
+    "sgd": (torch.optim.SGD, "_fused_sgd_", {"momentum": 0.9, "nesterov": True}),
+}
+
+
+def train(make, settings, dtype=torch.float32):
+    """The parameters after five steps, and the optimizer; ``make(parameters)`` builds it."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 33), torch.nn.Tanh(), torch.nn.Linear(33, 2))
+    model.to(dtype)
+    optimizer = make(model.parameters())
+    wrapped = pyrannc.RaNNCModule(
+        model, optimizer, pyrannc.Config(calibrate=False, self_check=False, **settings)
+    )
+    for step in range(5):
+        optimizer.zero_grad()
+        wrapped(torch.full((8, 6), 0.1 * step, dtype=dtype)).square().mean().backward()
+        optimizer.step()
+    return [p.detach().clone() for p in model.parameters()], optimizer
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_a_fused_step_is_the_step(name, dtype, tolerance):
+    kind, function, options = CHOICES[name]
+
+    def make(parameters):
+        return kind(parameters, lr=0.01, **options)
+
+    with mock.patch.object(torch, function, wraps=getattr(torch, function)) as fused:
+        before, _ = train(make, {"fused_optimizer": False}, dtype)
+        assert not fused.called
+        after, optimizer = train(make, {}, dtype)
+        assert fused.called
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    assert [group["fused"] for group in optimizer.state_dict()["param_groups"]] == [None]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"fused": False}, {"foreach": True}, {"foreach": False}, {"lr": torch.tensor(0.01)}],
+    ids=str,
+)
+def test_what_the_user_chose_stays(choice):
+    with mock.patch.object(torch, "_fused_adamw_", wraps=torch._fused_adamw_) as fused:
+        _, optimizer = train(lambda p: torch.optim.AdamW(p, **{"lr": 0.01, **choice}), {})
+    assert not fused.called
+    assert all(optimizer.param_groups[0][key] is value for key, value in choice.items())
+
+
+def test_each_group_has_its_own_implementation():
+    def make(parameters):
+        first, *rest = parameters
+        groups = [{"params": [first], "foreach": False}, {"params": rest}]
+        return torch.optim.SGD(groups, lr=0.01)
+
+    with mock.patch.object(torch, "_fused_sgd_", wraps=torch._fused_sgd_) as fused:
+        _, optimizer = train(make, {})
+    (first,), rest = (group["params"] for group in optimizer.param_groups)
+    stepped = [id(p) for call in fused.call_args_list for p in call.args[0]]
+    assert id(first) not in stepped and all(id(p) in stepped for p in rest)
+
+
+def test_a_trial_takes_the_same_implementation():
+    _, optimizer = train(lambda p: torch.optim.AdamW(p, lr=0.01), {})
+    tensor = torch.zeros(4, requires_grad=True)
+    tensor.grad = torch.ones(4)
+    copied = optimizer_trial.trial(optimizer, [[tensor]])
+    with mock.patch.object(torch, "_fused_adamw_", wraps=torch._fused_adamw_) as fused:
+        optimizer_trial.step(optimizer, copied)
+    assert fused.called and tensor.abs().min() > 0
