@@ -6,8 +6,9 @@ _HAVE_ONE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 
 
 class FusedStep:
-    """Lets an optimizer on the CPU take torch's fused implementation, in groups where the user chose
-    neither ``fused`` nor ``foreach``: it goes over each parameter once and needs no temporaries.
+    """Lets an optimizer on the CPU take torch's fused implementation, in groups where the user
+    chose neither ``fused`` nor ``foreach``: it goes over each parameter once and needs no
+    temporaries.
 
     torch itself chooses one for GPUs in this way, and on CPUs a loop of one operator after the
     other. Results differ in the last bits. Between steps the groups say what the user said.
