@@ -164,7 +164,7 @@ Progress::Impl::Impl()
     : messages(duplicate_world()), collectives(duplicate_world()), control(duplicate_world()) {
   check_mpi(MPI_Comm_rank(messages, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(messages, &size), "MPI_Comm_size");
-  pulling = pulling_peers(messages);
+  pulling = pulling_peers();
   log::debug("comm", pulling[static_cast<size_t>(rank)]
                          ? "messages within this host do not need the sender"
                          : "messages within this host need the sender");

@@ -1,5 +1,8 @@
 #include "comm/mpi/pulls.h"
 
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
 #include <array>
 #include <chrono>
 #include <thread>
@@ -43,9 +46,9 @@ bool pulls(MPI_Comm host, int rank, Clock::duration away) {
 
 }  // namespace
 
-std::vector<bool> pulling_peers(MPI_Comm comm) {
+std::vector<bool> pulling_peers() {
   MPI_Comm host = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
             "MPI_Comm_split_type");
   int rank = 0;
   int size = 1;
@@ -53,8 +56,8 @@ std::vector<bool> pulling_peers(MPI_Comm comm) {
   int all = 1;
   check_mpi(MPI_Comm_rank(host, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(host, &size), "MPI_Comm_size");
-  check_mpi(MPI_Comm_rank(comm, &mine), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(comm, &all), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &mine), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &all), "MPI_Comm_size");
   std::vector<int> neighbours(static_cast<size_t>(size));
   check_mpi(MPI_Allgather(&mine, 1, MPI_INT, neighbours.data(), 1, MPI_INT, host), "MPI_Allgather");
   bool found = false;
