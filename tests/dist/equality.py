@@ -2,7 +2,8 @@
 
 Started by test_equality.py on several ranks with the names of the cases; rank 0 prints one line of
 JSON for each. Every rank computes the twin itself: one process on the concatenated batch, or, for
-models with BatchNorm that is not synchronised, on the same micro-batches and shares.
+models with BatchNorm that is not synchronised, on the same micro-batches and shares. Where there is
+dropout, it is that of ``deterministic_dropout``, and the twin, a plain model, is handed its masks.
 """
 
 import contextlib
@@ -21,6 +22,8 @@ import pyrannc
 from pyrannc import launch, planning
 
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
+from dropout_models import DROPOUTS
+from keyed_masks import KeyedMasks
 from loss_models import LANGUAGE_LOSSES, LOSSES
 from models import TRANSFORMERS, ZOO
 from norm_models import NORMS
@@ -43,8 +46,9 @@ PLANS = {
 MODEL_WIDE = {torch.float32: 1e-5, torch.float64: 1e-10}
 PER_TENSOR = {torch.float32: 1e-4, torch.float64: 1e-9}
 STEPS = 3
+SEED = 2**33 + 5  # of random numbers
 # These compute their loss in float32 whatever the model's dtype.
-FLOAT32_LOSS = {"gpt2", "llama", "padded_gpt2"}
+FLOAT32_LOSS = {"gpt2", "llama", "padded_gpt2", "dropout_gpt2"}
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ class Case:
             recompute="auto" if self.recompute == "mixed" else self.recompute,
             schedule=self.schedule,
             sync_batch_norm=self.norms == "sync",
+            deterministic_dropout=self.model in DROPOUTS,
             comm_timeout_s=60,
         )
 
@@ -150,7 +155,8 @@ SMALL = {
 
 
 def entry_of(case):
-    entry = {**ZOO, **TRANSFORMERS, **LOSSES, **LANGUAGE_LOSSES, **NORMS}[case.model]
+    entries = {**ZOO, **TRANSFORMERS, **LOSSES, **LANGUAGE_LOSSES, **NORMS, **DROPOUTS}
+    entry = entries[case.model]
     if case.model in SMALL or case.model in LOSSES:
         return dataclasses.replace(entry, make=lambda: Deeper(entry.make()))
     return entry
@@ -259,6 +265,7 @@ class Twin:
     """The unwrapped model on one process with the concatenated batch."""
 
     def __init__(self, case, entry):
+        self.case, self.entry, self.steps = case, entry, 0
         self.model = entry.build().to(case.torch_dtype)
         self.norms = {
             name: module
@@ -271,14 +278,18 @@ class Twin:
             setattr(self.model.get_submodule(parent), child, shared)
             self.norms[name] = shared
 
-    def step(self, plan, stage_of, entry, args, kwargs, local_rows):
+    def step(self, wrapped, args, kwargs, local_rows):
         """Gradients into ``.grad``; returns the loss and, without BatchNorm, the outputs."""
+        plan, total = wrapped.plan, sum(local_rows)
         if not self.norms:
-            output = self.model(*args, **kwargs)
+            with self.masks(wrapped, range(total)):
+                output = self.model(*args, **kwargs)
             loss, _ = split_loss(output)
             loss.backward()
+            self.steps += 1
             return loss, output
-        total, before, loss_sum = sum(local_rows), 0, 0.0
+        stage_of = stages_of_modules(wrapped)
+        before, loss_sum = 0, 0.0
         slices = slices_of(local_rows, min(plan.micro_batches, total))
         for k, index in enumerate(micro_batch_rows(slices)):
             for name, norm in self.norms.items():
@@ -287,12 +298,20 @@ class Twin:
                     norm.shares = [sizes[k] for sizes in slices]
                 else:
                     norm.shares = deal(len(index), len(ranks), before)
-            part = select_rows(entry, args, kwargs, total, torch.tensor(index))
-            loss, _ = split_loss(self.model(*part[0], **part[1]))
+            part = select_rows(self.entry, args, kwargs, total, torch.tensor(index))
+            with self.masks(wrapped, index):
+                output = self.model(*part[0], **part[1])
+            loss, _ = split_loss(output)
             (loss * (len(index) / total)).backward()
             loss_sum += loss.detach() * (len(index) / total)
             before += len(index)
+        self.steps += 1
         return loss_sum, None
+
+    def masks(self, wrapped, samples):
+        if self.case.model not in DROPOUTS:
+            return contextlib.nullcontext()
+        return KeyedMasks(graph_of(wrapped), SEED, self.steps, samples)
 
 
 @contextlib.contextmanager
@@ -345,8 +364,7 @@ def run_case(case, comm):
             output = model(*local_args, **local_kwargs)
         loss, inside = split_loss(output)
         loss.backward()
-        stage_of = stages_of_modules(model)
-        twin_loss, twin_output = twin.step(model.plan, stage_of, entry, args, kwargs, local_rows)
+        twin_loss, twin_output = twin.step(model, args, kwargs, local_rows)
         micro_batches += min(model.plan.micro_batches, total)
 
         whole = loss.detach().double().reshape(1)
@@ -423,12 +441,15 @@ def stages_of_modules(model):
     stage_of_node = {
         name: index for index, stage in enumerate(model.plan.stages) for name in stage.nodes
     }
-    run = model._deployment.first
     return {
         node.module: stage_of_node[node.name]
-        for node in run.capture.graph.nodes
+        for node in graph_of(model).nodes
         if node.name in stage_of_node
     }
+
+
+def graph_of(model):
+    return model._deployment.first.capture.graph
 
 
 def describe(plan):
@@ -444,6 +465,7 @@ def main(names):
     comm = launch.world()
     torch.set_num_threads(1)
     for name in names:
+        torch.manual_seed(SEED)
         try:
             failures, plan = run_case(Case.parse(name), comm)
         except BaseException:

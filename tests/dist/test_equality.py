@@ -52,14 +52,23 @@ LOSSES = [
     "total",
 ]
 LANGUAGE_LOSSES = ["pretraining_bert", "padded_gpt2", "masked_bert"]
+DROPOUTS = [
+    "dropout_encoder",
+    "dropout_attention",
+    "dropout_kinds",
+    "dropout_language",
+    "dropout_bert",
+    "dropout_gpt2",
+    "dropout_t5",
+]
 # BatchNorm of a share with one row per channel is undefined, so these get larger batches.
-NORMALISED = {"residual_cnn", "unet", "resnet"}
+NORMALISED = {"residual_cnn", "unet", "resnet", "dropout_kinds"}
 # Micro-batches and rows of each rank. Four ranks have never 8 rows, an unbatched input's width.
 SIZES = [(1, 3), (2, 6), (4, 4), (2, 3), (4, 5)]
 
 
 # These return their loss, so that all three schedules train them; the others know fill-drain only.
-WITH_LOSS = {"kwargs", "loss", *TRANSFORMERS}
+WITH_LOSS = {"kwargs", "loss", "tied_lm", *TRANSFORMERS, *DROPOUTS[3:]}
 # Four stages on two groups of ranks; micro-batches are whole rounds of the groups.
 INTERLEAVED_PLANS, INTERLEAVED_SIZES = ["2x(2+2)", "2x(1+3)"], [(2, 6), (4, 5)]
 
@@ -126,17 +135,21 @@ def uneven(models, plans):
 
 
 def full_matrix(models):
+    settings = [
+        ("float64", "adamw", "auto"), ("float32", "sgd", "auto"), ("float64", "sgd", "never"),
+        ("float64", "sgd", "always"),
+    ]  # fmt: skip
     for model, plan, size in itertools.product(models, ["auto", *PLANS], SIZES):
-        for dtype, optimizer in [("float64", "adamw"), ("float32", "sgd"), ("float64", "sgd")]:
-            yield case(model, plan, *size, dtype, optimizer)
-        yield case(model, plan, *size, "float64", "sgd", "always")
-    for model, recompute in itertools.product(
-        [model for model in models if model in WITH_LOSS], ["never", "always", "mixed"]
-    ):
-        for plan, size, schedule in itertools.product(PLANS, SIZES, ["1f1b", "gpipe"]):
-            yield case(model, plan, *size, "float64", "sgd", recompute, schedule)
-        for plan, size in itertools.product(INTERLEAVED_PLANS, INTERLEAVED_SIZES):
-            yield case(model, plan, *size, "float64", "sgd", recompute, "interleaved")
+        for setting in settings:
+            yield case(model, plan, *size, *setting)
+    for model in models:
+        if model in WITH_LOSS:
+            yield from schedules(model, itertools.repeat(SIZES))
+        elif model in LOSSES + LANGUAGE_LOSSES:  # these are alike, so sizes take turns
+            yield from schedules(model, ([size] for size in itertools.cycle(SIZES)))
+        else:
+            for plan, size in itertools.product(PLANS[1:], SIZES):
+                yield case(model, plan, *size, "float64", "sgd", "mixed")
     for plan in ["auto", *PLANS]:
         yield from uneven([model for model in models for _ in range(6)], [plan])
     for model in models:
@@ -145,16 +158,28 @@ def full_matrix(models):
                 yield f"{model}/{plan}/m4/b{rows}/float64/sgd/mixed/interleaved"
 
 
+def schedules(model, sizes):
+    """A model that returns its loss under every plan, schedule and recompute, in the next sizes."""
+    for recompute in ["never", "always", "mixed"]:
+        for plan, schedule in itertools.product(PLANS, ["1f1b", "gpipe"]):
+            for size in next(sizes):
+                yield case(model, plan, *size, "float64", "sgd", recompute, schedule)
+        for plan, size in itertools.product(INTERLEAVED_PLANS, INTERLEAVED_SIZES):
+            yield case(model, plan, *size, "float64", "sgd", recompute, "interleaved")
+
+
 def losses(models):
-    """Each model once: plans, schedules and sizes rotate. (test_losses.py has all, in parts.)"""
+    """Each model once: plans, schedules, sizes and recompute rotate. (test_losses.py has all, in
+    parts.)"""
     plans = [
         ("2+2", "1f1b"), ("2+1+1", "gpipe"), ("2x(2+2)", "interleaved"), ("1+3", "auto"),
         ("4", "auto"), ("1+1+1+1", "1f1b"), ("auto", "auto"),
     ]  # fmt: skip
-    for model, (plan, schedule), size in zip(
-        models, itertools.cycle(plans), itertools.cycle(SIZES[1:]), strict=False
+    recomputes = ["auto", "mixed", "always", "never"]
+    for model, (plan, schedule), size, recompute in zip(
+        models, *map(itertools.cycle, (plans, SIZES[1:], recomputes)), strict=False
     ):
-        yield f"{case(model, plan, *size)}/auto/{schedule}"
+        yield f"{case(model, plan, *size)}/{recompute}/{schedule}"
 
 
 def synchronised():
@@ -182,6 +207,23 @@ def synchronised():
     )
 
 
+def dropouts():
+    """In and around attention, beside batch normalisation, on a value without rows."""
+    yield from [
+        "dropout_encoder/2+2/m2/b6/float64/adamw/always",
+        f"dropout_encoder/1+3/m3/b{UNEVEN[0]}/float64/sgd/mixed",
+        "dropout_attention/1+1+1+1/m4/b4/float64/sgd/mixed",
+        "dropout_kinds/2+1+1/m2/b10/float64/sgd/mixed",
+        f"dropout_kinds/3+1/m1/b{UNEVEN[1]}/float64/sgd/always/auto/sync",
+        "dropout_language/2x(2+2)/m4/b5/float64/sgd/mixed/interleaved",
+        f"dropout_language/3+1/m4/b{UNEVEN[0]}/float64/adamw/never/1f1b",
+        "dropout_bert/1+3/m2/b3/float64/sgd/always/gpipe",
+        "dropout_bert/auto/m1/b4/float32/sgd",
+        "dropout_gpt2/2+1+1/m4/b4/float64/sgd/mixed/1f1b",
+        "dropout_t5/2x(1+3)/m2/b6/float64/sgd/always/interleaved",
+    ]
+
+
 GROUPS = {
     "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"])],
     "transformers": [
@@ -194,6 +236,7 @@ GROUPS = {
         *uneven([*LOSSES[:2], LANGUAGE_LOSSES[0]], PLANS[3:]),
     ],
     "synchronised": [*synchronised()],
+    "dropouts": [*dropouts()],
 }
 _reports = {}
 
@@ -236,10 +279,15 @@ def test_batch_normalisation_of_the_whole_batch_equals_one_process(name):
     check("synchronised", name, GROUPS["synchronised"], timeout=200)
 
 
+@pytest.mark.parametrize("name", GROUPS["dropouts"])
+def test_dropout_equals_one_process_with_its_masks(name):
+    check("dropouts", name, GROUPS["dropouts"], timeout=200)
+
+
 @pytest.mark.all
-@pytest.mark.parametrize("model", OWN + TRANSFORMERS + LOSSES + LANGUAGE_LOSSES)
+@pytest.mark.parametrize("model", OWN + TRANSFORMERS + LOSSES + LANGUAGE_LOSSES + DROPOUTS)
 def test_full_matrix(model):
-    names = list(full_matrix([model]))
+    names = list(dict.fromkeys(full_matrix([model])))  # batches that change repeat some
     report = report_of(f"all {model}", names, timeout=3600)
     missing = [name for name in names if name not in report]
     wrong = {name: report[name]["failures"] for name in names if name in report}

@@ -4,6 +4,7 @@ import json
 import math
 import random
 
+import keyed_masks
 import pytest
 import torch
 from graph_text import GraphText
@@ -62,29 +63,8 @@ def run(graph, outputs, plan, local_rows, seed=0, step=STEP):
 # -- the numbers themselves ------------------------------------------------------------------------
 
 
-def philox(counter, key):
-    """One block of Philox4x32-10, written from the paper."""
-    (a, b, c, d), (k0, k1) = counter, key
-    for _ in range(10):
-        first, second = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (
-            (second >> 32) ^ b ^ k0, second % 2**32, (first >> 32) ^ d ^ k1, first % 2**32,
-        )  # fmt: skip
-        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
-    return a, b, c, d
-
-
-def halves(number):
-    return number % 2**32, number >> 32
-
-
 def words(node, sample, count):
-    name = 0xCBF29CE484222325
-    for letter in node.encode():
-        name = (name ^ letter) * 0x100000001B3 % 2**64
-    stream = philox((*halves(STEP), *halves(name)), halves(SEED))[:2]
-    blocks = [philox((*halves(b), *halves(sample)), stream) for b in range(-(-count // 4))]
-    return [word for block in blocks for word in block][:count]
+    return keyed_masks.words(SEED, STEP, node, [sample], count)[0].tolist()
 
 
 def drawn(op, arguments, sizes, rows="apart(0)", batch=3, shape=("B", 2, 4)):
