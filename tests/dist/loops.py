@@ -6,6 +6,7 @@ this rank's rows, and on the same model in this process with all rows.
 """
 
 import contextlib
+import copy
 import json
 import sys
 import tempfile
@@ -36,17 +37,18 @@ ROWS, MICRO_BATCHES, WIDTH, CLASSES = 5, 4, 6, 4
 class Net(nn.Module):
     """Returns its loss, a mean or a sum over the rows, and the outputs of its last two layers."""
 
-    def __init__(self, reduction):
+    def __init__(self, reduction, batch_norm):
         super().__init__()
         widths = [WIDTH, 8, 8, 8, 8, CLASSES]
         self.layers = nn.ModuleList(map(nn.Linear, widths, widths[1:]))
-        self.norm = nn.LayerNorm(8)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(8) if batch_norm else None for _ in range(4))
+        self.norm = nn.BatchNorm1d(8) if batch_norm else nn.LayerNorm(8)
         self.reduction = reduction
 
     def forward(self, x, labels):
         hidden = x
-        for layer in self.layers[:-1]:
-            hidden = torch.tanh(layer(hidden))
+        for layer, norm in zip(self.layers, self.norms, strict=False):
+            hidden = torch.tanh(layer(hidden) if norm is None else norm(layer(hidden)))
         logits = self.layers[-1](self.norm(hidden))
         loss = functional.cross_entropy(logits, labels, reduction=self.reduction)
         return {"loss": loss, "logits": logits, "hidden": hidden}
@@ -490,25 +492,39 @@ LOOPS = [
     outputs_beside_the_loss, clipped, no_sync, no_sync_in_another_order,
     kept_gradients_are_not_forgotten, no_sync_on_some_ranks,
 ]  # fmt: skip
-# Each of these has a model of its own: (reduction, outputs, whether the input takes a gradient).
+# Each of these has a model of its own.
 ALONE = {
-    all_outputs: ("mean", "all", False),
-    inside_a_larger_model: ("sum", "loss", True),
+    all_outputs: {"outputs": "all"},
+    inside_a_larger_model: {"reduction": "sum", "takes_gradient": True},
 }
+# With batch normalisation by the whole batch, whose replicas wait for each other in every backward.
+SYNCHRONISED = [
+    three_steps, forwards_before_the_backwards, retain_graph, retain_graph_of_several_outputs,
+    retain_graph_on_some_ranks, torch_autograd_grad, loss_never_used,
+    other_modes_before_the_backward, no_sync,
+]  # fmt: skip
+
+
+def cases_of(group):
+    """``loop/plan/schedule`` and, of those with ``sync_batch_norm``, "/sync"."""
+    names = [f"{loop.__name__}/{group}" for loop in [*LOOPS, *ALONE]]
+    if not group.endswith("interleaved"):  # which wants several micro-batches
+        names += [f"{loop.__name__}/{group}/sync" for loop in SYNCHRONISED]
+    return names
 
 
 # -- running them -------------------------------------------------------------------------------
 
 
-def build(reduction):
+def build(reduction, batch_norm):
     torch.manual_seed(1)
-    return Net(reduction).double()
+    return Net(reduction, batch_norm).double()
 
 
-def plan_of(stage_ranks, schedule, reduction, takes_gradient):
+def plan_of(model, stage_ranks, schedule, micro_batches, takes_gradient):
     """A plan with equally many nodes in each stage."""
     x = torch.randn(ROWS, WIDTH, dtype=torch.float64, requires_grad=takes_gradient)
-    graph = capture(build(reduction), (x, torch.zeros(ROWS, dtype=torch.int64))).graph
+    graph = capture(model, (x, torch.zeros(ROWS, dtype=torch.int64))).graph
     placed = _C.ir.depends_on_rows(graph)
     nodes = [node.name for node, wanted in zip(graph.nodes, placed, strict=True) if wanted]
     cuts = [len(nodes) * stage // len(stage_ranks) for stage in range(len(stage_ranks) + 1)]
@@ -517,7 +533,7 @@ def plan_of(stage_ranks, schedule, reduction, takes_gradient):
         "version": 1,
         "schedule": schedule,
         "interleave": 2 if schedule == "interleaved" else 1,
-        "micro_batches": MICRO_BATCHES,
+        "micro_batches": micro_batches,
         "stages": [
             {"nodes": nodes[begin:end], "ranks": ranks, "recompute": index == 1}
             for index, (begin, end, ranks) in enumerate(
@@ -527,27 +543,37 @@ def plan_of(stage_ranks, schedule, reduction, takes_gradient):
     }
 
 
-def make_sides(comm, plan, schedule, reduction="mean", outputs="loss", takes_gradient=False):
+def make_sides(
+    comm,
+    plan,
+    schedule,
+    reduction="mean",
+    outputs="loss",
+    takes_gradient=False,
+    sync_batch_norm=False,
+):
+    twin = build(reduction, sync_batch_norm)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
-        content = plan_of(PLANS[plan], schedule, reduction, takes_gradient)
+        micro_batches = 1 if sync_batch_norm else MICRO_BATCHES
+        content = plan_of(twin, PLANS[plan], schedule, micro_batches, takes_gradient)
         path.write_text(json.dumps(content))
         model = pyrannc.RaNNCModule(
-            build(reduction),
-            config=pyrannc.Config(comm_timeout_s=60, self_check=False),
+            build(reduction, sync_batch_norm),
+            config=pyrannc.Config(
+                comm_timeout_s=60, self_check=False, sync_batch_norm=sync_batch_norm
+            ),
             load_deployment=path,
             outputs=outputs,
         )
         ours = Side(model, comm, own_slice(comm), schedule, wrapped=True)
         x, labels = ours.batch(0)
         model(x.requires_grad_(takes_gradient), labels)["loss"].backward()
-    every_row = slice(0, ROWS * comm.size)
-    return ours, Side(build(reduction), comm, every_row, schedule, wrapped=False)
+    return ours, Side(twin, comm, slice(0, ROWS * comm.size), schedule, wrapped=False)
 
 
-def run_loop(loop, ours, twin):
+def run_loop(loop, ours, twin, start):
     """What differs on this rank, as lines."""
-    start = build(twin.model.reduction).state_dict()
     for side in (ours, twin):
         side.start()
         side.model.load_state_dict(start)
@@ -555,6 +581,7 @@ def run_loop(loop, ours, twin):
         for parameter in side.parameters().values():
             parameter.grad = None
         loop(side)
+        side.keep("buffer", dict(side.model.named_buffers()))
     expected = twin.found
     assert ours.losses == twin.losses
     scale = max(t.abs().max().item() for t in expected.values() if t is not None)
@@ -568,15 +595,17 @@ def run_loop(loop, ours, twin):
 def main(groups):
     comm = launch.world()
     torch.set_num_threads(1)
+    loops = {loop.__name__: loop for loop in [*LOOPS, *ALONE]}
+    settings_of_sides = None
     for group in groups:
-        plan, schedule = group.split("/")
-        ours, twin = make_sides(comm, plan, schedule)
-        cases = [(loop, ours, twin) for loop in LOOPS]
-        for loop, kind in ALONE.items():
-            cases.append((loop, *make_sides(comm, plan, schedule, *kind)))
-        for loop, ours, twin in cases:
-            name = f"{loop.__name__}/{group}"
-            failures = list(run_loop(loop, ours, twin))
+        for name in cases_of(group):
+            loop, plan, schedule, *sync = name.split("/")
+            settings = ALONE.get(loops[loop], {"sync_batch_norm": bool(sync)})
+            if settings_of_sides != (group, settings):
+                settings_of_sides = (group, settings)
+                ours, twin = make_sides(comm, plan, schedule, **settings)
+                start = copy.deepcopy(twin.model.state_dict())
+            failures = list(run_loop(loops[loop], ours, twin, start))
             everyone = [json.loads(item) for item in comm.all_gather(json.dumps(failures).encode())]
             if comm.rank == 0:
                 report(

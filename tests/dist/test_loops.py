@@ -20,7 +20,7 @@ GROUPS = [
     "2x(2+2)/interleaved",
     "2x(1+3)/interleaved",
 ]
-CASES = [f"{loop.__name__}/{group}" for group in GROUPS for loop in [*loops.LOOPS, *loops.ALONE]]
+CASES = [name for group in GROUPS for name in loops.cases_of(group)]
 
 
 @pytest.fixture(scope="module")

@@ -56,32 +56,48 @@ def run(model, x, rows, work=lambda rank, start: start(), timeout_s=20.0, **stag
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_ranks_may_use_different_outputs(recompute):
-    """Each rank's loss uses one of the two outputs, so the gradient of the other is missing there;
-    the backwards of the two heads wait for those of other ranks all the same.
+def test_ranks_may_use_different_outputs_in_each_of_several_backwards(recompute):
+    """Each rank's loss uses one of the two outputs, or none, so gradients of the others are missing
+    there; the backwards of the two heads wait for those of other ranks all the same.
     """
     model = NORMS["volume_norms"].build().double()
     (x,), _ = NORMS["volume_norms"].inputs(sum(ROWS))
     x = x.double()
-    outputs = model(x)
     names = [name for name, _ in model.named_parameters()]
-    uses = [0, 1, 0, 0]
-    loss = sum(outputs[use].split(ROWS)[rank].square().sum() for rank, use in enumerate(uses))
-    loss.backward()
+    # By backward and rank; in the second one the first head has no gradient anywhere.
+    backwards = [[0, 1, 0, 0], [1, None, 1, 1], [None, 1, None, 0], [0, 1, 0, 0]]
+    expected = []
+    for uses in backwards:
+        model.zero_grad()
+        parts = [output.split(ROWS) for output in model(x)]
+        losses = [parts[use][rank] for rank, use in enumerate(uses) if use is not None]
+        sum(part.square().sum() for part in losses).backward()
+        expected.append({name: model.get_parameter(name).grad for name in names})
 
     def step(rank, start):
         call = start()
+        outputs = [output.clone() for output in call.outputs]
         weight = max(ROWS[rank] / sum(ROWS), 1e-300)  # a rank's loss counts by its rows
-        return call.backward(
-            [
-                2 * output / weight if use == uses[rank] else None
-                for use, output in enumerate(call.outputs)
-            ]
-        )
+        return [
+            call.backward(
+                [
+                    2 * output / weight if use == uses[rank] else None
+                    for use, output in enumerate(outputs)
+                ],
+                number + 1 < len(backwards),
+            )
+            for number, uses in enumerate(backwards)
+        ]
 
-    for gradients, _ in run(model, x, ROWS, step, recompute=recompute):
-        for name, gradient in zip(names, gradients, strict=False):
-            torch.testing.assert_close(gradient, model.get_parameter(name).grad, msg=name)
+    for given, _ in run(model, x, ROWS, step, recompute=recompute):
+        for number, gradients in enumerate(given):
+            for name, gradient in zip(names, gradients, strict=False):
+                case = f"{name}, backward {number}"
+                wanted = expected[number][name]
+                if wanted is None or gradient is None:
+                    assert all(t is None or not t.any() for t in (wanted, gradient)), case
+                else:
+                    torch.testing.assert_close(gradient, wanted, msg=case)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
