@@ -210,16 +210,13 @@ def synchronised():
 def dropouts():
     """In and around attention, beside batch normalisation, on a value without rows."""
     yield from [
-        "dropout_encoder/2+2/m2/b6/float64/adamw/always",
         f"dropout_encoder/1+3/m3/b{UNEVEN[0]}/float64/sgd/mixed",
         "dropout_attention/1+1+1+1/m4/b4/float64/sgd/mixed",
         "dropout_kinds/2+1+1/m2/b10/float64/sgd/mixed",
         f"dropout_kinds/3+1/m1/b{UNEVEN[1]}/float64/sgd/always/auto/sync",
         "dropout_language/2x(2+2)/m4/b5/float64/sgd/mixed/interleaved",
         f"dropout_language/3+1/m4/b{UNEVEN[0]}/float64/adamw/never/1f1b",
-        "dropout_bert/1+3/m2/b3/float64/sgd/always/gpipe",
-        "dropout_bert/auto/m1/b4/float32/sgd",
-        "dropout_gpt2/2+1+1/m4/b4/float64/sgd/mixed/1f1b",
+        "dropout_bert/2+2/m2/b3/float32/sgd/always/gpipe",
         "dropout_t5/2x(1+3)/m2/b6/float64/sgd/always/interleaved",
     ]
 

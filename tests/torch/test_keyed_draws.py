@@ -7,12 +7,13 @@ import random
 import keyed_masks
 import pytest
 import torch
+from dropout_models import DROPOUTS
 from graph_text import GraphText
 from pipeline import layout, local_state, make_tensors, rows_of, rows_of_rank, run_ranks
 from random_graphs import RandomGraph, random_plan
 from test_schedules import loss_first
 
-from pyrannc import _C
+from pyrannc import _C, Config, RaNNCModule
 from pyrannc.capture import capture
 from pyrannc.check import check
 
@@ -217,6 +218,27 @@ def test_attention_with_dropout_taken_apart_is_what_torch_computes(masked, causa
     report = check(model, captured, call, {})
     report.raise_if_wrong()
     assert report.rows_proved and not any("random" in text for text in report.skipped), report
+
+
+@pytest.mark.parametrize("name", ["dropout_attention", "dropout_kinds", "dropout_language"])
+def test_one_rank_drops_what_a_plain_model_does_with_these_masks(name):
+    """tests/dist/test_equality.py hands them to the model that plans on four ranks must equal."""
+    entry, rows = DROPOUTS[name], 6
+    model, plain = (entry.build().double() for _ in range(2))
+    config = Config(deterministic_dropout=True, calibrate=False, pipeline_num=1)
+    wrapped = RaNNCModule(model, config=config, batch_dims=entry.batch_dims, outputs="all")
+    torch.manual_seed(SEED)
+    losses = set()
+    for step in range(2):  # the batch is the same, the masks are not
+        args, kwargs = entry.inputs(rows)
+        args = [x.double() if x.is_floating_point() else x for x in args]
+        ours = wrapped(*args, **kwargs)
+        graph = wrapped._deployment.first.capture.graph
+        with keyed_masks.KeyedMasks(graph, SEED, step, range(rows)):
+            theirs = plain(*args, **kwargs)
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        losses.add((ours if torch.is_tensor(ours) else ours[0]).sum().item())
+    assert len(losses) == 2
 
 
 def test_dropout_between_the_layers_of_an_lstm_is_named():
