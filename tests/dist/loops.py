@@ -508,7 +508,9 @@ SYNCHRONISED = [
 def cases_of(group):
     """``loop/plan/schedule`` and, of those with ``sync_batch_norm``, "/sync"."""
     names = [f"{loop.__name__}/{group}" for loop in [*LOOPS, *ALONE]]
-    if not group.endswith("interleaved"):  # which wants several micro-batches
+    plan, schedule = group.split("/")
+    has_replicas = any(len(ranks) > 1 for ranks in PLANS[plan])
+    if has_replicas and schedule != "interleaved":  # that one wants several micro-batches
         names += [f"{loop.__name__}/{group}/sync" for loop in SYNCHRONISED]
     return names
 
