@@ -38,16 +38,12 @@ def chooses(hook) -> bool:
 
 
 def _possible(group):
-    return (
-        group.get("fused", False) is None
-        and group.get("foreach") is None
-        and not group.get("differentiable")
-        and not group.get("capturable")
-        and not isinstance(group["lr"], torch.Tensor)
-        and all(
-            p.device.type == "cpu"
-            and p.is_floating_point()
-            and (p.grad is None or p.grad.layout is torch.strided)
-            for p in group["params"]
-        )
-    )
+    if group.get("fused", False) is not None or group.get("foreach") is not None:
+        return False
+    if group.get("differentiable") or group.get("capturable") or torch.is_tensor(group["lr"]):
+        return False
+    for parameter in group["params"]:
+        gradient = parameter.grad
+        if gradient is not None and (gradient.is_sparse or not gradient.is_cpu):
+            return False
+    return all(map(torch.is_floating_point, group["params"]))

@@ -29,18 +29,19 @@ class Runs:
     def __init__(self, deployment, call, batch_dims, config):
         first = deployment.first
         self._deployment = deployment
+        self._modules = list(deployment.model.modules())  # walking through them takes a while
         self._batch_dims, self._config = batch_dims, config
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made = 0
         self._kinds = []  # the one used last first
-        self._add(settings_of(deployment.model, call), first)
+        self._add(settings_of(self._modules, call), first)
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
 
     def enter(self, call, args, kwargs, no_sync):
         """The run of a call and the turn that all ranks have agreed on."""
-        settings = settings_of(self._deployment.model, call)
+        settings = settings_of(self._modules, call)
         kind = self._find(settings, call)
         dims = kind.run.capture.batch_dims if kind else self._dims(call)
         number = kind.number if kind else 0
@@ -96,10 +97,10 @@ class Runs:
         return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"
 
 
-def settings_of(model, call) -> tuple:
+def settings_of(modules, call) -> tuple:
     """What a captured graph depends on beside the call's shape."""
     return (
-        tuple(module.training for module in model.modules()),
+        tuple(module.training for module in modules),
         tuple(tensor.requires_grad for tensor in call.tensors),
         torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
     )
