@@ -9,9 +9,9 @@ as RaNNC changes settings of its process. A time is the median over the rounds, 
 
 Budgets, on a quiet machine of two cores: one stage on one rank at most 1.01 x eager, on "tiny" at
 least 1.5 x as fast; the automatic plan at least as fast as the fastest peer; one stage x 2 replicas
-1.03 x as fast as DDP; with a limit that forbids replicas ("limited"), or with the memory of the
-1F1B peer and two stages ("2 stages"), at least 1.15 x the better pipelining schedule on both GPTs
-and 1.0 x on the CNN.
+1.03 x as fast as DDP; with a limit that forbids replicas and is at most the memory of the 1F1B peer
+("limited"), or with that memory and two stages ("2 stages"), at least 1.15 x the better pipelining
+schedule on both GPTs and 1.0 x on the CNN.
 
 Memory is the peak of tensor bytes on the fullest rank: parameters, optimizer state, and what lives
 at the worst moment of a step.
@@ -128,24 +128,26 @@ class Rannc(Contender):
         )
 
 
-def rannc_settings(layers, peak_mib):
+def rannc_settings(layers, batch, peak_mib):
     """Of each way to use RaNNC. ``peak_mib()``: of the 1F1B peer."""
     world = pyrannc.get_world_size()
-    one_stage = {"partition_num": 1, "replica_nums": [world], "pipeline_num": 1}
+    one_stage = {"partition_num": 1, "replica_nums": [world]}
     if world == 1:
-        return {"rannc": one_stage}
-    state = 4 * sum(p.nbytes for layer in layers for p in layer.parameters())
+        return {"rannc": {**one_stage, "pipeline_num": 1}}
+    as_1f1b = {"mem_limit_gb": peak_mib() / 2**10, "mem_margin": 0.0}
+    limited = as_1f1b
+    try:
+        Rannc("", layers, batch, calibrate=False, **one_stage, **as_1f1b).step()
+        # Replicas fit, too: a limit that is too small for their state.
+        state = 4 * sum(p.nbytes for layer in layers for p in layer.parameters())
+        limited = {"mem_limit_gb": 0.98 * state / 2**30, "mem_margin": 0.0}
+    except pyrannc.InfeasibleError:
+        pass
     return {
-        "rannc, 1 stage x 2": one_stage,
+        "rannc, 1 stage x 2": {**one_stage, "pipeline_num": 1},
         "rannc, automatic": {},
-        # Between what two stages need and what one needs for its state alone.
-        "rannc, limited": {"mem_limit_gb": 0.98 * state / 2**30, "mem_margin": 0.0},
-        "rannc, 2 stages": {
-            "partition_num": 2,
-            "replica_nums": [1, 1],
-            "mem_limit_gb": peak_mib() / 2**10,
-            "mem_margin": 0.0,
-        },
+        "rannc, limited": limited,
+        "rannc, 2 stages": {"partition_num": 2, "replica_nums": [1, 1], **as_1f1b},
     }
 
 
@@ -180,7 +182,7 @@ def main():
         peer.step()
         return largest(peer.peak_mib())
 
-    for name, settings in rannc_settings(layers, peak_of_1f1b).items():
+    for name, settings in rannc_settings(layers, data, peak_of_1f1b).items():
         if wanted(name):
             contenders[name] = Rannc(name, layers, data, **settings)
     contenders = list(contenders.values())
