@@ -138,13 +138,20 @@ class Verifier {
     if (!stages) return;
     const char* key = force_.replicas ? "force.replicas" : "force.stages";
     require(plain(*stages) || interleaved(*stages) > 0, key,
-            fmt::format("{} stages cannot be placed on {} ranks by the allowed schedules", *stages,
-                        ranks_));
+            fmt::format("{} stages cannot be placed on {} by the allowed schedules ({})", *stages,
+                        ranks_ == INT_MAX ? "any ranks" : fmt::format("{} ranks", ranks_),
+                        allowed_schedules()));
   }
 
  private:
   static void require(bool holds, std::string_view key, std::string_view why) {
     if (!holds) throw ConfigError(fmt::format("plan request: $.{}: {}", key, why));
+  }
+
+  [[nodiscard]] std::string allowed_schedules() const {
+    std::vector<std::string> names;
+    for (const Schedule schedule : request_.schedules) names.emplace_back(plan::name(schedule));
+    return fmt::format("{}", fmt::join(names, ", "));
   }
 
   [[nodiscard]] bool allows(Schedule schedule) const {

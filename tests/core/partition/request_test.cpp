@@ -73,6 +73,13 @@ TEST(RequestFile, NamesUnknownKeysVersionsAndValues) {
             "plan request: $.memory_margin: expected a number of at least 0, found -0.5");
 }
 
+TEST(RequestFile, RefusesStagesThatNoClusterCanTake) {
+  EXPECT_EQ(
+      reading(R"(, "schedules": ["interleaved"], "max_interleave": 4, "force": {"stages": 1})"),
+      "plan request: $.force.stages: 1 stages cannot be placed on any ranks by the allowed "
+      "schedules (interleaved)");
+}
+
 TEST(RequestVerify, RejectsListsThatCannotBe) {
   Request request;
   request.micro_batches = {1, 1};
@@ -103,14 +110,14 @@ TEST(RequestVerify, RejectsForcedValuesThatTheRestForbids) {
   request.force = {.stages = 5};
   EXPECT_EQ(verifying(request),
             "plan request: $.force.stages: 5 stages cannot be placed on 4 ranks by the allowed "
-            "schedules");
+            "schedules (gpipe, 1f1b)");
   request.force = {.stages = 2, .replicas = std::vector{1, 1, 2}};
   EXPECT_EQ(verifying(request),
             "plan request: $.force.replicas: names 3 stages, but force.stages = 2");
   request.force = {.replicas = std::vector{2, 3}};
   EXPECT_EQ(verifying(request),
             "plan request: $.force.replicas: 2 stages cannot be placed on 4 ranks by the allowed "
-            "schedules");
+            "schedules (gpipe, 1f1b)");
   request.force = {.micro_batches = 4, .replicas = std::vector{1, 3}};
   EXPECT_EQ(verifying(request),
             "plan request: $.force.replicas: 3 replicas of 4 micro-batches need 12 rows, but "

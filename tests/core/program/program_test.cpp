@@ -165,21 +165,22 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Others, BadInput,
-    ::testing::Values(
-        BadFile{"cluster.toml", "format = 3",
-                "line 1, column 10: format: expected \"rannc-cluster\""},
-        BadFile{"cluster.toml", std::string(70000, '#'),
-                "is larger than 64.0 KiB, the most that is read"},
-        BadFile{"request.json",
-                R"({"format": "rannc-plan-request", "version": 1, "global_batch": 1e19})",
-                "$.global_batch: expected an integer, found 1e+19"},
-        BadFile{"request.json",
-                R"({"format": "rannc-plan-request", "version": 1, "global_batch": 8,
+    ::testing::Values(BadFile{"cluster.toml", "format = 3",
+                              "line 1, column 10: format: expected \"rannc-cluster\""},
+                      BadFile{"cluster.toml", std::string(70000, '#'),
+                              "is larger than 64.0 KiB, the most that is read"},
+                      BadFile{
+                          "request.json",
+                          R"({"format": "rannc-plan-request", "version": 1, "global_batch": 1e19})",
+                          "$.global_batch: expected an integer, found 1e+19"},
+                      BadFile{"request.json",
+                              R"({"format": "rannc-plan-request", "version": 1, "global_batch": 8,
                     "force": {"stages": 5}})",
-                "$.force.stages: 5 stages cannot be placed on 4 ranks by the allowed schedules"},
-        BadFile{"plan.json", R"({"format": "rannc-plan", "version": 1})",
-                "$: key 'schedule' is missing"},
-        BadFile{"plan.json", "[1]", "$: expected an object, found an array"}));
+                              "$.force.stages: 5 stages cannot be placed on 4 ranks by the allowed "
+                              "schedules (gpipe, 1f1b)"},
+                      BadFile{"plan.json", R"({"format": "rannc-plan", "version": 1})",
+                              "$: key 'schedule' is missing"},
+                      BadFile{"plan.json", "[1]", "$: expected an object, found an array"}));
 
 TEST_F(Program, AMillionNodesAreTooManyAndSaidSo) {
   std::string text = R"({"format": "rannc-graph-profile", "version": 1, "rows": [1], "nodes": [)";
