@@ -53,6 +53,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     if optimizer is not None and config.fused_optimizer:
         FusedStep(optimizer)
     path = load_path or (config.deployment_file if config.load_deployment else None)
+    devices = planning.cluster(hosts, memory, _C.comm.measure_links(world))
     predicted = None
     if path:
         plan_json = on_rank(
@@ -65,7 +66,6 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
             captured.graph, captured.objects, world, max(local_rows), config.profile_cache
         )
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
-        devices = planning.cluster(hosts, memory, _C.comm.measure_links(world))
         predicted = step_costs.Step(costs, traced.storages, local_rows, outputs)
         plan_json = on_rank(
             0,
@@ -92,7 +92,16 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         )
 
     deployment = Deployment(
-        model, optimizer, captured, plan, local_rows, config, world, outputs, outside_loss
+        model,
+        optimizer,
+        captured,
+        plan,
+        planning.bucket_bytes(plan, devices),
+        local_rows,
+        config,
+        world,
+        outputs,
+        outside_loss,
     )
     if predicted is not None and config.calibrate and torch.is_grad_enabled() and model.training:
         measured = deployment.calibrate(captured.flatten(args, kwargs), optimizer)

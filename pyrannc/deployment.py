@@ -34,6 +34,7 @@ class Deployment:
         optimizer,
         captured,
         plan,
+        bucket_bytes,
         local_rows,
         config,
         world,
@@ -47,6 +48,7 @@ class Deployment:
         self.unsummed = Unsummed(self)
         self.owners = state.Owners(world, model)
         self.turns = Turns(world, self.unsummed.kept, self.owners.peers)
+        self._bucket_bytes = bucket_bytes
         self._outputs = outputs
         self._config = config
         self._outside_loss = outside_loss
@@ -120,6 +122,7 @@ class Deployment:
             outputs=self._outputs,
             draws=self.draws,
             kept=self.unsummed.kept,
+            bucket_bytes=self._bucket_bytes,
         )
 
     def clip_grad_norm(self, max_norm: float) -> float:

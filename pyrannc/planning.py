@@ -7,7 +7,7 @@ from pathlib import Path
 from pyrannc import _C, log, optim
 from pyrannc.errors import ConfigError, InfeasibleError, PlanError
 
-GIB = 2**30
+GIB, MIB = 2**30, 2**20
 
 
 def memory_bytes(config, ranks_on_host: int) -> int:
@@ -140,6 +140,7 @@ def make_plan(graph, table, state_bytes, devices, wanted, config, mixing, step) 
         global_batch=json.loads(wanted)["global_batch"],
         world=devices.hosts * devices.devices_per_host,
         memory_limit_bytes=int(devices.device_memory_bytes),
+        bucket_bytes=_C.partition.bucket_bytes(plan, devices),
         **step.predict(plan, graph, folded, devices),
     )
     return json.dumps(content)
@@ -169,6 +170,12 @@ def read_plan(path, graph, global_rows, world_size) -> str:
             raise PlanError(
                 f"{path} was made for {name} {notes[name]}, this job has {value} ({hint})"
             )
+    bucket = notes.get("bucket_bytes", MIB)
+    if not isinstance(bucket, int) or bucket < MIB:
+        raise PlanError(
+            f"{path}: bucket_bytes is {bucket!r}, but gradients are summed in buckets of a whole "
+            f"number of bytes, at least {MIB}.\n  Leave it out: then it follows from the links."
+        )
     planned_rows = notes.get("global_batch", global_rows)
     if planned_rows != global_rows:
         log.info(
@@ -177,3 +184,13 @@ def read_plan(path, graph, global_rows, world_size) -> str:
             f"{global_rows}: time and memory will differ from what it predicts",
         )
     return text
+
+
+def bucket_bytes(plan, devices) -> int:
+    """In which gradients are summed over the replicas, equal on all ranks.
+
+    A plan from a file brings it along: what is added to what first, and so the last bit of a sum
+    over three ranks or more, depends on it.
+    """
+    notes = json.loads(plan.notes or "{}")
+    return notes.get("bucket_bytes") or _C.partition.bucket_bytes(plan, devices)

@@ -177,7 +177,13 @@ class Step:
             "step_peak_bytes": [
                 round(peak)
                 for peak in _C.partition.step_peak_bytes(
-                    program, plan, graph, folded, self.storages, **self.costs.memory
+                    program,
+                    plan,
+                    graph,
+                    folded,
+                    self.storages,
+                    **self.costs.memory,
+                    bucket_bytes=_C.partition.bucket_bytes(plan, devices),
                 )
             ],
         }

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
+#include "rannc/partition/bucket_size.h"
 #include "rannc/partition/evaluate.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
@@ -162,17 +163,21 @@ void init_partition(py::module_& m) {
       [](const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
          const cost::GraphProfile& profile,
          const std::vector<std::pair<std::vector<uint32_t>, std::vector<double>>>& saved,
-         double optimizer_factor, std::vector<double> largest_bytes,
-         std::vector<double> all_bytes) {
+         double optimizer_factor, std::vector<double> largest_bytes, std::vector<double> all_bytes,
+         int64_t bucket_bytes) {
         std::vector<partition::SavedStorage> storages;
         for (const auto& [nodes, bytes] : saved) storages.push_back({nodes, bytes});
         return partition::step_peak_bytes(
             program, plan, graph, profile, storages,
-            {optimizer_factor, std::move(largest_bytes), std::move(all_bytes)});
+            {optimizer_factor, std::move(largest_bytes), std::move(all_bytes)}, bucket_bytes);
       },
       "program"_a, "plan"_a, "graph"_a, "profile"_a, "saved"_a,
       "optimizer_bytes_per_param_byte"_a = 2.0, "largest_bytes"_a = std::vector<double>(),
-      "all_bytes"_a = std::vector<double>(), py::call_guard<py::gil_scoped_release>());
+      "all_bytes"_a = std::vector<double>(), "bucket_bytes"_a = plan::kBucketBytes,
+      py::call_guard<py::gil_scoped_release>());
+  m.def("bucket_bytes",
+        py::overload_cast<const plan::Plan&, const cost::Cluster&>(&partition::bucket_bytes),
+        "plan"_a, "cluster"_a);
   m.def("evaluate", &partition::evaluate, "profile"_a, "cluster"_a, "request"_a, "plan"_a,
         py::call_guard<py::gil_scoped_release>());
 }

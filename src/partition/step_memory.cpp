@@ -26,12 +26,14 @@ using plan::Rank;
 class Walker {
  public:
   Walker(const plan::Program& program, const ir::Graph& graph, const cost::GraphProfile& profile,
-         const std::vector<StageMemory>& stages, const OptimizerMemory& optimizer)
+         const std::vector<StageMemory>& stages, const OptimizerMemory& optimizer,
+         int64_t bucket_bytes)
       : program_(program),
         graph_(graph),
         profile_(profile),
         stages_(stages),
-        optimizer_(optimizer) {}
+        optimizer_(optimizer),
+        bucket_bytes_(bucket_bytes) {}
 
   double peak_bytes(Rank rank) {
     live_ = peak_ = 0;
@@ -61,7 +63,7 @@ class Walker {
     array_of_.clear();
     for (const plan::Reduction& reduction : program_.reductions) {
       if (std::ranges::count(reduction.ranks, rank) == 0) continue;
-      for (const plan::Bucket& bucket : plan::buckets(reduction, graph_)) {
+      for (const plan::Bucket& bucket : plan::buckets(reduction, graph_, bucket_bytes_)) {
         if (bucket.parameters.size() == 1) continue;  // summed where its gradient is
         for (size_t parameter : bucket.parameters) {
           array_of_[graph_[reduction.parameters[parameter]].name] = arrays_.size();
@@ -263,6 +265,7 @@ class Walker {
   const cost::GraphProfile& profile_;
   const std::vector<StageMemory>& stages_;
   const OptimizerMemory& optimizer_;
+  const int64_t bucket_bytes_;
   double live_ = 0;
   double peak_ = 0;
   std::map<std::tuple<int, int, Direction>, double> received_;  // by stage and micro-batch
@@ -279,9 +282,9 @@ class Walker {
 std::vector<double> step_peak_bytes(const plan::Program& program, const plan::Plan& plan,
                                     const ir::Graph& graph, const cost::GraphProfile& profile,
                                     const std::vector<SavedStorage>& saved,
-                                    const OptimizerMemory& optimizer) {
+                                    const OptimizerMemory& optimizer, int64_t bucket_bytes) {
   const std::vector<StageMemory> stages = stage_memories(plan, graph, profile, saved);
-  Walker walker(program, graph, profile, stages, optimizer);
+  Walker walker(program, graph, profile, stages, optimizer, bucket_bytes);
   std::vector<double> peaks;
   for (const std::vector<Rank>& ranks : program.stage_ranks) {
     double most = 0;

@@ -20,10 +20,10 @@ std::vector<uint32_t> first_users(const Reduction& reduction, const ir::Graph& g
 
 }  // namespace
 
-std::vector<Bucket> buckets(const std::vector<Gradient>& gradients) {
+std::vector<Bucket> buckets(const std::vector<Gradient>& gradients, int64_t bucket_bytes) {
   int64_t total = 0;
   for (const Gradient& gradient : gradients) total += gradient.bytes;
-  const int64_t limit = std::max(kBucketBytes, total / kBucketShare);
+  const int64_t limit = std::max(bucket_bytes, total / kBucketShare);
 
   std::vector<Bucket> buckets;
   std::map<ir::DType, size_t> open;  // the one that may have room
@@ -41,7 +41,8 @@ std::vector<Bucket> buckets(const std::vector<Gradient>& gradients) {
   return buckets;
 }
 
-std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph) {
+std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph,
+                            int64_t bucket_bytes) {
   const std::vector<uint32_t> users = first_users(reduction, graph);
   std::vector<size_t> order(users.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -52,7 +53,7 @@ std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph) 
     const ir::Value& value = graph[reduction.parameters[parameter]];
     gradients.push_back({value.dtype, value.bytes(1)});
   }
-  std::vector<Bucket> result = buckets(gradients);
+  std::vector<Bucket> result = buckets(gradients, bucket_bytes);
   for (Bucket& bucket : result) {
     for (size_t& parameter : bucket.parameters) parameter = order[parameter];
   }

@@ -10,7 +10,7 @@ constexpr size_t kKept = 16;
 
 }  // namespace
 
-Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank)
+Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t bucket_bytes)
     : program(std::move(lowered)) {
   const auto& actions = program.actions[static_cast<size_t>(rank)];
   const auto split =
@@ -29,15 +29,16 @@ Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank)
   }
   for (const plan::Reduction& reduction : program.reductions) {
     const bool mine = std::ranges::binary_search(reduction.ranks, rank);
-    buckets.push_back(mine ? plan::buckets(reduction, graph) : std::vector<plan::Bucket>());
+    buckets.push_back(mine ? plan::buckets(reduction, graph, bucket_bytes)
+                           : std::vector<plan::Bucket>());
   }
   rows = program.split.local_rows[static_cast<size_t>(rank)];
   global_rows = program.split.global_rows();
 }
 
 OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank,
-                         plan::Outputs outputs)
-    : plan_(plan), graph_(graph), rank_(rank), outputs_(outputs) {}
+                         plan::Outputs outputs, int64_t bucket_bytes)
+    : plan_(plan), graph_(graph), rank_(rank), outputs_(outputs), bucket_bytes_(bucket_bytes) {}
 
 std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
                                                bool training) {
@@ -48,7 +49,7 @@ std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local
     entries_.splice(entries_.begin(), entries_, found);
   } else {
     auto orders = std::make_shared<Orders>(
-        plan::lower(plan_, graph_, local_rows, training, outputs_), graph_, rank_);
+        plan::lower(plan_, graph_, local_rows, training, outputs_), graph_, rank_, bucket_bytes_);
     entries_.push_front({local_rows, training, std::move(orders)});
     if (entries_.size() > kKept) entries_.pop_back();
   }

@@ -15,7 +15,7 @@ namespace rannc::runtime {
 
 /// A Program and what one rank has to know about it, beyond its actions.
 struct Orders {
-  Orders(plan::Program lowered, const ir::Graph& graph, int rank);
+  Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t bucket_bytes);
 
   plan::Program program;
   size_t return_outputs = 0;  ///< actions before this one belong to forward(), the rest to backward
@@ -33,7 +33,8 @@ struct Orders {
 class OrdersCache {
  public:
   /// `graph` must outlive it.
-  OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank, plan::Outputs outputs);
+  OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank, plan::Outputs outputs,
+              int64_t bucket_bytes);
 
   /// Lowers the plan for `local_rows` unless it is among the sizes used last.
   [[nodiscard]] std::shared_ptr<const Orders> get(const std::vector<int64_t>& local_rows,
@@ -49,6 +50,7 @@ class OrdersCache {
   const ir::Graph& graph_;
   int rank_;
   plan::Outputs outputs_;
+  int64_t bucket_bytes_;
   std::list<Entry> entries_;  // the one used last first
 };
 

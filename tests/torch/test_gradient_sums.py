@@ -61,13 +61,14 @@ def probe(during_backward):
     return Probe.apply
 
 
-def make_call(communicator, micro_batches, during_backward, schedule="gpipe"):
+def make_call(communicator, micro_batches, during_backward, schedule="gpipe", **options):
     plan = make_plan(NODES, [[0, 1]], micro_batches, schedule=schedule)
     executor = _C.runtime.Executor(
         _C.ir.parse(GRAPH),
         [probe(during_backward), Ignore.apply],
         _C.plan.Plan.from_json(json.dumps(plan)),
         communicator,
+        **options,
     )
     generator = torch.Generator().manual_seed(communicator.rank)
     parameters = [
@@ -128,3 +129,18 @@ def test_gradients_are_views_of_their_bucket_and_equal_on_all_ranks(micro_batche
         assert storage.data_ptr() == found["unused"].untyped_storage().data_ptr()
         assert storage.nbytes() == 4 * (WIDTH + 7)
         assert found["weight"].untyped_storage().nbytes() == 4 * WIDTH * WIDTH
+
+
+@pytest.mark.parametrize("bucket_bytes", [4 * WIDTH, 2**30])
+def test_buckets_are_as_large_as_they_are_told_to_be(bucket_bytes):
+    def one_rank(communicator):
+        executor, call = make_call(communicator, 1, lambda: None, bucket_bytes=bucket_bytes)
+        return gradients_of(executor, call)
+
+    Ignore.gives = frozenset({"rank 0"})
+    for found in run_ranks(2, one_rank):
+        numbers = {n: found[n].untyped_storage().nbytes() // 4 for n in ("first", "weight")}
+        if bucket_bytes == 2**30:
+            assert set(numbers.values()) == {2 * WIDTH + WIDTH * WIDTH + 7}
+        else:
+            assert numbers == {"first": WIDTH, "weight": WIDTH * WIDTH}

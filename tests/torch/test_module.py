@@ -204,6 +204,7 @@ def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatc
     model.save_deployment(path)
     saved = json.loads(path.read_text())
     assert saved["format"] == "rannc-plan"
+    assert saved["notes"]["bucket_bytes"] == 2**25  # nothing is summed
 
     def no_measuring(*_):
         raise AssertionError("measured although a plan was given")
@@ -215,6 +216,12 @@ def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatc
     other = RaNNCModule(build(), load_deployment=path)  # of another batch
     loss_of(other, batch(rows=8))
     assert other.plan == again.plan
+
+    for wrong in (2**20 - 1, "2 MiB"):
+        saved["notes"]["bucket_bytes"] = wrong
+        path.write_text(json.dumps(saved))
+        with pytest.raises(PlanError, match=r"plan\.json: bucket_bytes is"):
+            loss_of(RaNNCModule(build(), load_deployment=path), batch())
 
 
 def test_the_environment_saves_and_loads_the_plan(tmp_path, monkeypatch):

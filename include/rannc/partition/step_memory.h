@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rannc/cost/graph_profile.h"
+#include "rannc/plan/buckets.h"
 #include "rannc/plan/program.h"
 
 namespace rannc::partition {
@@ -26,10 +27,12 @@ struct OptimizerMemory {
 /// The largest number of bytes that a rank of each stage holds within a training step. Section 6 of
 /// docs/planner-files.md adds the peaks of all kinds; here they meet at the time when they occur,
 /// as the Program goes along: gradients come into being while what was saved goes. [stage]
+/// `bucket_bytes`: of the arrays in which gradients are summed.
 [[nodiscard]] std::vector<double> step_peak_bytes(const plan::Program& program,
                                                   const plan::Plan& plan, const ir::Graph& graph,
                                                   const cost::GraphProfile& profile,
                                                   const std::vector<SavedStorage>& saved,
-                                                  const OptimizerMemory& optimizer);
+                                                  const OptimizerMemory& optimizer,
+                                                  int64_t bucket_bytes = plan::kBucketBytes);
 
 }  // namespace rannc::partition

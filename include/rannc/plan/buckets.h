@@ -9,11 +9,9 @@
 
 namespace rannc::plan {
 
-/// Gradients are summed over ranks in buckets up to this size, or, where there are many, up to this
-/// share of a reduction: small enough that sums begin early, and so large that there are few of
-/// them. Each takes the processor from the backward several times, and where all cores compute,
-/// buckets of 1 MiB cost 6 % of a step.
+/// Size of buckets for links that nobody has measured; see partition::bucket_bytes.
 inline constexpr int64_t kBucketBytes = int64_t{25} << 20;
+/// Where there is much to sum, a bucket may be this share of it, so that there are few of them.
 inline constexpr int64_t kBucketShare = 64;
 
 /// Gradients that are summed as one array, of one dtype.
@@ -28,11 +26,14 @@ struct Gradient {
   int64_t bytes = 0;
 };
 
-/// Buckets for gradients that are finished in this order. One above the size has its own.
-[[nodiscard]] std::vector<Bucket> buckets(const std::vector<Gradient>& gradients);
+/// Buckets of up to `bucket_bytes` for gradients that are finished in this order. One above the
+/// size has its own.
+[[nodiscard]] std::vector<Bucket> buckets(const std::vector<Gradient>& gradients,
+                                          int64_t bucket_bytes = kBucketBytes);
 
 /// Each of Reduction::parameters, by index. What a backward finishes first, roughly, comes first:
 /// the parameter that the forward uses last.
-[[nodiscard]] std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph);
+[[nodiscard]] std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph,
+                                          int64_t bucket_bytes = kBucketBytes);
 
 }  // namespace rannc::plan

@@ -11,6 +11,7 @@
 #include "rannc/comm/communicator.h"
 #include "rannc/ir/graph.h"
 #include "rannc/ops/objects.h"
+#include "rannc/plan/buckets.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
 #include "rannc/runtime/draws.h"
@@ -63,6 +64,8 @@ struct Options {
   std::shared_ptr<const DrawSteps> draws;
   /// Shared by the executors of a model; null: one of its own.
   std::shared_ptr<KeptGradients> kept;
+  /// Gradients are summed in buckets of this size; equal on all ranks.
+  int64_t bucket_bytes = plan::kBucketBytes;
 };
 
 /// Runs one rank's part of a plan, on batches of any size.

@@ -38,6 +38,12 @@ TEST(Buckets, HoldUpToTheirSizeOrOneLargerGradient) {
   EXPECT_EQ(parameters_of(found), (std::vector<std::vector<size_t>>{{0, 1}, {2}, {3}, {4}}));
 }
 
+TEST(Buckets, HoldAsMuchAsTheyAreToldTo) {
+  const std::vector<Gradient> gradients(4, {DType::float32, 12});
+  EXPECT_EQ(parameters_of(buckets(gradients, /*bucket_bytes=*/24)),
+            (std::vector<std::vector<size_t>>{{0, 1}, {2, 3}}));
+}
+
 TEST(Buckets, HoldOneDtypeEachHoweverTheyTakeTurns) {
   const auto found = buckets(
       {{DType::float32, 4}, {DType::bfloat16, 2}, {DType::float32, 4}, {DType::bfloat16, 2}});
