@@ -82,7 +82,7 @@ std::vector<std::unique_ptr<GradientSum>> PipelineCall::make_sums(
     }
     sums[index] = std::make_unique<GradientSum>(std::move(of_reduction), orders_->buckets[index],
                                                 number_, *part_->comm, reduction.ranks,
-                                                first_bucket_tag(number_, index));
+                                                first_bucket_tag(number_, index), count_tag(index));
   }
   return sums;
 }
@@ -96,18 +96,17 @@ void PipelineCall::watch_sums() {
   }
 }
 
-/// Gradients that no other stage adds to are complete when the stage's last backward gives them.
+/// Gradients that no later backward of this rank adds to are complete when the stage's last one
+/// gives them.
 void PipelineCall::begin_sums(int stage) {
   for (size_t index = 0; index < sums_.size(); ++index) {
-    const bool own = program().reductions[index].stages == std::vector{stage};
-    if (own && sums_[index]) sums_[index]->begin_last_backward();
+    if (orders_->completed_by[index] == stage && sums_[index]) sums_[index]->begin_last_backward();
   }
 }
 
 void PipelineCall::start_sums(int stage) {
   for (size_t index = 0; index < sums_.size(); ++index) {
-    const bool own = program().reductions[index].stages == std::vector{stage};
-    if (own && sums_[index]) sums_[index]->start_rest();
+    if (orders_->completed_by[index] == stage && sums_[index]) sums_[index]->start_rest();
   }
 }
 
@@ -162,6 +161,9 @@ void PipelineCall::sum_late(std::vector<at::Tensor>& gradients) {
   const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
   const auto sums = make_sums(summed);
   recorder_.start();
+  for (const auto& sum : sums) {
+    if (sum) sum->start_rest();
+  }
   for (size_t at = 0; at < actions.size(); ++at) {
     if (actions[at].kind != plan::ActionKind::reduce_gradients) continue;
     sums[static_cast<size_t>(actions[at].index)]->wait();

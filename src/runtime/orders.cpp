@@ -23,9 +23,14 @@ Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t 
     ++sends[static_cast<size_t>(transfer.from_stage)][static_cast<size_t>(transfer.micro_batch)];
   }
   last_backward.assign(static_cast<size_t>(program.stages()), -1);
+  completed_by.assign(program.reductions.size(), -1);
   for (const plan::Action& action : actions) {
     if (action.kind != plan::ActionKind::backward) continue;
     last_backward[static_cast<size_t>(action.stage)] = action.micro_batch;
+    for (size_t index = 0; index < program.reductions.size(); ++index) {
+      const bool adds = std::ranges::binary_search(program.reductions[index].stages, action.stage);
+      if (adds) completed_by[index] = action.stage;
+    }
   }
   for (const plan::Reduction& reduction : program.reductions) {
     const bool mine = std::ranges::binary_search(reduction.ranks, rank);

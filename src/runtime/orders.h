@@ -24,6 +24,9 @@ struct Orders {
   std::vector<int> last_backward;  ///< [stage]: micro-batch; -1: this rank runs none
   /// [reduction]: that this rank takes part in.
   std::vector<std::vector<plan::Bucket>> buckets;
+  /// [reduction]: the stage whose last backward ends last of those on this rank that add to its
+  /// gradients: they are complete then. -1: none does, or this rank takes no part.
+  std::vector<int> completed_by;
   int64_t rows = 0;  ///< of this rank's local batch
   int64_t global_rows = 0;
 };

@@ -52,13 +52,15 @@ class GradientSum::Hook final : public torch::autograd::PostAccumulateGradHook {
 
 GradientSum::GradientSum(std::vector<at::Tensor> parameters,
                          const std::vector<plan::Bucket>& buckets, int64_t call,
-                         comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag)
+                         comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag,
+                         int64_t count_tag)
     : parameters_(std::move(parameters)),
       places_(parameters_.size()),
       call_(call),
       comm_(comm),
       ranks_(std::move(ranks)),
-      first_tag_(first_tag) {
+      first_tag_(first_tag),
+      count_tag_(count_tag) {
   for (const plan::Bucket& bucket : buckets) {
     int64_t begin = 0;
     for (size_t parameter : bucket.parameters) {
@@ -132,9 +134,10 @@ void GradientSum::start_rest() {
   counts_ = std::make_shared<std::vector<int64_t>>();
   for (const at::Tensor& parameter : parameters_) counts_->push_back(parameter.grad().defined());
   counts_->push_back(call_);
+  const std::optional<int64_t> tag = count_tag_ < 0 ? std::nullopt : std::optional(count_tag_);
   counting_ =
       comm::start_all_reduce_sum(comm_, counts_->data(), static_cast<int64_t>(counts_->size()),
-                                 comm::Element::int64, ranks_, kPurpose, counts_);
+                                 comm::Element::int64, ranks_, kPurpose, counts_, tag);
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) complete(parameter);
 }
 
@@ -167,7 +170,7 @@ void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
         {ops::from_torch(parameter.scalar_type()), static_cast<int64_t>(parameter.nbytes())});
   }
   GradientSum(parameters, plan::buckets(gradients), call, comm, {ranks.begin(), ranks.end()},
-              /*first_tag=*/-1)
+              /*first_tag=*/-1, /*count_tag=*/-1)
       .wait();
 }
 

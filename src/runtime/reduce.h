@@ -21,10 +21,12 @@ namespace rannc::runtime {
 class GradientSum {
  public:
   /// `parameters`: `.grad` is what is summed. `call`: number of what they belong to, to be
-  /// compared. Buckets have the tags from `first_tag` on, so that each may start when it likes; -1:
-  /// all start in the same order on all ranks.
+  /// compared. Buckets have the tags from `first_tag` on, and who has gradients is counted under
+  /// `count_tag`, so that each may start when it likes; -1: all start in the same order on all
+  /// ranks.
   GradientSum(std::vector<at::Tensor> parameters, const std::vector<plan::Bucket>& buckets,
-              int64_t call, comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag);
+              int64_t call, comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag,
+              int64_t count_tag);
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
@@ -68,6 +70,7 @@ class GradientSum {
   comm::Communicator& comm_;
   const std::vector<int> ranks_;
   const int64_t first_tag_;
+  const int64_t count_tag_;
   bool last_ = false;
   std::shared_ptr<std::vector<int64_t>> counts_;  ///< [parameter]: ranks that have one; then calls
   comm::Handle counting_;

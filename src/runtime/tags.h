@@ -19,10 +19,16 @@ inline constexpr int64_t kCallsApart = (int64_t{1} << 30) / kTagsOfCall;  // the
 /// whole batch, up to two for each node; from the end on, those of buckets.
 inline int64_t first_tag_of(int64_t call) { return call % kCallsApart * kTagsOfCall; }
 
-inline constexpr int64_t kTagsOfReduction = 256;  // twice plan::kBucketShare and one for each dtype
+// Twice plan::kBucketShare, one for each dtype, and the last for the counts.
+inline constexpr int64_t kTagsOfReduction = 256;
 
 inline int64_t first_bucket_tag(int64_t call, size_t reduction) {
   return first_tag_of(call) + kTagsOfCall - kTagsOfReduction * static_cast<int64_t>(reduction + 1);
+}
+
+/// The same for all calls, so that ranks at different ones find out.
+inline int64_t count_tag(size_t reduction) {
+  return first_bucket_tag(/*call=*/0, reduction) + kTagsOfReduction - 1;
 }
 
 inline void check_tags(const plan::Program& program, const ir::Graph& graph) {

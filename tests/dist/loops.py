@@ -41,6 +41,7 @@ class Net(nn.Module):
         super().__init__()
         widths = [WIDTH, 8, 8, 8, 8, CLASSES]
         self.layers = nn.ModuleList(map(nn.Linear, widths, widths[1:]))
+        self.layers[3].weight = self.layers[1].weight  # tied, over stages under most plans
         self.norms = nn.ModuleList(nn.BatchNorm1d(8) if batch_norm else None for _ in range(4))
         self.norm = nn.BatchNorm1d(8) if batch_norm else nn.LayerNorm(8)
         self.reduction = reduction

@@ -89,15 +89,17 @@ def gradients_of(executor, call, factor=1.0):
 
 def test_a_bucket_is_on_its_way_while_the_backward_of_others_runs():
     first_tag = 2**24 - 256  # src/runtime/tags.h
-    arrived = threading.Event()
+    arrived, in_time = threading.Event(), []
     weight_numbers = WIDTH * WIDTH // 2  # rank 0 sends the first of two chunks first
 
     def one_rank(communicator):
-        executor, call = make_call(communicator, 1, lambda: arrived.wait(timeout=20))
+        executor, call = make_call(
+            communicator, 1, lambda: in_time.append(arrived.wait(timeout=10))
+        )
         if communicator.rank == 0:
             with pytest.raises(RaNNCError, match="as expected"):
                 gradients_of(executor, call)
-            return arrived.is_set()
+            return in_time == [True]
         # This rank runs no backward: what arrives was sent while the other is in n1's. Buckets are
         # 0: second and unused, 1: weight, 2: first.
         communicator.receive(4 * weight_numbers, 0, first_tag + 1)
@@ -144,3 +146,62 @@ def test_buckets_are_as_large_as_they_are_told_to_be(bucket_bytes):
             assert set(numbers.values()) == {2 * WIDTH + WIDTH * WIDTH + 7}
         else:
             assert numbers == {"first": WIDTH, "weight": WIDTH * WIDTH}
+
+
+TIED = """graph g(%x) -> (%loss)
+  input x: float32[B, 8] apart(0)
+  parameter tied: float32[8, 8] grad
+  node n0 = aten::mm(%x, %tied) -> %a
+    result a: float32[B, 8] apart(0) grad
+  node n1 = aten::relu(%a) -> %b
+    result b: float32[B, 8] apart(0) grad
+  node n2 = Probe(%b) -> %c python #0
+    result c: float32[B, 8] apart(0) grad
+  node n3 = aten::mm(%c, %tied) -> %d
+    result d: float32[B, 8] apart(0) grad
+  node n4 = aten::mean(%d, none) -> %loss
+    result loss: float32[] mean grad
+"""
+
+
+def tied_call(communicator, during_backward):
+    plan = make_plan([f"n{i}" for i in range(5)], [[0], [1]], 1)
+    executor = _C.runtime.Executor(
+        _C.ir.parse(TIED),
+        [probe(during_backward)],
+        _C.plan.Plan.from_json(json.dumps(plan)),
+        communicator,
+    )
+    weight = torch.arange(64.0).reshape(8, 8).div(64).requires_grad_()
+    return executor.forward([torch.ones(2, 8)], [weight], [], [2, 2], True)
+
+
+def test_a_tied_gradient_is_on_its_way_while_its_stage_still_runs():
+    """The stage of rank 1 gives its part first; what is left there does not add to it."""
+    first_tag = 2**24 - 256
+    arrived, in_time = threading.Event(), []
+
+    def one_rank(communicator):
+        call = tied_call(communicator, lambda: in_time.append(arrived.wait(timeout=10)))
+        if communicator.rank == 1:
+            with pytest.raises(RaNNCError, match="as expected"):
+                call.backward([torch.tensor(1.0)])
+            return in_time == [True]
+        # This rank runs no backward: of two chunks, rank 1 sends its own first.
+        communicator.receive(4 * 32, 1, first_tag)
+        arrived.set()
+        communicator.abort("as expected")
+        return True
+
+    assert run_ranks(2, one_rank) == [True, True]
+
+
+def test_a_tied_gradient_is_the_sum_over_its_stages():
+    found = run_ranks(
+        2, lambda comm: tied_call(comm, lambda: None).backward([torch.tensor(1.0)])[0]
+    )
+    weight = torch.arange(64.0).reshape(8, 8).div(64).requires_grad_()
+    (torch.ones(4, 8).mm(weight).relu().mm(weight)).mean().backward()
+    for gradient in found:
+        assert torch.allclose(gradient, weight.grad)
+    assert torch.equal(*found)
