@@ -20,6 +20,9 @@ import pyrannc
 from pyrannc import _C, launch
 from pyrannc.capture import capture
 
+sys.path.append(str(Path(__file__).parents[1] / "torch"))
+from keyed_masks import KeyedMasks
+
 # Ranks of each stage; four stages on two groups of ranks are for the schedule interleaved.
 PLANS = {
     "4": [[0, 1, 2, 3]],
@@ -32,25 +35,29 @@ PLANS = {
 }
 # Five rows of each rank in four micro-batches: shares of different sizes, some of them empty.
 ROWS, MICRO_BATCHES, WIDTH, CLASSES = 5, 4, 6, 4
+SEED = 1
 
 
 class Net(nn.Module):
-    """Returns its loss, a mean or a sum over the rows, and the outputs of its last two layers."""
+    """Returns its loss, a mean or a sum over the rows, and the outputs of its last two layers.
 
-    def __init__(self, reduction, batch_norm):
+    ``between`` makes what stands between two layers.
+    """
+
+    def __init__(self, reduction, between):
         super().__init__()
         widths = [WIDTH, 8, 8, 8, 8, CLASSES]
         self.layers = nn.ModuleList(map(nn.Linear, widths, widths[1:]))
         self.layers[3].weight = self.layers[1].weight  # tied, over stages under most plans
-        self.norms = nn.ModuleList(nn.BatchNorm1d(8) if batch_norm else None for _ in range(4))
-        self.norm = nn.BatchNorm1d(8) if batch_norm else nn.LayerNorm(8)
+        self.between = nn.ModuleList(between() for _ in range(5))
+        self.norm = nn.LayerNorm(8)
         self.reduction = reduction
 
     def forward(self, x, labels):
         hidden = x
-        for layer, norm in zip(self.layers, self.norms, strict=False):
-            hidden = torch.tanh(layer(hidden) if norm is None else norm(layer(hidden)))
-        logits = self.layers[-1](self.norm(hidden))
+        for layer, between in zip(self.layers[:-1], self.between, strict=False):
+            hidden = torch.tanh(between(layer(hidden)))
+        logits = self.layers[-1](self.between[-1](self.norm(hidden)))
         loss = functional.cross_entropy(logits, labels, reduction=self.reduction)
         return {"loss": loss, "logits": logits, "hidden": hidden}
 
@@ -498,7 +505,8 @@ ALONE = {
     all_outputs: {"outputs": "all"},
     inside_a_larger_model: {"reduction": "sum", "takes_gradient": True},
 }
-# With batch normalisation by the whole batch, whose replicas wait for each other in every backward.
+# With batch normalisation by the whole batch, whose replicas wait for each other in every backward,
+# and with dropout, whose masks every backward and every recompute wants again.
 SYNCHRONISED = [
     three_steps, forwards_before_the_backwards, retain_graph, retain_graph_of_several_outputs,
     retain_graph_on_some_ranks, torch_autograd_grad, loss_never_used,
@@ -507,7 +515,7 @@ SYNCHRONISED = [
 
 
 def cases_of(group):
-    """``loop/plan/schedule`` and, of those with ``sync_batch_norm``, "/sync"."""
+    """``loop/plan/schedule``, which "/sync" follows where the model is that of SYNCHRONISED."""
     names = [f"{loop.__name__}/{group}" for loop in [*LOOPS, *ALONE]]
     plan, schedule = group.split("/")
     has_replicas = any(len(ranks) > 1 for ranks in PLANS[plan])
@@ -519,9 +527,33 @@ def cases_of(group):
 # -- running them -------------------------------------------------------------------------------
 
 
-def build(reduction, batch_norm):
-    torch.manual_seed(1)
-    return Net(reduction, batch_norm).double()
+def build(reduction, between):
+    torch.manual_seed(SEED)
+    return Net(reduction, between).double()
+
+
+def norm_and_dropout():
+    return nn.Sequential(nn.BatchNorm1d(8), nn.Dropout(0.3))
+
+
+def hand_masks_to(twin, wrapped):
+    """From the second call on, the first being that of ``wrapped`` alone."""
+    step, modes = 1, []
+
+    def enter(module, arguments):
+        graph = wrapped._deployment.first.capture.graph
+        if module.training:
+            modes.append(KeyedMasks(graph, SEED, step, range(len(arguments[0]))))
+            modes[-1].__enter__()
+
+    def leave(module, arguments, outputs):
+        nonlocal step
+        if modes:
+            modes.pop().__exit__(None, None, None)
+        step += torch.is_grad_enabled()
+
+    twin.register_forward_pre_hook(enter)
+    twin.register_forward_hook(leave)
 
 
 def plan_of(model, stage_ranks, schedule, micro_batches, takes_gradient):
@@ -555,16 +587,20 @@ def make_sides(
     takes_gradient=False,
     sync_batch_norm=False,
 ):
-    twin = build(reduction, sync_batch_norm)
+    between = norm_and_dropout if sync_batch_norm else nn.Identity
+    twin = build(reduction, between)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         micro_batches = 1 if sync_batch_norm else MICRO_BATCHES
         content = plan_of(twin, PLANS[plan], schedule, micro_batches, takes_gradient)
         path.write_text(json.dumps(content))
         model = pyrannc.RaNNCModule(
-            build(reduction, sync_batch_norm),
+            build(reduction, between),
             config=pyrannc.Config(
-                comm_timeout_s=60, self_check=False, sync_batch_norm=sync_batch_norm
+                comm_timeout_s=60,
+                self_check=False,
+                sync_batch_norm=sync_batch_norm,
+                deterministic_dropout=sync_batch_norm,
             ),
             load_deployment=path,
             outputs=outputs,
@@ -572,6 +608,8 @@ def make_sides(
         ours = Side(model, comm, own_slice(comm), schedule, wrapped=True)
         x, labels = ours.batch(0)
         model(x.requires_grad_(takes_gradient), labels)["loss"].backward()
+    if sync_batch_norm:
+        hand_masks_to(twin, model)
     return ours, Side(twin, comm, slice(0, ROWS * comm.size), schedule, wrapped=False)
 
 
