@@ -122,16 +122,17 @@ UNEVEN = ["7.1.5.6_0.2.5.2_2.0.1.0", "0.9.4.5_9.7.6.6_2.3.1.1"]
 UNEVEN_NORMALISED = "7.5.9.6_4.6.9.5_0.11.7.9"
 
 
-def uneven(models, plans):
-    """Every model once with changing batches; plans, sizes and micro-batch counts rotate."""
-    plans, sizes, counts = map(itertools.cycle, (plans, UNEVEN, [3, 2, 4]))
+def uneven(models, plans, ways=("",)):
+    """Every model once with changing batches; plans, sizes, micro-batch counts and ``ways`` to run,
+    which are ends of names, rotate."""
+    plans, sizes, counts, ways = map(itertools.cycle, (plans, UNEVEN, [3, 2, 4], ways))
     for model in models:
         rows, count = next(sizes), next(counts)
         if model in NORMALISED:
             rows, count = UNEVEN_NORMALISED, 2
         elif model in LOSSES:  # of three rows, all labels may be ignored
             rows = UNEVEN[1]
-        yield f"{model}/{next(plans)}/m{count}/b{rows}/float64/sgd"
+        yield f"{model}/{next(plans)}/m{count}/b{rows}/float64/sgd{next(ways)}"
 
 
 def full_matrix(models):
@@ -150,8 +151,16 @@ def full_matrix(models):
         else:
             for plan, size in itertools.product(PLANS[1:], SIZES):
                 yield case(model, plan, *size, "float64", "sgd", "mixed")
+    ways = [
+        "/never/gpipe", "/always/auto", "/mixed/auto", "/mixed/gpipe", "/never/auto",
+        "/always/gpipe",
+    ]  # fmt: skip
     for plan in ["auto", *PLANS]:
-        yield from uneven([model for model in models for _ in range(6)], [plan])
+        yield from uneven([model for model in models for _ in ways], [plan], ways)
+        for model in NORMALISED & {*models}:
+            for recompute in ["never", "always", "mixed"]:
+                rows = f"b{UNEVEN_NORMALISED}/float64/sgd"
+                yield f"{model}/{plan}/m1/{rows}/{recompute}/auto/sync"
     for model in models:
         if model in WITH_LOSS:
             for plan, rows in itertools.product(INTERLEAVED_PLANS, UNEVEN):
@@ -284,7 +293,7 @@ def test_dropout_equals_one_process_with_its_masks(name):
 @pytest.mark.all
 @pytest.mark.parametrize("model", OWN + TRANSFORMERS + LOSSES + LANGUAGE_LOSSES + DROPOUTS)
 def test_full_matrix(model):
-    names = list(dict.fromkeys(full_matrix([model])))  # batches that change repeat some
+    names = list(full_matrix([model]))
     report = report_of(f"all {model}", names, timeout=3600)
     missing = [name for name in names if name not in report]
     wrong = {name: report[name]["failures"] for name in names if name in report}
