@@ -74,8 +74,8 @@ class Kinds(nn.Module):
             nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout2d(0.3),
             nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SELU(), nn.AlphaDropout(0.2),
             nn.Conv2d(8, 8, 3, padding=1), nn.FeatureAlphaDropout(0.2),
-            nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 16), nn.Dropout(0.4, inplace=True),
-            nn.BatchNorm1d(16), nn.Linear(16, 4),
+            nn.Dropout(0.4, inplace=True), nn.BatchNorm2d(8),
+            nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4),
         )  # fmt: skip
 
     def forward(self, x):
