@@ -498,9 +498,8 @@ void Progress::Impl::sleep(std::unique_lock<std::mutex>& lock) {
 bool Progress::Impl::others_need_me() const {
   return std::ranges::any_of(flights, [this](const Flight& flight) {
     if (flight.kind != Flight::Kind::piece) return flight.kind == Flight::Kind::leaving;
-    // A collective goes on from message to message.
-    return flight.transfer->tag >= kFirstCollectiveTag ||
-           !pulling[static_cast<size_t>(flight.transfer->peer)];
+    // What comes next, as in a ring, waits for this message.
+    return flight.transfer->then != nullptr || !pulling[static_cast<size_t>(flight.transfer->peer)];
   });
 }
 
