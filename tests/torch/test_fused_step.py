@@ -61,6 +61,12 @@ def test_what_the_user_chose_stays(choice):
     assert all(optimizer.param_groups[0][key] is value for key, value in choice.items())
 
 
+def test_16_bits_are_rounded_as_ever():
+    with mock.patch.object(torch, "_fused_adamw_", wraps=torch._fused_adamw_) as fused:
+        train(lambda p: torch.optim.AdamW(p, lr=0.01), {}, torch.bfloat16)
+    assert not any(p.dtype is torch.bfloat16 for c in fused.call_args_list for p in c.args[0])
+
+
 def test_each_group_has_its_own_implementation():
     def make(parameters):
         first, *rest = parameters
