@@ -140,7 +140,6 @@ def make_plan(graph, table, state_bytes, devices, wanted, config, mixing, step) 
         global_batch=json.loads(wanted)["global_batch"],
         world=devices.hosts * devices.devices_per_host,
         memory_limit_bytes=int(devices.device_memory_bytes),
-        bucket_bytes=_C.partition.bucket_bytes(plan, devices),
         **step.predict(plan, graph, folded, devices),
     )
     return json.dumps(content)

@@ -165,15 +165,18 @@ class Step:
     outputs: object  # _C.plan.Outputs
 
     def predict(self, plan, graph, folded, devices) -> dict:
-        """For the notes of ``plan``: time of a step, and the largest memory of each stage's ranks.
+        """For the notes of ``plan``: time of a step, the largest memory of each stage's ranks, and
+        the size of the buckets that both are meant for.
 
         Unlike ``iteration_ns`` and ``peak_bytes``, which any evaluator of planner files computes,
         they know this host, the optimizer, and when within a step what is held.
         """
         self._job = (graph, folded, devices)
         program = _C.plan.lower(plan, graph, self.local_rows, True, self.outputs)
+        bucket_bytes = _C.partition.bucket_bytes(plan, devices)
         return {
             **self._time(plan, program, {}, self.costs.time),
+            "bucket_bytes": bucket_bytes,
             "step_peak_bytes": [
                 round(peak)
                 for peak in _C.partition.step_peak_bytes(
@@ -183,7 +186,7 @@ class Step:
                     folded,
                     self.storages,
                     **self.costs.memory,
-                    bucket_bytes=_C.partition.bucket_bytes(plan, devices),
+                    bucket_bytes=bucket_bytes,
                 )
             ],
         }
