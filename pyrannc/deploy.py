@@ -51,7 +51,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     if config.keep_freed_memory:
         host_memory.keep_freed()
     if optimizer is not None and config.fused_optimizer:
-        FusedStep(optimizer)
+        FusedStep(optimizer)  # which keeps it, as its hooks
     path = load_path or (config.deployment_file if config.load_deployment else None)
     devices = planning.cluster(hosts, memory, _C.comm.measure_links(world))
     predicted = None

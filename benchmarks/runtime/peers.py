@@ -135,14 +135,13 @@ def rannc_settings(layers, batch, peak_mib):
     if world == 1:
         return {"rannc": {**one_stage, "pipeline_num": 1}}
     as_1f1b = {"mem_limit_gb": peak_mib() / 2**10, "mem_margin": 0.0}
-    limited = as_1f1b
     try:
         Rannc("", layers, batch, calibrate=False, **one_stage, **as_1f1b).step()
-        # Replicas fit, too: a limit that is too small for their state.
+    except pyrannc.InfeasibleError:
+        limited = as_1f1b
+    else:  # replicas fit, too: a limit that is too small for their state
         state = 4 * sum(p.nbytes for layer in layers for p in layer.parameters())
         limited = {"mem_limit_gb": 0.98 * state / 2**30, "mem_margin": 0.0}
-    except pyrannc.InfeasibleError:
-        pass
     return {
         "rannc, 1 stage x 2": {**one_stage, "pipeline_num": 1},
         "rannc, automatic": {},

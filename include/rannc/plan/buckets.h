@@ -9,7 +9,8 @@
 
 namespace rannc::plan {
 
-/// Size of buckets for links that nobody has measured; see partition::bucket_bytes.
+/// Size of buckets where nobody has measured the links, and of those that start all together, with
+/// no backward beside them; else see partition::bucket_bytes.
 inline constexpr int64_t kBucketBytes = int64_t{25} << 20;
 /// Where there is much to sum, a bucket may be this share of it, so that there are few of them.
 inline constexpr int64_t kBucketShare = 64;
