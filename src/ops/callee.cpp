@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "ops/linear.h"
 #include "ops/place.h"
 #include "rannc/util/error.h"
 
@@ -20,6 +21,18 @@ class DispatcherCallee final : public Callee {
 
  private:
   c10::OperatorHandle handle_;
+};
+
+class LinearCallee final : public Callee {
+ public:
+  explicit LinearCallee(const c10::OperatorHandle& handle) : general_(handle) {}
+  const c10::FunctionSchema* schema() const override { return general_.schema(); }
+  void call(torch::jit::Stack& stack) override {
+    if (!call_linear(stack)) general_.call(stack);
+  }
+
+ private:
+  DispatcherCallee general_;
 };
 
 class ScriptedCallee final : public Callee {
@@ -80,6 +93,7 @@ std::unique_ptr<Callee> resolve_operator(const ir::Node& node) {
                               "' is registered in this process.\n  If a package registers it, "
                               "import that package on every rank before the first call."));
   }
+  if (node.op == "aten::linear") return std::make_unique<LinearCallee>(*handle);
   return std::make_unique<DispatcherCallee>(*handle);
 }
 

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <ATen/core/stack.h>
+
+namespace rannc::ops {
+
+/// aten::linear with one autograd node in place of torch's four (reshape, transpose, product,
+/// reshape), by the same kernels: the same bits, and half the time where the matrices are small.
+/// For dense floating operands; false, and the stack untouched, where torch's own is to be called:
+/// other operands, or nothing to differentiate.
+[[nodiscard]] bool call_linear(torch::jit::Stack& stack);
+
+}  // namespace rannc::ops
