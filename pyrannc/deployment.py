@@ -1,6 +1,5 @@
 """A plan at work on this rank, and the runs of its captures."""
 
-import contextlib
 import functools
 import json
 
@@ -8,9 +7,8 @@ import torch
 
 from pyrannc import _C, calibrate, log, optim, optimizer_trial, schedules, state
 from pyrannc.agreement import same_graph
-from pyrannc.errors import PlanError
+from pyrannc.errors import PlanError, RaNNCError
 from pyrannc.not_returned import NotReturned
-from pyrannc.step import PipelineStep
 from pyrannc.steps import Steps
 from pyrannc.turns import Turns
 from pyrannc.unsummed import Unsummed
@@ -54,7 +52,6 @@ class Deployment:
         self._outside_loss = outside_loss
         self._planned = captured
         self.draws = draw_steps(world) if config.deterministic_dropout else None
-        self.gate = torch.zeros((), requires_grad=True)  # see PipelineStep
         self.steps = Steps(self, optimizer)
         executor = self._executor(captured, plan)
         self.owners.assign({*executor.parameter_names, *executor.buffer_names})
@@ -99,15 +96,22 @@ class Deployment:
                 f"{self._planned_rows} and stays",
             )
 
-    @contextlib.contextmanager
-    def backward(self, call, turn, numbers, gradients, keep_graph):
-        """Around the backward of a call of the executor; ``numbers``: see Scales.add()."""
+    def backward(self, call, turn, numbers, gradients, keep_graph, run):
+        """Around ``run()``, the backward of a call of the executor; ``numbers``: see Scales.add().
+
+        ``gradients`` are those of the call's outputs.
+        """
+        if torch.is_grad_enabled():
+            raise RaNNCError(
+                "backward(create_graph=True) through a RaNNCModule is not possible: second "
+                "derivatives would have to run the pipeline again"
+            )
         self.turns.scales.add(turn.number, numbers, gradients)
         communicates = call.communicates
         if communicates:
             self.turns.backward(turn.number, keep_graph)
         with self.steps.backward():
-            yield
+            run()
         if communicates and not turn.no_sync:
             self.unsummed.add_to_gradients()  # of parameters that this call does not have
 
@@ -222,13 +226,11 @@ class Run:
             return list(call.outputs)
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
-        outputs = PipelineStep.apply(
+        outputs = _C.runtime.join_autograd(
             call,
-            functools.partial(deployment.backward, call, turn, self._numbers),
+            [*self._parameters, *inputs],
             self._differentiable,
-            deployment.gate,
-            *self._parameters,
-            *inputs,
+            functools.partial(deployment.backward, call, turn, self._numbers),
         )
         return [
             place if output is None else output

@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -113,3 +113,7 @@ class Executor:
     @property
     def times(self) -> Times:
         ...
+def join_autograd(call: Call, leaves: collections.abc.Sequence[torch.Tensor], differentiable: collections.abc.Sequence[bool], around: collections.abc.Callable) -> list[torch.Tensor | None]:
+    """
+    A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments). around(output_grads, keep_graph, backward) is called for each backward, and calls backward().
+    """

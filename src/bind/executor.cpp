@@ -4,6 +4,7 @@
 
 #include "bind/module.h"
 #include "bind/objects.h"
+#include "rannc/runtime/join_autograd.h"
 
 namespace rannc::bind {
 
@@ -49,6 +50,24 @@ std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequen
                        bucket_bytes});
 }
 
+/// Calls `function`(output_grads, keep_graph, backward), and lets go of it where Python still runs.
+runtime::AroundBackward around_backward(py::function function) {
+  const std::shared_ptr<py::function> held(new py::function(std::move(function)),
+                                           [](py::function* last) {
+                                             if (Py_IsInitialized() == 0) return;
+                                             const py::gil_scoped_acquire gil;
+                                             delete last;
+                                           });
+  return
+      [held](const Tensors& output_grads, bool keep_graph, const std::function<void()>& backward) {
+        const py::gil_scoped_acquire gil;
+        (*held)(to_optional(output_grads), keep_graph, py::cpp_function([&backward] {
+                  const py::gil_scoped_release unlocked;
+                  backward();
+                }));
+      };
+}
+
 }  // namespace
 
 void init_executor(py::module_& m) {
@@ -64,6 +83,17 @@ void init_executor(py::module_& m) {
           },
           "output_grads"_a, "keep_graph"_a = false, Unlocked())
       .def_property_readonly("communicates", &Call::communicates);
+  m.def(
+      "join_autograd",
+      [](const std::shared_ptr<Call>& call, const Tensors& leaves,
+         const std::vector<bool>& differentiable, py::function around) {
+        return to_optional(runtime::join_autograd(call, leaves, differentiable,
+                                                  around_backward(std::move(around))));
+      },
+      "call"_a, "leaves"_a, "differentiable"_a, "around"_a,
+      "A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments)."
+      " around(output_grads, keep_graph, backward) is called for each backward, and calls "
+      "backward().");
 
   py::class_<runtime::KeptGradients, std::shared_ptr<runtime::KeptGradients>>(
       m, "KeptGradients", "Gradients of backward passes whose sum over the replicas is put off.")

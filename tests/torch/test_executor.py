@@ -1,7 +1,5 @@
 """The executor against direct execution: ranks as threads, graphs written by hand or at random."""
 
-import contextlib
-
 import pytest
 import torch
 from graph_text import GraphText
@@ -18,7 +16,6 @@ from pipeline import (
 )
 
 from pyrannc import _C
-from pyrannc.step import PipelineStep
 
 # Ranks of each stage.
 PLANS = {
@@ -561,9 +558,8 @@ def test_it_works_as_a_node_of_autograd_with_hooks_of_the_user():
     state, inputs = graph.state(), make_tensors(graph.inputs, 4)
     fired, backwards = [], []
 
-    @contextlib.contextmanager
-    def during(gradients, keep_graph):
-        yield
+    def around(gradients, keep_graph, backward):
+        backward()
         backwards.append(1)
 
     def one_rank(communicator):
@@ -571,14 +567,13 @@ def test_it_works_as_a_node_of_autograd_with_hooks_of_the_user():
         parameters, buffers = local_state(executor, state)
         for parameter in parameters:
             parameter.register_hook(lambda gradient: fired.append(communicator.rank))
-        gate = torch.zeros((), requires_grad=True, dtype=torch.float64)
         begin = 2 * communicator.rank
         x, late = [tensor[begin : begin + 2] for tensor in inputs]
         x = x.clone().requires_grad_()
         for _ in range(2):
             call = executor.forward([x * 1, late], parameters, buffers, [2, 2], True)
-            loss, h, _ = PipelineStep.apply(
-                call, during, [True] * 3, gate, *parameters, x * 1, late
+            loss, h, _ = _C.runtime.join_autograd(
+                call, [*parameters, x * 1, late], [True] * 3, around
             )
             (loss + (h * h).mean()).backward()
         return dict(zip(executor.parameter_names, parameters, strict=True)), x
