@@ -118,15 +118,17 @@ def main():
     layers, data = make(), batch(torch.Generator().manual_seed(1))
     peers = {}
     for line in sys.stdin:
-        command, name = json.loads(line)
+        command, name, *arguments = json.loads(line)
         answer = None
         if command == "build":
             peers[name] = PEERS[name](layers, data)
-        elif command == "step":
+        elif command == "turn":
+            (count,) = arguments
             dist.barrier()
             begin = time.perf_counter()
-            peers[name].step()
-            answer = time.perf_counter() - begin
+            for _ in range(count):
+                peers[name].step()
+            answer = (time.perf_counter() - begin) / count
         elif command == "peak":
             answer = peers[name].peak_mib()
         print(json.dumps(answer), flush=True)

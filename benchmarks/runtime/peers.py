@@ -3,9 +3,11 @@
     rannc run -n 2 benchmarks/runtime/peers.py --model gpt
     rannc run -n 1 benchmarks/runtime/peers.py --model gpt      # the interpreter against eager
 
-One thread per rank, AdamW, one global batch for all. All contenders take turns step by step, so
-that a disturbance hits all of them alike; the peers run in a process of their own beside each rank,
-as RaNNC changes settings of its process. A time is the median over the rounds, of the slowest rank.
+One thread per rank, AdamW, one global batch for all. All contenders take turns, so that a
+disturbance hits all of them alike; the peers run in a process of their own beside each rank, as
+RaNNC changes settings of its process. A turn is one step, or as many as take a tenth of a second:
+the first steps after another process do not find their instructions in the caches. A time is the
+median over the rounds, of the slowest rank.
 
 Budgets, on a quiet machine of two cores: one stage on one rank at most 1.01 x eager, on "tiny" at
 least 1.5 x as fast; the automatic plan at least as fast as the fastest peer; one stage x 2 replicas
@@ -33,6 +35,7 @@ from models import MODELS, WithLoss
 import pyrannc
 from pyrannc import launch
 
+TURN_S = 0.1
 # By number of ranks; see peer_process.py.
 PEERS = {
     1: ["eager, one process"],
@@ -41,7 +44,9 @@ PEERS = {
 
 
 class Contender:
-    """One way to train the model: `step()` runs on every rank and returns its seconds."""
+    """One way to train the model: `turn(count)` runs that many steps on every rank, and returns the
+    seconds of one step.
+    """
 
     def __init__(self, name):
         self.name, self.seconds = name, []
@@ -57,8 +62,8 @@ class Peer(Contender):
         self.process = process
         process.ask("build", name)
 
-    def step(self):
-        return self.process.ask("step", self.name)
+    def turn(self, count=1):
+        return self.process.ask("turn", self.name, count)
 
     def peak_mib(self):
         return self.process.ask("peak", self.name)
@@ -106,17 +111,18 @@ class Rannc(Contender):
             model, self.optimizer, pyrannc.Config(self_check=False, **settings)
         )
 
-    def step(self):
+    def turn(self, count=1):
         pyrannc.barrier()
         begin = time.perf_counter()
-        self.optimizer.zero_grad()
-        self.model(*self.batch).backward()
-        self.optimizer.step()
-        return time.perf_counter() - begin
+        for _ in range(count):
+            self.optimizer.zero_grad()
+            self.model(*self.batch).backward()
+            self.optimizer.step()
+        return (time.perf_counter() - begin) / count
 
     def peak_mib(self):
         with pyrannc.measure(self.model) as measured:
-            self.step()
+            self.turn()
         return max(measured.peak_mib)
 
     @property
@@ -136,7 +142,7 @@ def rannc_settings(layers, batch, peak_mib):
         return {"rannc": {**one_stage, "pipeline_num": 1}}
     as_1f1b = {"mem_limit_gb": peak_mib() / 2**10, "mem_margin": 0.0}
     try:
-        Rannc("", layers, batch, calibrate=False, **one_stage, **as_1f1b).step()
+        Rannc("", layers, batch, calibrate=False, **one_stage, **as_1f1b).turn()
     except pyrannc.InfeasibleError:
         limited = as_1f1b
     else:  # replicas fit, too: a limit that is too small for their state
@@ -178,7 +184,7 @@ def main():
 
     def peak_of_1f1b():
         peer = contenders.get(PEERS[world][-1]) or Peer(PEERS[world][-1], process)
-        peer.step()
+        peer.turn()
         return largest(peer.peak_mib())
 
     for name, settings in rannc_settings(layers, data, peak_of_1f1b).items():
@@ -186,11 +192,13 @@ def main():
             contenders[name] = Rannc(name, layers, data, **settings)
     contenders = list(contenders.values())
     for contender in contenders:  # first steps: planning, buckets, caches
-        contender.step()
-        contender.step()
+        contender.turn()
+        contender.turn()
+    fastest = min(largest(contender.turn()) for contender in contenders)
+    count = max(1, round(TURN_S / fastest))
     for _ in range(arguments.rounds):
         for contender in contenders:
-            contender.seconds.append(contender.step())
+            contender.seconds.append(contender.turn(count))
 
     figures = {}
     for contender in contenders:
