@@ -91,9 +91,9 @@ class Capture:
                 "the call['kwargs']", "kwargs"
             )
             return f"{found} when the model was captured"
-        for path, tensor, like in zip(call.paths, call.tensors, self._likes, strict=True):
+        for index, (tensor, like) in enumerate(zip(call.tensors, self._likes, strict=True)):
             if found := like.difference(tensor):
-                return f"{path} {found} when the model was captured"
+                return f"{call.paths[index]} {found} when the model was captured"
         return None
 
     def batch_size(self, args, kwargs) -> int:
@@ -114,14 +114,17 @@ class Call:
 
     Attributes:
         tensors: All of them, in the order of the containers that hold them.
-        paths: Where each of them stands: ``kwargs['labels']``.
         shape: What is left without them.
     """
 
     def __init__(self, args, kwargs):
         tree = {"args": tuple(args), "kwargs": dict(kwargs)}
-        self.tensors, paths, self.shape = pytree.flatten(tree)
-        self.paths = [_readable(path) for path in paths]
+        self.tensors, self.shape = pytree.flatten(tree)
+
+    @property
+    def paths(self) -> list[str]:
+        """Where each of the tensors stands: ``kwargs['labels']``."""
+        return [_readable(path) for path in pytree.paths(self.shape)]
 
     def rows(self, batch_dims) -> int:
         """The number of rows, with the dimension of each tensor that holds them, or None.
@@ -129,17 +132,19 @@ class Call:
         Raises:
             CallMismatch: Two tensors have different numbers of rows.
         """
-        found = None
-        for path, tensor, dim in zip(self.paths, self.tensors, batch_dims, strict=True):
-            if dim is None:
-                continue
-            if found is None:
-                found = (path, tensor.shape[dim])
-            elif found[1] != tensor.shape[dim]:
+        found = {
+            index: tensor.shape[dim]
+            for index, (tensor, dim) in enumerate(zip(self.tensors, batch_dims, strict=True))
+            if dim is not None
+        }
+        first = next(iter(found))
+        for index, rows in found.items():
+            if rows != found[first]:
                 raise CallMismatch(
-                    f"{path} has {tensor.shape[dim]} rows, but {found[0]} has {found[1]}"
+                    f"{self.paths[index]} has {rows} rows, but {self.paths[first]} has "
+                    f"{found[first]}"
                 )
-        return found[1]
+        return found[first]
 
 
 def _readable(path: str) -> str:
@@ -292,7 +297,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
                 result = model(*tree["args"], **tree["kwargs"])
                 _store_replaced_buffers(model, states, fakes)
                 with session.hidden():
-                    outputs, _, shape = pytree.flatten(result)
+                    outputs, shape = pytree.flatten(result)
                 trace = session.tracer.finish(type(model).__name__, rows, outputs)
         except TraceError:
             raise

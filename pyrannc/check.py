@@ -174,7 +174,7 @@ class _Check:
 
     def new_call(self):
         """The call's arguments with clones of the other batch in place of their tensors."""
-        _, _, shape = pytree.flatten(self.call)
+        _, shape = pytree.flatten(self.call)
         # Not the batch itself, because the model may write its inputs.
         return pytree.unflatten(shape, [tensor.clone() for tensor in self.batch])
 
@@ -202,14 +202,14 @@ class _Check:
         self.report.largest[kind] = error
 
     def compare_outputs(self, expected, found):
-        wanted, paths, wanted_shape = pytree.flatten(expected)
-        given, _, given_shape = pytree.flatten(found)
+        wanted, wanted_shape = pytree.flatten(expected)
+        given, given_shape = pytree.flatten(found)
         if differs := pytree.difference(wanted_shape, given_shape, "the output"):
             self.report.difference = Difference(
                 "outputs", "output", math.inf, self.tolerance, note=differs
             )
             return
-        names = [f"output{path}" for path in paths]
+        names = pytree.paths(wanted_shape, "output")
         self.compare_tensors(
             "outputs",
             dict(zip(names, wanted, strict=True)),

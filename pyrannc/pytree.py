@@ -102,45 +102,41 @@ def _holds_tensor(value, seen) -> bool:
     return any(_holds_tensor(child, seen) for _, child in parts)
 
 
-def child_path(path: str, parent, key) -> str:
-    """``path`` of a child, as one would write it in Python: ``args[0].hidden['x']``."""
-    is_item = isinstance(parent, (list, tuple, collections.abc.Mapping))
+def _child_path(path: str, kind, key) -> str:
+    """``path`` of a child of a container, as one would write it in Python: ``args[0].hidden``."""
+    is_item = issubclass(kind, (list, tuple, collections.abc.Mapping))
     return f"{path}[{key!r}]" if is_item else f"{path}.{key}"
 
 
-def flatten(tree, path: str = ""):
-    """``(tensors, paths, shape)`` of ``tree``, in the order of its containers."""
-    tensors, paths = [], []
+def flatten(tree):
+    """``(tensors, shape)`` of ``tree``, in the order of its containers."""
+    tensors = []
 
-    def walk(value, path):
+    def walk(value):
         if isinstance(value, torch.Tensor):
             tensors.append(value)
-            paths.append(path)
             return Tensor(len(tensors) - 1)
         parts = _parts(value)
         # Objects that hold no tensor are constants: their attributes are nobody's business.
         if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
             return Constant(value)
-        children = [walk(child, child_path(path, value, key)) for key, child in parts]
-        return Container(
-            type(value), tuple(key for key, _ in parts), tuple(children), _extra(value)
-        )
+        keys, children = zip(*parts, strict=True) if parts else ((), ())
+        return Container(type(value), keys, tuple(map(walk, children)), _extra(value))
 
-    shape = walk(tree, path)
-    return tensors, paths, shape
+    shape = walk(tree)
+    return tensors, shape
 
 
 def paths(shape, path: str = "") -> list[str]:
-    """The places of the tensors of a shape, in their order, as :func:`flatten` gives them."""
+    """The places of the tensors of a shape, in the order of :func:`flatten`: ``args[0].hidden``."""
     if isinstance(shape, Tensor):
         return [path]
     if isinstance(shape, Constant):
         return []
-    is_item = issubclass(shape.type, (list, tuple, collections.abc.Mapping))
     return [
         found
         for key, child in zip(shape.keys, shape.children, strict=True)
-        for found in paths(child, f"{path}[{key!r}]" if is_item else f"{path}.{key}")
+        for found in paths(child, _child_path(path, shape.type, key))
     ]
 
 
@@ -197,9 +193,7 @@ def difference(expected, got, path: str) -> str | None:
         words = [f"no {key!r}" for key in missing] + [f"a new {key!r}" for key in added]
         return f"{path} has {' and '.join(words)}"
     for key, left, right in zip(expected.keys, expected.children, got.children, strict=True):
-        is_item = issubclass(expected.type, (list, tuple, collections.abc.Mapping))
-        child = f"{path}[{key!r}]" if is_item else f"{path}.{key}"
-        if found := difference(left, right, child):
+        if found := difference(left, right, _child_path(path, expected.type, key)):
             return found
     return None
 

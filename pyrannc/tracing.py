@@ -47,7 +47,7 @@ class PythonCall:
 
     def __call__(self, *tensors):
         outputs = self.function.apply(*pytree.unflatten(self.arguments, tensors))
-        found, _, _ = pytree.flatten(outputs)
+        found, _ = pytree.flatten(outputs)
         return found[0] if len(found) == 1 else tuple(found)
 
     def __eq__(self, other):
@@ -252,11 +252,11 @@ def _calls(session):
             # The plan decides what is recomputed: the checkpoint is a plain call.
             function, _, *arguments = args
             return function(*arguments)
-        tensors, _, shape = pytree.flatten(args)
+        tensors, shape = pytree.flatten(args)
         written = written_in(tensors)
         with session.hidden():
             outputs = call(*args, **kwargs)
-        results, _, _ = pytree.flatten(outputs)
+        results, _ = pytree.flatten(outputs)
         session.tracer.record_python(
             cls.__name__, PythonCall(cls, shape), tensors, results, written()
         )
@@ -271,11 +271,11 @@ def _calls(session):
         arguments = list(args)
         for argument in function.schema.arguments[len(args) :]:
             arguments.append(kwargs.get(argument.name, argument.default_value))
-        tensors, _, _ = pytree.flatten(arguments)
+        tensors, _ = pytree.flatten(arguments)
         written = written_in(tensors)
         with session.hidden():
             outputs = original(function, *args, **kwargs)
-        results, _, _ = pytree.flatten(outputs)
+        results, _ = pytree.flatten(outputs)
         session.tracer.record_scripted(function.name, function, arguments, results, written())
         return outputs
 

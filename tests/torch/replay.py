@@ -18,7 +18,7 @@ def replay(captured, model, args, kwargs):
 
 def backward(outputs):
     """Backward from a random combination of all outputs, the same for equal outputs."""
-    tensors, _, _ = pytree.flatten(outputs)
+    tensors, _ = pytree.flatten(outputs)
     generator = torch.Generator().manual_seed(3)
     total = sum(
         (tensor * torch.randn(tensor.shape, generator=generator)).sum()
@@ -31,8 +31,8 @@ def backward(outputs):
 
 def assert_equal_trees(got, expected, **tolerance):
     """Same structure and types, and equal tensors."""
-    left, _, left_shape = pytree.flatten(got)
-    right, _, right_shape = pytree.flatten(expected)
+    left, left_shape = pytree.flatten(got)
+    right, right_shape = pytree.flatten(expected)
     assert pytree.difference(right_shape, left_shape, "the result") is None
     for a, b in zip(left, right, strict=True):
         assert a.requires_grad == b.requires_grad

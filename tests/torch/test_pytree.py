@@ -44,18 +44,18 @@ TREES = {
 @pytest.mark.parametrize("what", TREES)
 def test_unflatten_is_the_inverse_of_flatten(what):
     tree = TREES[what]
-    tensors, paths, shape = pytree.flatten(tree)
+    tensors, shape = pytree.flatten(tree)
     rebuilt = pytree.unflatten(shape, tensors)
     assert type(rebuilt) is type(tree)
-    again, paths_again, shape_again = pytree.flatten(rebuilt)
+    again, shape_again = pytree.flatten(rebuilt)
     assert all(a is b for a, b in zip(again, tensors, strict=True))
-    assert (paths_again, shape_again) == (paths, shape)
+    assert shape_again == shape
 
 
 def test_model_outputs_of_transformers_keep_their_class():
     outputs = pytest.importorskip("transformers.modeling_outputs")
     output = outputs.CausalLMOutput(loss=A, logits=B)
-    tensors, _, shape = pytree.flatten(output)
+    tensors, shape = pytree.flatten(output)
     rebuilt = pytree.unflatten(shape, tensors)
     assert type(rebuilt) is outputs.CausalLMOutput
     assert rebuilt.loss is A and rebuilt["logits"] is B and rebuilt.hidden_states is None
@@ -63,13 +63,13 @@ def test_model_outputs_of_transformers_keep_their_class():
 
 def test_paths_are_written_as_in_python():
     tree = {"args": ([A],), "x": Frozen(B)}
-    assert pytree.flatten(tree, "call")[1] == ["call['args'][0][0]", "call['x'].x"]
+    assert pytree.paths(pytree.flatten(tree)[1], "call") == ["call['args'][0][0]", "call['x'].x"]
 
 
 def test_objects_without_tensors_are_constants_compared_by_equality():
     marker = object()
-    assert pytree.flatten((marker, A))[2] == pytree.flatten((marker, B))[2]
-    assert pytree.flatten((object(), A))[2] != pytree.flatten((object(), A))[2]
+    assert pytree.flatten((marker, A))[1] == pytree.flatten((marker, B))[1]
+    assert pytree.flatten((object(), A))[1] != pytree.flatten((object(), A))[1]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_objects_without_tensors_are_constants_compared_by_equality():
     ],
 )
 def test_differences_name_their_place(expected, got, words):
-    shapes = [pytree.flatten(tree)[2] for tree in (expected, got)]
+    shapes = [pytree.flatten(tree)[1] for tree in (expected, got)]
     assert pytree.difference(*shapes, "t") == words
 
 
