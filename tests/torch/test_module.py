@@ -162,6 +162,14 @@ def test_a_second_backward_is_a_clear_error(pair):
         outputs.square().mean().backward()
 
 
+def test_a_write_to_a_parameter_before_its_backward_is_an_error_as_without_rannc(pair):
+    loss = loss_of(pair[0], batch())
+    with torch.no_grad():
+        pair[0].model[4].weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_second_derivatives_are_a_clear_error(pair):
     loss = loss_of(pair[0], batch())
     with pytest.raises(RaNNCError, match="create_graph=True"):
