@@ -114,7 +114,7 @@ class Joiner {
     if (joined <= limit_) queue_.insert(border(position));
   }
 
-  void remove(const Border& chosen) {
+  void remove(Border chosen) {  // a copy: it is one of the queue, which lets go of it here
     const size_t position = chosen.position;
     const size_t left = previous_[position], right = next_[position];
     queue_.erase(chosen);
