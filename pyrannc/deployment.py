@@ -165,6 +165,12 @@ class Run:
         tensors = state.tensors(deployment.model)
         self._parameters = [tensors[name] for name in executor.parameter_names]
         self._buffers = [tensors[name] for name in executor.buffer_names]
+        # Autograd makes these anew in each step unless somebody holds them.
+        self._accumulators = [
+            torch.autograd.graph.get_gradient_edge(parameter).node
+            for parameter in self._parameters
+            if parameter.requires_grad
+        ]
         graph = captured.graph
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = any(value.requires_grad for value in graph.values)
