@@ -43,7 +43,8 @@ test: build
 test-all: test
 	$(BIN)/pytest -q tests -m all
 
-# Builds the extension with sanitizers and looks for races in what runs a plan: a quarter of an hour.
+# Builds the core and the extension with sanitizers: runs the core's tests, and looks for races in what runs a plan.
+# Half an hour.
 sanitize: build
 	$(BIN)/pytest -q tests/repo/test_builds.py -m all -k sanitizer
 

@@ -43,14 +43,16 @@ def test_the_core_builds_and_passes_its_tests_without_torch(mpi, folder):
     assert "site-packages" not in commands and ("mpi/progress.cpp" in commands) == (mpi == "ON")
 
 
-def test_sanitizers_reach_the_libraries_and_the_tests(folder):
+def test_the_sanitizers_of_addresses_and_undefined_behaviour_find_nothing_in_the_core(folder):
+    """All tests of the core. ``make sanitize``."""
     options = ["-DRANNC_TORCH=OFF", "-DRANNC_SANITIZE=address,undefined"]
     run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
-    run("cmake", "--build", folder, "--target", "util_test", "comm_test")
-    for program in ("util", "comm"):
-        path = folder / "tests" / "core" / program / f"{program}_test"
-        assert "__asan_init" in run("nm", "-D", path)
-        run(path)
+    run("cmake", "--build", folder)
+    assert "__asan_init" in run("nm", "-D", folder / "tests" / "core" / "comm" / "comm_test")
+    run(
+        "ctest", "--test-dir", folder, "-j2", "--output-on-failure", "--no-tests=error",
+        env=os.environ | {"UBSAN_OPTIONS": "halt_on_error=1"},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mpi", [False, True])
