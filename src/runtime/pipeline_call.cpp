@@ -39,14 +39,6 @@ comm::Purpose purpose_of(const plan::Transfer& transfer, Direction direction, bo
           .micro_batch = transfer.micro_batch};
 }
 
-/// detach() without its dispatches, which a model of many small parameters feels: the same memory
-/// and version, so that autograd still sees when somebody writes to it.
-at::Tensor alias_of(const at::Tensor& parameter) {
-  c10::TensorImpl* tensor = parameter.unsafeGetTensorImpl();
-  return at::Tensor(tensor->shallow_copy_and_detach(tensor->version_counter(),
-                                                    /*allow_tensor_metadata_change=*/false));
-}
-
 at::Tensor zeros_on_wire(const ir::Value& value, const plan::Transfer& transfer, int64_t rows,
                          c10::Device device) {
   return at::zeros(
@@ -83,7 +75,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
   check_tags(program(), part_->graph);
   // New aliases in each call, so that `parameter.data = ...` is followed.
   for (const at::Tensor& parameter : parameters) {
-    at::Tensor alias = alias_of(parameter);
+    at::Tensor alias = parameter.detach();
     if (with_backward_) alias.set_requires_grad(parameter.requires_grad());
     parameters_.push_back(std::move(alias));
   }

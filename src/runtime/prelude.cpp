@@ -3,9 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <iterator>
-
 #include "rannc/ops/dtype.h"
 #include "runtime/reduce.h"
 #include "runtime/rows_layout.h"
@@ -37,24 +34,12 @@ void Prelude::run(std::vector<at::Tensor>& inputs,
                   int64_t global_rows, comm::Communicator& comm) const {
   const at::NoGradGuard no_grad;
   for (const Round& round : rounds_) {
-    if (comm.size() == 1 && rows > 0) {
-      std::ranges::move(own_results(round, inputs, state, rows), std::back_inserter(inputs));
-      continue;
-    }
     std::vector<at::Tensor> parts = own_parts(round, inputs, state, rows, global_rows);
     sum_scalars(parts, comm, "reduction of what the loss divides by");
     for (size_t index = 0; index < parts.size(); ++index) {
       inputs.push_back(parts[index].to(device_, ops::to_torch(round.results[index].dtype)));
     }
   }
-}
-
-std::vector<at::Tensor> Prelude::own_results(
-    const Round& round, const std::vector<at::Tensor>& inputs,
-    const std::function<at::Tensor(const std::string&)>& state, int64_t rows) const {
-  std::vector<at::Tensor> held;
-  for (const std::string& name : round.interpreter.state_names()) held.push_back(state(name));
-  return round.interpreter.run(inputs, held, rows);
 }
 
 /// What this rank's rows add to each number. In float64, in which integers are exact up to 2^53.
@@ -69,8 +54,10 @@ std::vector<at::Tensor> Prelude::own_parts(
     }
     return parts;
   }
+  std::vector<at::Tensor> held;
+  for (const std::string& name : round.interpreter.state_names()) held.push_back(state(name));
   const double weight = static_cast<double>(rows) / static_cast<double>(global_rows);
-  for (const at::Tensor& result : own_results(round, inputs, state, rows)) {
+  for (const at::Tensor& result : round.interpreter.run(inputs, held, rows)) {
     const at::Tensor part = result.to(at::kCPU, at::kDouble);
     const bool is_mean = round.results[parts.size()].rows.kind == ir::RowKind::mean;
     parts.push_back(is_mean && weight != 1 ? part.mul(weight) : part);

@@ -35,9 +35,6 @@ class Prelude {
     std::vector<ir::Value> results;  ///< of kind sum or mean
     mutable Interpreter interpreter;
   };
-  [[nodiscard]] std::vector<at::Tensor> own_results(
-      const Round& round, const std::vector<at::Tensor>& inputs,
-      const std::function<at::Tensor(const std::string&)>& state, int64_t rows) const;
   [[nodiscard]] std::vector<at::Tensor> own_parts(
       const Round& round, const std::vector<at::Tensor>& inputs,
       const std::function<at::Tensor(const std::string&)>& state, int64_t rows,
