@@ -5,7 +5,7 @@
 namespace rannc::ops {
 
 /// aten::linear with one autograd node in place of torch's four (reshape, transpose, product,
-/// reshape), by the same kernels: the same bits, and half the time where the matrices are small.
+/// reshape), by the same kernels: the same bits; a step of a tiny model takes 5 % less.
 /// For dense floating operands; false, and the stack untouched, where torch's own is to be called:
 /// other operands, or nothing to differentiate.
 [[nodiscard]] bool call_linear(torch::jit::Stack& stack);
