@@ -111,20 +111,21 @@ def _child_path(path: str, kind, key) -> str:
 def flatten(tree):
     """``(tensors, shape)`` of ``tree``, in the order of its containers."""
     tensors = []
+    return tensors, _take_tensors(tree, tensors)
 
-    def walk(value):
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-            return Tensor(len(tensors) - 1)
-        parts = _parts(value)
-        # Objects that hold no tensor are constants: their attributes are nobody's business.
-        if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
-            return Constant(value)
-        keys, children = zip(*parts, strict=True) if parts else ((), ())
-        return Container(type(value), keys, tuple(map(walk, children)), _extra(value))
 
-    shape = walk(tree)
-    return tensors, shape
+def _take_tensors(value, tensors):
+    """The shape of ``value``; appends its tensors to ``tensors``."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return Tensor(len(tensors) - 1)
+    parts = _parts(value)
+    # Objects that hold no tensor are constants: their attributes are nobody's business.
+    if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
+        return Constant(value)
+    keys, children = zip(*parts, strict=True) if parts else ((), ())
+    children = tuple(_take_tensors(child, tensors) for child in children)
+    return Container(type(value), keys, children, _extra(value))
 
 
 def paths(shape, path: str = "") -> list[str]:
