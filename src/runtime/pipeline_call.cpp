@@ -14,6 +14,7 @@
 #include "rannc/plan/ahead.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
+#include "runtime/join_gradients.h"
 #include "runtime/random_state.h"
 #include "runtime/tags.h"
 
@@ -73,12 +74,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
   }
   check_arguments(parameters);
   check_tags(program(), part_->graph);
-  // New aliases in each call, so that `parameter.data = ...` is followed.
-  for (const at::Tensor& parameter : parameters) {
-    at::Tensor alias = parameter.detach();
-    if (with_backward_) alias.set_requires_grad(parameter.requires_grad());
-    parameters_.push_back(std::move(alias));
-  }
+  make_aliases(parameters);
   for (at::Tensor& input : inputs_) {
     input = input.detach().to(part_->device);
   }
@@ -112,6 +108,29 @@ PipelineCall::~PipelineCall() {
             c10::str("a loss was never used: under the schedule '", plan::name(program().schedule),
                      "' its backward has run with the forward, for nothing. Call the model under "
                      "torch.no_grad(), or after eval(), where no gradient is wanted"));
+}
+
+/// New aliases in each call, so that `parameter.data = ...` is followed.
+void PipelineCall::make_aliases(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) parameters_.push_back(parameter.detach());
+  if (!with_backward_) return;
+  const bool sums = std::ranges::any_of(program().reductions, [&](const plan::Reduction& each) {
+    return std::ranges::binary_search(each.ranks, part_->rank);
+  });
+  std::vector<size_t> joined;
+  int64_t bytes = 0;
+  for (size_t index = 0; index < parameters.size(); ++index) {
+    if (!parameters[index].requires_grad()) continue;
+    const auto size = static_cast<int64_t>(parameters[index].nbytes());
+    // A sum over replicas begins when its gradients are there, not at the end of the backward.
+    if (sums || bytes + size > kMostJoinedBytes) {
+      parameters_[index].set_requires_grad(true);
+    } else {
+      bytes += size;
+      joined.push_back(index);
+    }
+  }
+  join_gradients(parameters_, joined);
 }
 
 void PipelineCall::forward() {

@@ -81,6 +81,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] End target(const plan::Transfer& transfer, plan::Direction direction);
 
   void check_arguments(const std::vector<at::Tensor>& parameters) const;
+  void make_aliases(const std::vector<at::Tensor>& parameters);
   void prepare_backward();
   void seed_loss_gradient();
   void seed_output_gradients(const std::vector<at::Tensor>& output_grads);
@@ -126,7 +127,7 @@ class PipelineCall final : public Call {
   Recorder recorder_;
 
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends
-  std::vector<at::Tensor> parameters_;  ///< detached aliases, whose `.grad` is the pending gradient
+  std::vector<at::Tensor> parameters_;  ///< aliases, whose `.grad` is the pending gradient
   std::vector<at::Tensor> buffers_;
   /// [reduction]: until it is done; null where this rank takes no part. Empty unless `in_program`.
   std::vector<std::unique_ptr<GradientSum>> sums_;
