@@ -1,5 +1,6 @@
 #include "runtime/stage.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
@@ -7,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -68,6 +70,9 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
   for (const ir::Node& node : graph_.nodes) {
     for (ir::ValueId value : node.writes) written.insert(graph_[graph_[value].storage].name);
   }
+  only_aten_ = std::ranges::all_of(graph_.nodes, [](const ir::Node& node) {
+    return node.kind == ir::OpKind::dispatcher && node.op.starts_with("aten::");
+  });
   for (ir::ValueId input : graph_.inputs) {
     const auto found = by_name.find(graph_[input].name);
     RANNC_CHECK(found != by_name.end(), c10::str("stage input '", graph_[input].name, "'"));
@@ -165,6 +170,10 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
   pass.ends.reset();
   grads.clear();
   if (!roots.empty()) {
+    // No second derivatives follow, so torch's own operators need not look out for autograd. What
+    // others do in their backward is not known.
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+    if (only_aten_) below.emplace();
     torch::autograd::Engine::get_default_engine().execute(
         roots, seeds, keep_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
   }

@@ -83,6 +83,7 @@ class Stage {
   std::vector<ir::ValueId> inputs_;
   std::vector<ir::ValueId> outputs_;
   std::vector<size_t> written_buffers_;  ///< indices of the state
+  bool only_aten_ = false;               ///< no operator is of another library or of the user
   std::unique_ptr<Interpreter> interpreter_;
   c10::Device device_;
 };
