@@ -5,8 +5,9 @@
 
 One thread per rank. Budget, on a machine with two cores that is otherwise idle: the predicted best
 within 3 % of the measured best, rank correlation at least 0.9, median error of the step's time at
-most 10 %, of a stage's memory at most 5 %. All plans live in one job and take turns, so that a
-disturbance hits all of them alike; the time of a plan is the median over the rounds.
+most 10 %, of a stage's memory at most 5 %, of a rank's idle share at most 10 points. All plans live
+in one job and take turns, so that a disturbance hits all of them alike; the time of a plan is the
+median over the rounds.
 """
 
 import argparse
@@ -121,7 +122,7 @@ class Trial:
             ),
         )
         self.batch = MODELS[kind].batch(rows, torch.Generator().manual_seed(rank))
-        self.times_ms, self.peaks_mib = [], []
+        self.times_ms, self.peaks_mib, self.idle_shares = [], [], []
 
     def step(self):
         self.optimizer.zero_grad()
@@ -136,6 +137,7 @@ class Trial:
                 self.step()
         self.times_ms.append(measured.iteration_ms)
         self.peaks_mib.append(measured.peak_mib)
+        self.idle_shares.append([rank["idle"] for rank in measured.shares])
 
     def __str__(self):
         name = f"{self.replicas} x {self.micro_batches}"
@@ -161,6 +163,13 @@ class Trial:
         predicted = [peak / 2**20 for peak in notes["step_peak_bytes"]]
         return list(zip(by_kinds, predicted, measured, strict=True))
 
+    def idle(self):
+        """(predicted, measured) share of the step that each rank waits for others."""
+        notes = json.loads(self.model.plan.notes)
+        predicted = [idle / notes["step_ns"] for idle in notes["step_idle_ns"]]
+        measured = [statistics.median(rank) for rank in zip(*self.idle_shares, strict=True)]
+        return list(zip(predicted, measured, strict=True))
+
 
 def ranks_of(values):
     order = sorted(range(len(values)), key=values.__getitem__)
@@ -178,24 +187,32 @@ def correlation(a, b):
 def report(trials):
     print(
         f"{'plan':30} {'operators ms':>12} {'predicted ms':>12} {'measured ms':>12} {'error':>7}   "
-        "MiB: sum of kinds/predicted/measured"
+        "MiB: sum of kinds/predicted/measured; idle: predicted/measured"
     )
-    kind_errors, memory_errors = [], []
+    kind_errors, memory_errors, idle_errors = [], [], []
     for trial in sorted(trials, key=lambda trial: trial.measured_ms):
         memory = trial.memory()
         kind_errors += [abs(by_kinds / measured - 1) for by_kinds, _, measured in memory]
         memory_errors += [abs(predicted / measured - 1) for _, predicted, measured in memory]
+        idle = trial.idle()
+        idle_errors += [abs(predicted - measured) for predicted, measured in idle]
         print(
             f"{trial!s:30} {trial.from_operators_ms:12.1f} {trial.predicted_ms:12.1f} "
             f"{trial.measured_ms:12.1f} "
             f"{trial.predicted_ms / trial.measured_ms - 1:+7.1%}   "
             + ", ".join("/".join(f"{mib:.1f}" for mib in stage) for stage in memory)
+            + "; "
+            + ", ".join("/".join(f"{share:.0%}" for share in rank) for rank in idle)
         )
     compare("predicted", trials, lambda trial: trial.predicted_ms)
     compare("from operators alone", trials, lambda trial: trial.from_operators_ms)
     print(
         f"median error of the memory {statistics.median(memory_errors):.1%} "
         f"(of the sum of all kinds {statistics.median(kind_errors):.1%})"
+    )
+    print(
+        f"idle share of a rank: median difference {100 * statistics.median(idle_errors):.1f} "
+        f"points, largest {100 * max(idle_errors):.1f}"
     )
 
 
