@@ -4,7 +4,7 @@ import pyrannc._C.cost
 import pyrannc._C.ir
 import pyrannc._C.plan
 import typing
-__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'StepCosts', 'StepTime', 'bucket_bytes', 'evaluate', 'make_plan', 'step_peak_bytes', 'step_time', 'verify_request']
+__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'StepCosts', 'StepTime', 'bucket_bytes', 'evaluate', 'make_plan', 'step_peak_bytes', 'step_time', 'verify_request', 'with_micro_batches']
 class Force:
     def __init__(self, *, stages: typing.SupportsInt | typing.SupportsIndex | None = None, micro_batches: typing.SupportsInt | typing.SupportsIndex | None = None, schedule: str | None = None, interleave: typing.SupportsInt | typing.SupportsIndex | None = None, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> None:
         ...
@@ -105,4 +105,6 @@ def step_peak_bytes(program: pyrannc._C.plan.Program, plan: pyrannc._C.plan.Plan
 def step_time(program: pyrannc._C.plan.Program, plan: pyrannc._C.plan.Plan, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, costs: StepCosts) -> StepTime:
     ...
 def verify_request(request: Request, ranks: typing.SupportsInt | typing.SupportsIndex) -> None:
+    ...
+def with_micro_batches(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, plan: pyrannc._C.plan.Plan, count: typing.SupportsInt | typing.SupportsIndex) -> pyrannc._C.plan.Plan:
     ...

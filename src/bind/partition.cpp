@@ -4,6 +4,7 @@
 #include "bind/module.h"
 #include "rannc/partition/bucket_size.h"
 #include "rannc/partition/evaluate.h"
+#include "rannc/partition/micro_batches.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
 #include "rannc/partition/step_memory.h"
@@ -129,6 +130,8 @@ void init_partition(py::module_& m) {
       },
       "profile"_a, "cluster"_a, "request"_a, "max_blocks"_a = 0, "one_replica"_a = false,
       "threads"_a = 1, py::call_guard<py::gil_scoped_release>());
+  m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
+        "plan"_a, "count"_a, py::call_guard<py::gil_scoped_release>());
   py::class_<partition::StepCosts>(m, "StepCosts")
       .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
                        double accumulate_ns_per_byte, std::vector<double> optimizer_ns,

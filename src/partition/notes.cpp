@@ -49,6 +49,8 @@ Json describe(const std::vector<TransferEvaluation>& transfers) {
 /// Why a plan that fits is slower: the part that grew most.
 std::string why_slower(const TimeParts& loser, const TimeParts& winner) {
   const double loss = loser.iteration_ns() - winner.iteration_ns();
+  // The search's answer is the fastest; one that was changed because of how it ran may not be.
+  if (loss <= -0.5) return fmt::format("predicted to be faster by {}", human_ns(-loss));
   if (loss < 0.5) return "as fast, by another plan";
   const std::pair<double, std::string> grown[] = {
       {loser.compute_ns - winner.compute_ns, "its busiest ranks compute {} longer"},
@@ -78,6 +80,26 @@ Json describe(const Alternative& other, const TimeParts& winner, double limit) {
           {"peak_bytes", whole(other.peak_bytes)},
           {"parts", describe(other.parts)},
           {"why", why}};
+}
+
+TimeParts read_parts(const Json& parts) {
+  return {.slowest_stage = parts["slowest_stage"],
+          .compute_ns = parts["compute_ns"],
+          .bubble_ns = parts["bubble_ns"],
+          .transfer_ns = parts["transfer_ns"],
+          .reduction_ns = parts["reduction_ns"]};
+}
+
+/// Whether an alternative is `plan`, as far as its note tells.
+bool is_plan(const Json& other, const plan::Plan& plan) {
+  Json replicas = Json::array(), recompute = Json::array();
+  for (const plan::Stage& stage : plan.stages) {
+    replicas.push_back(stage.ranks.size());
+    recompute.push_back(stage.recompute);
+  }
+  return other["schedule"] == plan::name(plan.schedule) && other["interleave"] == plan.interleave &&
+         other["micro_batches"] == plan.micro_batches && other["replicas"] == replicas &&
+         other["recompute"] == recompute && other["iteration_ns"] == plan.iteration_ns;
 }
 
 void add_verdict(Json& notes, const cost::Cluster& cluster, const Request& request,
@@ -119,6 +141,26 @@ std::string make_notes(const cost::Cluster& cluster, const Request& request,
                        const Evaluation& evaluation, const TimeParts& parts) {
   Json notes;
   add_verdict(notes, cluster, request, evaluation, parts);
+  return text(notes);
+}
+
+std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
+                          const Request& request, const Evaluation& evaluation,
+                          const TimeParts& parts) {
+  Json notes = plan.notes.empty() ? Json::object() : Json::parse(plan.notes);
+  add_verdict(notes, cluster, request, evaluation, parts);
+  if (notes.contains("bound_ns")) {
+    notes["gap"] = evaluation.iteration_ns / notes["bound_ns"].get<double>();
+  }
+  if (!notes.contains("alternatives")) return text(notes);
+  Json others = Json::array();
+  for (Json& other : notes["alternatives"]) {
+    if (is_plan(other, plan)) continue;
+    const bool fits = other["peak_bytes"].get<double>() <= memory_limit(cluster, request);
+    if (fits) other["why"] = why_slower(read_parts(other["parts"]), parts);
+    others.push_back(std::move(other));
+  }
+  notes["alternatives"] = std::move(others);
   return text(notes);
 }
 

@@ -20,6 +20,12 @@ namespace rannc::partition {
 [[nodiscard]] std::string make_notes(const cost::Cluster& cluster, const Request& request,
                                      const Evaluation& evaluation, const TimeParts& parts);
 
+/// The notes of `plan`, the search's answer, after a change that `evaluation` and `parts` know: the
+/// search's keys stay, the rest is that of the changed plan.
+[[nodiscard]] std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
+                                        const Request& request, const Evaluation& evaluation,
+                                        const TimeParts& parts);
+
 /// A JSON object for each stage: its modules by their paths, and what it takes and gives.
 [[nodiscard]] std::vector<std::string> stage_notes(const cost::GraphProfile& profile,
                                                    const plan::Plan& plan,

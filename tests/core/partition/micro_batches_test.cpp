@@ -1,0 +1,120 @@
+#include "rannc/partition/micro_batches.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "partition/problems.h"
+#include "rannc/partition/evaluate.h"
+#include "rannc/partition/planner.h"
+
+namespace rannc::partition {
+namespace {
+
+using nlohmann::json;
+
+Request request_with(std::vector<int64_t> micro_batches, plan::Schedule schedule) {
+  Request request;
+  request.global_batch = 8;
+  request.micro_batches = std::move(micro_batches);
+  request.schedules = {schedule};
+  request.max_interleave = 2;
+  request.force.stages = schedule == plan::Schedule::interleaved ? 4 : 2;
+  return request;
+}
+
+/// Four equal nodes on two ranks.
+struct Example {
+  cost::GraphProfile profile =
+      testing::chain(std::vector<testing::Link>(4, {.time_ns = 100000, .saved_per_row = 1000}));
+  cost::Cluster cluster = testing::cluster(1, 2, 100000);
+};
+
+TEST(WithMicroBatches, GivesThePlanThatThePlannerMakesForThatCount) {
+  Example e;
+  e.profile = testing::chain({{.time_ns = 100000}, {.time_ns = 200000}});  // only one cut
+  const Request all = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
+  const plan::Plan found = make_plan(e.profile, e.cluster, all);
+  ASSERT_EQ(found.micro_batches, 4);
+
+  const plan::Plan changed = with_micro_batches(e.profile, e.cluster, all, found, 2);
+  const Request only = request_with({2}, plan::Schedule::one_f_one_b);
+  const plan::Plan planned = make_plan(e.profile, e.cluster, only);
+  EXPECT_EQ(changed.micro_batches, 2);
+  EXPECT_EQ(changed.iteration_ns, planned.iteration_ns);
+  EXPECT_EQ(changed.stages, planned.stages);  // predictions and notes, too
+  const json notes = json::parse(changed.notes), theirs = json::parse(planned.notes);
+  for (const char* key : {"parts", "transfers", "global_batch", "memory_limit_bytes"}) {
+    EXPECT_EQ(notes[key], theirs[key]) << key;
+  }
+}
+
+TEST(WithMicroBatches, KeepsTheBoundAndSaysHowTheOthersCompareNow) {
+  const Example e;
+  const Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
+  plan::Plan found = make_plan(e.profile, e.cluster, request);
+  json notes = json::parse(found.notes);
+  const auto other = [&](int64_t iteration_ns, double peak_bytes, int64_t micro_batches) {
+    return json{{"kind", "another"},
+                {"schedule", "1f1b"},
+                {"interleave", 1},
+                {"micro_batches", micro_batches},
+                {"replicas", {1, 1}},
+                {"recompute", {false, false}},
+                {"iteration_ns", iteration_ns},
+                {"peak_bytes", peak_bytes},
+                {"parts",
+                 {{"slowest_stage", 0},
+                  {"compute_ns", iteration_ns},
+                  {"bubble_ns", 0},
+                  {"transfer_ns", 0},
+                  {"reduction_ns", 0}}},
+                {"why", "as it was"}};
+  };
+  const plan::Plan changed = with_micro_batches(e.profile, e.cluster, request, found, 1);
+  const int64_t ns = changed.iteration_ns;
+  notes["alternatives"] = {other(ns - 2000, 1, 4), other(ns + 3000, 1, 4), other(9, 1e9, 4),
+                           other(ns, 1, 1)};
+  found.notes = notes.dump();
+
+  const json after = json::parse(with_micro_batches(e.profile, e.cluster, request, found, 1).notes);
+  EXPECT_EQ(after["bound_ns"], notes["bound_ns"]);
+  EXPECT_NEAR(after["gap"], static_cast<double>(ns) / notes["bound_ns"].get<double>(), 1e-6);
+  EXPECT_EQ(after["examined"], notes["examined"]);
+  ASSERT_EQ(after["alternatives"].size(), 3);  // the last one is the plan itself
+  EXPECT_EQ(after["alternatives"][0]["why"], "predicted to be faster by 2 us");
+  EXPECT_THAT(after["alternatives"][1]["why"], ::testing::StartsWith("slower by 3 us: its"));
+  EXPECT_EQ(after["alternatives"][2]["why"], "as it was");  // it does not fit
+}
+
+TEST(WithMicroBatches, SaysWhatForbidsACount) {
+  const Example e;
+  const Request request = request_with({1, 2, 4, 16}, plan::Schedule::one_f_one_b);
+  const plan::Plan found = make_plan(e.profile, e.cluster, request);
+  const auto reason = [&](int64_t count) {
+    const plan::Plan changed = with_micro_batches(e.profile, e.cluster, request, found, count);
+    EXPECT_FALSE(changed.feasible);
+    return changed.reason;
+  };
+  EXPECT_EQ(reason(8), "the request does not allow 8 micro-batches");
+  EXPECT_THAT(reason(16), ::testing::HasSubstr("need a global batch of 16, not 8"));
+
+  // Two micro-batches of two rows are in flight there, and one of eight holds twice as much.
+  cost::Cluster small = e.cluster;
+  small.device_memory_bytes = evaluate(e.profile, e.cluster, request, found).stages[0].peak_bytes;
+  EXPECT_FALSE(with_micro_batches(e.profile, small, request, found, 1).feasible);
+}
+
+TEST(WithMicroBatches, AnInterleavedPlanKeepsWholeRoundsOfItsGroups) {
+  const Example e;
+  const Request request = request_with({1, 2, 4}, plan::Schedule::interleaved);
+  const plan::Plan found = make_plan(e.profile, e.cluster, request);
+  ASSERT_EQ(found.interleave, 2);
+  EXPECT_TRUE(with_micro_batches(e.profile, e.cluster, request, found, 2).feasible);
+  EXPECT_EQ(with_micro_batches(e.profile, e.cluster, request, found, 1).reason,
+            "1 micro-batches are not a multiple of 2 groups");
+}
+
+}  // namespace
+}  // namespace rannc::partition
