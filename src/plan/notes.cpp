@@ -86,6 +86,13 @@ PlanNotes read_notes(const Plan& plan) {
       notes.alternatives.push_back(read_alternative(place));
     }
   }
+  if (const auto found = root.find("tried_micro_batches")) {
+    for (const Place& place : found->elements()) {
+      notes.tried_micro_batches.push_back(
+          {.micro_batches = place.at("micro_batches").integer(1, INT64_MAX),
+           .run_ns = place.at("run_ns").number()});
+    }
+  }
   return notes;
 }
 

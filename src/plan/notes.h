@@ -29,6 +29,12 @@ struct AlternativeNote {
   double iteration_ns = 0, peak_bytes = 0;
 };
 
+/// What runs with a number of micro-batches took before the first step.
+struct TriedNote {
+  int64_t micro_batches = 1;
+  double run_ns = 0;
+};
+
 struct PlanNotes {
   std::string search;  ///< "complete" or "cut"
   std::optional<double> nodes, blocks, examined, bound_ns, gap, global_batch, step_ns;
@@ -37,6 +43,7 @@ struct PlanNotes {
   std::optional<PartsNote> parts;
   std::optional<std::vector<TransferNote>> transfers;
   std::vector<AlternativeNote> alternatives;
+  std::vector<TriedNote> tried_micro_batches;
 };
 
 struct StageNotes {

@@ -143,6 +143,17 @@ std::string time_table(const PartsNote& parts, size_t width) {
                      table.text(width));
 }
 
+std::string tried(const Plan& plan, const std::vector<TriedNote>& runs) {
+  std::string text;
+  for (const TriedNote& run : runs) {
+    // They may differ by little.
+    text +=
+        fmt::format("{}{}: {:.4g} ms{}", text.empty() ? "" : ", ", run.micro_batches,
+                    run.run_ns / 1e6, run.micro_batches == plan.micro_batches ? " (taken)" : "");
+  }
+  return text.empty() ? text : "\nMicro-batches tried: " + text + ".\n";
+}
+
 std::string bound(const Plan& plan, const PlanNotes& notes) {
   std::string text;
   if (notes.bound_ns && notes.gap) {
@@ -196,7 +207,7 @@ std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_b
   const auto is_known = [](const Stage& stage) { return stage.predicted.has_value(); };
   if (std::ranges::any_of(plan.stages, is_known)) text += memory_table(plan, notes, width);
   if (notes.parts) text += time_table(*notes.parts, width);
-  text += bound(plan, notes);
+  text += tried(plan, notes.tried_micro_batches) + bound(plan, notes);
   if (!notes.alternatives.empty()) text += alternative_table(notes.alternatives, width);
   return text;
 }
