@@ -1,18 +1,42 @@
 """Runs a plan a few times before the first step, to know what its actions really take."""
 
 import collections
+import dataclasses
 import json
+import resource
 import statistics
 import time
 
 import torch
 
-# The first run warms up and does not count. Quick plans run more often, because a short run is more
-# easily disturbed: up to MOST_RUNS while all together take less than ENOUGH_S. After one that takes
-# longer than SLOW_S there is no other; the first may take twice as long as a step, as memory comes
-# from the system, so it is the only one only if it takes longer than VERY_SLOW_S.
-RUNS, MOST_RUNS = 3, 15
-ENOUGH_S, SLOW_S, VERY_SLOW_S = 1.5, 2.0, 20.0
+# After a run that takes longer than SLOW_S there is no other; the first may take twice as long as a
+# step, as memory comes from the system, so it is the only one only if it takes longer than
+# VERY_SLOW_S.
+SLOW_S, VERY_SLOW_S = 2.0, 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """How often a plan runs. Quick ones run more often, because a short run is more easily
+    disturbed: up to ``most`` times while all together take less than ``enough_s``."""
+
+    least: int
+    most: int
+    enough_s: float
+
+    def expected_s(self, run_s) -> float:
+        """What all runs take, if one takes ``run_s``."""
+        return max(self.least * run_s, min(self.most * run_s, self.enough_s))
+
+
+# Of the planner's plan, and of one that is compared with it.
+FIRST = Patience(least=3, most=15, enough_s=1.5)
+ANOTHER = Patience(least=2, most=7, enough_s=1.0)
+
+# Two runs of a plan that holds more than those before it both wait for pages of memory, which its
+# later steps will not: in a run that is longer than this, where that share is known to a percent,
+# it does not count. Shorter ones come often enough.
+LONG_S = 0.5
 
 # A receive that is off the processor for longer has waited for its message.
 WAITED_NS = 20_000
@@ -23,11 +47,13 @@ UNKNOWN = -1
 COLLECTIVES = ("sync_buffers", "reduce_outputs", "reduce_gradients")
 
 
-def measure(executor, tensors, differentiable, program, local_rows, world, trial=None) -> dict:
+def measure(
+    executor, tensors, differentiable, program, local_rows, world, trial=None, patience=FIRST
+) -> dict:
     """What every action of the executor's training Program takes, the same answer on all ranks.
 
     Collective. Runs forward and backward and throws the gradients away; buffers and random numbers
-    are afterwards as before.
+    are afterwards as before. The first run warms up and does not count.
 
     Args:
         executor: ``_C.runtime.Executor``.
@@ -37,22 +63,29 @@ def measure(executor, tensors, differentiable, program, local_rows, world, trial
         local_rows: Of all ranks.
         world: The communicator of the job.
         trial: ``optimizer_trial.StepBesideRuns``, which ends each run; or None.
+        patience: How often it runs.
 
     Returns:
         ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``; ``optimizer_ns`` and
         ``optimizer_factor`` of each rank, the trial's time and how much longer the real step takes;
-        and ``run_ns``: the time of a run, from the first rank's begin to the last one's end.
+        ``run_ns``: the time of a run, from the first rank's begin to the last one's end, without
+        what new memory takes; ``shortest_ns``, the same of the shortest, the first one included;
+        and ``all_ns``, the time that all of them took.
     """
     *_, buffers = tensors
     kept = [buffer.clone() for buffer in buffers]
     random = torch.get_rng_state()
-    runs, seconds = [], []
+    runs, seconds, settled = [], [], []
     try:
-        while len(runs) < RUNS or (len(runs) < MOST_RUNS and sum(seconds) < ENOUGH_S):
+        while len(runs) < patience.least or (
+            len(runs) < patience.most and sum(seconds) < patience.enough_s
+        ):
             mine = _run(executor, tensors, differentiable, local_rows, world, trial)
             mine["host"] = world.host
             runs.append([json.loads(item) for item in world.all_gather(json.dumps(mine).encode())])
             seconds.append(max(rank["seconds"] for rank in runs[-1]))
+            paging = max(rank["paging"] for rank in runs[-1]) if seconds[-1] > LONG_S else 0.0
+            settled.append(seconds[-1] - paging)
             if seconds[-1] > (SLOW_S if len(runs) > 1 else VERY_SLOW_S):
                 break
     finally:
@@ -61,11 +94,17 @@ def measure(executor, tensors, differentiable, program, local_rows, world, trial
             for buffer, before in zip(buffers, kept, strict=True):
                 buffer.copy_(before)
     summary = summarize(json.loads(program.to_json()), runs[1:] or runs)
-    return {**summary, "run_ns": statistics.median(seconds[1:] or seconds) * 1e9}
+    return {
+        **summary,
+        "run_ns": statistics.median(settled[1:] or settled) * 1e9,
+        "shortest_ns": min(settled) * 1e9,
+        "all_ns": sum(seconds) * 1e9,
+    }
 
 
 def _run(executor, tensors, differentiable, local_rows, world, trial):
     """One run on this rank; of each action [index, time that passed, of this thread, end]."""
+    system = resource.getrusage(resource.RUSAGE_THREAD)
     begin = time.perf_counter()
     world.all_gather(b"\0" * 32)  # as ranks agree on every call
     begin_cpu = time.thread_time_ns()
@@ -78,6 +117,8 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
     cpu = time.thread_time_ns() - begin_cpu
     optimizer_ns = trial.step(gradients) if trial is not None else 0
     seconds = time.perf_counter() - begin
+    system, before = resource.getrusage(resource.RUSAGE_THREAD), system
+    paged = system.ru_minflt > before.ru_minflt
     actions, inside = {}, 0
     for span in executor.timeline:
         inside += span.cpu_ns
@@ -85,6 +126,7 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
             actions[span.action] = [span.end_ns - span.begin_ns, span.cpu_ns, span.end_ns]
     return {
         "seconds": seconds,
+        "paging": system.ru_stime - before.ru_stime if paged else 0.0,
         "around": max(cpu - inside, 0),
         "optimizer": optimizer_ns,
         "factor": trial.factor if trial is not None else 0.0,

@@ -134,7 +134,10 @@ ITEMS = {
         boolean, True, "compare the captured graph with eager before planning, when it fits"
     ),
     "calibrate": Item(
-        boolean, True, "run a new plan a few times before the first step, to predict its time"
+        boolean,
+        True,
+        "run a new plan a few times before the first step, to predict its time and to find the "
+        "number of micro-batches",
     ),
     "profile_cache": Item(
         text, "", "folder of measured costs; empty: the user's cache directory; off: none"

@@ -9,10 +9,12 @@ import torch
 
 from pyrannc import (
     _C,
+    calibrate,
     check,
     files,
     host_memory,
     log,
+    micro_batch_trial,
     planning,
     profile,
     schedules,
@@ -54,7 +56,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         FusedStep(optimizer)  # which keeps it, as its hooks
     path = load_path or (config.deployment_file if config.load_deployment else None)
     devices = planning.cluster(hosts, memory, _C.comm.measure_links(world))
-    predicted = None
+    planner = None
     if path:
         plan_json = on_rank(
             0, world, lambda: planning.read_plan(path, captured.graph, sum(local_rows), world.size)
@@ -66,21 +68,17 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
             captured.graph, captured.objects, world, max(local_rows), config.profile_cache
         )
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
-        predicted = step_costs.Step(costs, traced.storages, local_rows, outputs)
-        plan_json = on_rank(
-            0,
-            world,
-            lambda: planning.make_plan(
-                captured.graph,
-                table,
-                planning.optimizer_bytes(captured.graph, parameters, optimizer, config),
-                devices,
-                planning.request(sum(local_rows), config, mixing, synced, wanted),
-                config,
-                mixing,
-                predicted,
-            ),
+        planner = planning.Planner(
+            captured.graph,
+            table,
+            planning.optimizer_bytes(captured.graph, parameters, optimizer, config),
+            devices,
+            planning.request(sum(local_rows), config, mixing, synced, wanted),
+            config.max_partition_num,
+            mixing,
+            step_costs.Step(costs, traced.storages, local_rows, outputs),
         )
+        plan_json = on_rank(0, world, planner.plan)
     plan = _C.plan.Plan.from_json(plan_json)
     _C.plan.verify(plan, captured.graph, world.size)
     if path:
@@ -103,18 +101,45 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         outputs,
         outside_loss,
     )
-    if predicted is not None and config.calibrate and torch.is_grad_enabled() and model.training:
-        measured = deployment.calibrate(captured.flatten(args, kwargs), optimizer)
-        if measured:
-            deployment.plan = plan = _C.plan.Plan.from_json(
-                on_rank(0, world, lambda: predicted.calibrated(plan, measured))
-            )
+    if planner is not None and config.calibrate and torch.is_grad_enabled() and model.training:
+        settle(deployment, planner, captured.flatten(args, kwargs), optimizer)
     if world.rank == 0:
         if log_enabled("info"):
-            print_plan(plan)
+            print_plan(deployment.plan)
         if config.save_deployment:
             save_plan(deployment, config.deployment_file)
     return deployment
+
+
+def settle(deployment, planner, inputs, optimizer) -> None:
+    """Runs the plan, to know what it takes, and the same plan with other numbers of micro-batches;
+    the fastest stays. Collective."""
+    measured = deployment.calibrate(inputs, optimizer)
+    if not measured:
+        return
+    world, planned = deployment.world, deployment.plan
+    plans = {planned.micro_batches: planned}
+
+    def run(count):
+        text = on_rank(0, world, lambda: planner.with_micro_batches(planned, count))
+        if not text:
+            return None
+        plans[count] = _C.plan.Plan.from_json(text)
+        deployment.replan(plans[count])
+        return deployment.calibrate(inputs, optimizer, calibrate.ANOTHER)
+
+    # What was measured is the same on all ranks, and so is every decision.
+    best, found = micro_batch_trial.search(
+        planned.micro_batches, measured, planner.other_micro_batches(planned), run
+    )
+    if deployment.plan.micro_batches != best:
+        deployment.replan(plans[best])
+    tried = {count: each["shortest_ns"] for count, each in found.items()}
+    deployment.plan = _C.plan.Plan.from_json(
+        on_rank(0, world, lambda: planner.step.calibrated(plans[best], found[best], tried))
+    )
+    if len(tried) > 1 and world.rank == 0:
+        log.info("deploy", micro_batch_trial.show(best, tried))
 
 
 def self_check(model, captured, call, config, memory) -> str:

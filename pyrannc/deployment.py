@@ -60,13 +60,20 @@ class Deployment:
             optim.keep_local(optimizer, held)
         self.first = Run(self, captured, executor)
 
-    def calibrate(self, inputs, optimizer) -> dict:
+    def replan(self, plan) -> None:
+        """Before the first step: takes ``plan``, whose stages and ranks are those of the plan at
+        work, so that every rank keeps the tensors that it has."""
+        executor = self._executor(self._planned, plan)
+        self.plan = plan
+        self.first = Run(self, self._planned, executor)
+
+    def calibrate(self, inputs, optimizer, patience=calibrate.FIRST) -> dict:
         """What the plan's actions, and a step of ``optimizer`` (or None), take on ``inputs``; empty
         for a model that does not train."""
         program = _C.plan.lower(
             self.plan, self._planned.graph, self.local_rows, True, self._outputs
         )
-        return self.first.calibrate(inputs, program, optimizer)
+        return self.first.calibrate(inputs, program, optimizer, patience)
 
     def run_of(self, captured):
         """The run of another capture of the model: its nodes go to the stages of the plan."""
@@ -191,7 +198,7 @@ class Run:
             for value in graph.outputs
         ]
 
-    def calibrate(self, inputs, program, optimizer) -> dict:
+    def calibrate(self, inputs, program, optimizer, patience) -> dict:
         if not self._trains:
             return {}
         wanted = self._differentiable
@@ -207,6 +214,7 @@ class Run:
             self._deployment.local_rows,
             self._deployment.world,
             optimizer and optimizer_trial.StepBesideRuns(optimizer, self._parameters),
+            patience,
         )
 
     def step(self, inputs, turn):

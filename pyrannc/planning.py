@@ -1,5 +1,7 @@
 """The planner's inputs and its answer for the job at hand."""
 
+import dataclasses
+import functools
 import json
 import os
 from pathlib import Path
@@ -119,30 +121,93 @@ def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
     ]
 
 
-def make_plan(graph, table, state_bytes, devices, wanted, config, mixing, step) -> str:
-    """The planner's answer for this job, as JSON."""
-    folded = _C.cost.fold(graph, table, state_bytes)
-    # Which the step's own prediction adds to each micro-batch but the first.
-    accumulation = step.costs.time["accumulate_ns_per_byte"]
-    plan = _C.partition.make_plan(
-        _C.cost.with_accumulation(folded, accumulation),
-        devices,
-        _C.partition.Request.from_json(wanted),
-        max_blocks=config.max_partition_num,
-        one_replica=bool(mixing),
-    )
-    if not plan.feasible:
-        raise InfeasibleError(plan.reason)
-    plan = _C.plan.with_summary(plan, graph, json.loads(wanted)["global_batch"])
-    content = json.loads(plan.to_json())
-    content.setdefault("notes", {}).update(
-        fingerprint=graph.fingerprint(),
-        global_batch=json.loads(wanted)["global_batch"],
-        world=devices.hosts * devices.devices_per_host,
-        memory_limit_bytes=int(devices.device_memory_bytes),
-        **step.predict(plan, graph, folded, devices),
-    )
-    return json.dumps(content)
+@dataclasses.dataclass
+class Planner:
+    """Makes the plans of one job, on rank 0.
+
+    Attributes:
+        graph: ``_C.ir.Graph``.
+        table: ``_C.cost.CostTable``.
+        state_bytes: What :func:`optimizer_bytes` found.
+        devices: What :func:`cluster` made.
+        wanted: What :func:`request` made.
+        most_blocks: Of the search; 0: by the cluster.
+        mixing: Why rows cannot be told apart, or nothing.
+        step: ``step_costs.Step``.
+    """
+
+    graph: object
+    table: object
+    state_bytes: list
+    devices: object
+    wanted: str
+    most_blocks: int
+    mixing: str
+    step: object
+
+    def plan(self) -> str:
+        """The best one that fits, as JSON."""
+        plan = _C.partition.make_plan(
+            self._accumulating,
+            self.devices,
+            _C.partition.Request.from_json(self.wanted),
+            max_blocks=self.most_blocks,
+            one_replica=bool(self.mixing),
+        )
+        if not plan.feasible:
+            raise InfeasibleError(plan.reason)
+        return json.dumps(self._completed(plan))
+
+    def with_micro_batches(self, plan, count) -> str:
+        """What plan() would have returned, had the search found ``plan``, which plan() returned,
+        with ``count`` micro-batches; empty where that is not possible or does not fit."""
+        changed = _C.partition.with_micro_batches(
+            self._accumulating,
+            self.devices,
+            _C.partition.Request.from_json(self.wanted),
+            plan,
+            count,
+        )
+        if not changed.feasible:
+            return ""
+        content = self._completed(changed)
+        limit = self.devices.device_memory_bytes * (1 - json.loads(self.wanted)["memory_margin"])
+        # The runtime's own figure, beside that of the planner.
+        if max(content["notes"]["step_peak_bytes"]) > limit:
+            return ""
+        return json.dumps(content)
+
+    def other_micro_batches(self, plan) -> list[int]:
+        """Numbers of micro-batches that may be worth a run, beside that of ``plan``."""
+        counts = json.loads(self.wanted)["micro_batches"]
+        if len(plan.stages) > 1:
+            return [count for count in counts if count != plan.micro_batches]
+        # More fill a pipeline, and here is none. What is closest to the model itself is one.
+        return [count for count in counts if count < plan.micro_batches]
+
+    @functools.cached_property
+    def _folded(self):
+        return _C.cost.fold(self.graph, self.table, self.state_bytes)
+
+    @functools.cached_property
+    def _accumulating(self):
+        """With what the step's own prediction adds to each micro-batch but the first."""
+        return _C.cost.with_accumulation(
+            self._folded, self.step.costs.time["accumulate_ns_per_byte"]
+        )
+
+    def _completed(self, plan) -> dict:
+        """The content of the file of ``plan``, with what the planner's core does not know."""
+        global_rows = json.loads(self.wanted)["global_batch"]
+        content = json.loads(_C.plan.with_summary(plan, self.graph, global_rows).to_json())
+        content.setdefault("notes", {}).update(
+            fingerprint=self.graph.fingerprint(),
+            global_batch=global_rows,
+            world=self.devices.hosts * self.devices.devices_per_host,
+            memory_limit_bytes=int(self.devices.device_memory_bytes),
+            **self.step.predict(plan, self.graph, self._folded, self.devices),
+        )
+        return content
 
 
 def read_plan(path, graph, global_rows, world_size) -> str:

@@ -191,9 +191,12 @@ class Step:
             ],
         }
 
-    def calibrated(self, plan, measured) -> str:
+    def calibrated(self, plan, measured, run_ns) -> str:
         """``plan``, which predict() has seen, with the time that follows from ``measured``, what
-        calibrate.measure() returns; as JSON."""
+        calibrate.measure() returns; as JSON.
+
+        ``run_ns``: by numbers of micro-batches what a run took, with that of ``plan`` and others.
+        """
         program = _C.plan.lower(plan, self._job[0], self.local_rows, True, self.outputs)
         content = json.loads(plan.to_json())
         notes = content["notes"]
@@ -206,6 +209,10 @@ class Step:
         # from their parts.
         follows = self._step(plan, program, tried, costs).ns
         notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - follows), 0)
+        if len(run_ns) > 1:
+            notes["tried_micro_batches"] = [
+                {"micro_batches": count, "run_ns": round(ns)} for count, ns in run_ns.items()
+            ]
         return json.dumps(content)
 
     @staticmethod

@@ -317,19 +317,19 @@ class Twin:
 @contextlib.contextmanager
 def every_second_stage_recomputes(wanted):
     """Around the first call, which plans: the setting knows only all stages or none."""
-    make_plan = planning.make_plan
+    make_plan = planning.Planner.plan
 
-    def mixed(*arguments):
-        plan = json.loads(make_plan(*arguments))
+    def mixed(planner):
+        plan = json.loads(make_plan(planner))
         for index, stage in enumerate(plan["stages"]):
             stage["recompute"] = index % 2 == 0
         return json.dumps(plan)
 
-    planning.make_plan = mixed if wanted else make_plan
+    planning.Planner.plan = mixed if wanted else make_plan
     try:
         yield
     finally:
-        planning.make_plan = make_plan
+        planning.Planner.plan = make_plan
 
 
 def make_optimizer(case, parameters):

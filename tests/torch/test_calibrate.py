@@ -120,3 +120,45 @@ def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
     rank = {**run([[(0, 0)] * 4])[0], "actions": [[0, 5, 5, 100_000], [1, 90_000, 10_000, 170_000]]}
     ranks = [rank, {**rank, "actions": []}]
     assert calibrate.summarize(within, [ranks])["measured"][0] == [(5, -1), (10_000, 0)]
+
+
+class OneRank:
+    host = "a"
+
+    def all_gather(self, item):
+        return [item]
+
+
+class Actions:
+    def to_json(self):
+        return json.dumps(PROGRAM | {"actions": [[]]})
+
+
+def measured(monkeypatch, seconds, paging, patience):
+    """Of runs that take ``seconds``, of which the system takes ``paging`` for new memory."""
+    left = [
+        {**run([[(0, 0)] * 4])[0], "actions": [], "seconds": passed, "paging": system}
+        for passed, system in zip(seconds, paging, strict=True)
+    ]
+    monkeypatch.setattr(calibrate, "_run", lambda *_: left.pop(0))
+    found = calibrate.measure(None, ([], [], []), [], Actions(), [1], OneRank(), None, patience)
+    assert not left
+    return [round(found[name] / 1e6) for name in ("run_ns", "shortest_ns", "all_ns")]
+
+
+def test_long_runs_count_without_the_time_for_new_memory(monkeypatch):
+    # The second run of a plan that holds more: 1.3 s, of which it waits 0.4 s for pages.
+    two = calibrate.Patience(least=2, most=7, enough_s=1)
+    assert measured(monkeypatch, [1.5, 1.3], [0.5, 0.4], two) == [900, 900, 2800]
+    # Of short ones that time is not known well, and there are others.
+    three = calibrate.Patience(least=3, most=3, enough_s=0)
+    assert measured(monkeypatch, [0.4, 0.3, 0.2], [0.2, 0.2, 0], three) == [250, 200, 900]
+
+
+def test_quick_plans_run_more_often(monkeypatch):
+    patience = calibrate.Patience(least=2, most=7, enough_s=1)
+    assert measured(monkeypatch, [0.1] * 7, [0] * 7, patience) == [100, 100, 700]
+    assert measured(monkeypatch, [0.3] * 4, [0] * 4, patience) == [300, 300, 1200]
+    # After one of more than two seconds there is no other.
+    patience = calibrate.Patience(least=3, most=7, enough_s=1)
+    assert measured(monkeypatch, [3, 2.5], [0, 0], patience) == [2500, 2500, 5500]

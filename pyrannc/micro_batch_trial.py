@@ -1,0 +1,56 @@
+"""Which number of micro-batches is the fastest, by running them.
+
+The planner knows operators that were measured alone. Numbers of micro-batches differ by a few
+percent, which is less than what such measurements are off by.
+"""
+
+from pyrannc import calibrate
+
+# A number is taken if its runs are shorter by more than this share. Less is within the noise of a
+# few runs, and plans would differ from start to start for nothing.
+MARGIN = 0.02
+# All runs of other numbers together: the first step waits for them.
+MOST_S = 6.0
+
+
+def search(planned, measured, others, run):
+    """From the planner's number to smaller ones, as long as each is faster than the one before; to
+    larger ones, if the first smaller one was not.
+
+    Args:
+        planned: The planner's number.
+        measured: What ``calibrate.measure`` said of it.
+        others: Numbers that may be tried, ascending.
+        run: Runs a number and returns what ``calibrate.measure`` says; None when it cannot be.
+
+    Returns:
+        The fastest number, and what was measured, by number, in the order of the runs.
+    """
+    best, found, spent_s = planned, {planned: measured}, 0.0
+    smaller = [count for count in reversed(others) if count < planned]
+    larger = [count for count in others if count > planned]
+    for way in (smaller, larger):
+        for count in way:
+            shortest_ns = found[best]["shortest_ns"]
+            if spent_s + calibrate.ANOTHER.expected_s(shortest_ns / 1e9) > MOST_S:
+                return best, found
+            tried = run(count)
+            if tried is None:
+                break
+            found[count] = tried
+            spent_s += tried["all_ns"] / 1e9
+            if tried["shortest_ns"] >= (1 - MARGIN) * shortest_ns:
+                break
+            best = count
+        if best != planned:
+            break
+    return best, found
+
+
+def show(best, tried) -> str:
+    """One line; ``tried``: time of a run in ns by number of micro-batches."""
+    runs = (
+        f"{count}: {ns / 1e6:.4g} ms" + (" (taken)" if count == best else "")
+        for count, ns in tried.items()
+    )
+    return f"micro-batches tried: {', '.join(runs)}"

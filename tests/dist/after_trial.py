@@ -1,0 +1,163 @@
+"""One rank of the trials of micro-batches: what training is after one, against one process.
+
+Started by test_after_trial.py on two ranks; each rank prints one line of JSON for each case.
+Runs are real, but what they are said to have taken is given, so that every case ends where it is
+meant to.
+"""
+
+import copy
+import json
+import sys
+import traceback
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import pyrannc
+from pyrannc import _C, calibrate, launch, planning
+
+# Plan, schedule, the planner's number, ms of each number, which are run in this order, and the one
+# that has to be taken. Each rank has 8 rows.
+PLANS = {
+    "2": {"partition_num": 1, "replica_nums": [2]},
+    "1+1": {"partition_num": 2, "replica_nums": [1, 1]},
+    "2x(1+1)": {"partition_num": 4, "replica_nums": [1, 1, 1, 1]},
+}
+CASES = {
+    "replicas, fewer": ("2", "1f1b", 8, {8: 9, 4: 8, 2: 7, 1: 8}, 2),
+    "replicas, gpipe": ("2", "gpipe", 4, {4: 9, 2: 8, 1: 7}, 1),
+    "replicas, none": ("2", "1f1b", 4, {4: 9, 2: 10}, 4),
+    "pipeline, fewer": ("1+1", "1f1b", 4, {4: 9, 2: 8, 1: 9}, 2),
+    "pipeline, more": ("1+1", "1f1b", 2, {2: 9, 1: 10, 4: 8, 8: 7, 16: 8}, 8),
+    "pipeline, gpipe": ("1+1", "gpipe", 4, {4: 9, 2: 9, 8: 8, 16: 9}, 8),
+    # Whole rounds of two groups: 1 cannot be.
+    "interleaved, fewer": ("2x(1+1)", "interleaved", 8, {8: 9, 4: 8, 2: 7}, 2),
+    "interleaved, more": ("2x(1+1)", "interleaved", 2, {2: 9, 4: 8, 8: 9}, 4),
+}
+ROWS = 8
+STEPS = 3
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(6))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x, labels):
+        self.seen += 1
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return functional.cross_entropy(x, labels)
+
+
+def batch(step, rows):
+    generator = torch.Generator().manual_seed(step)
+    total = ROWS * launch.get_world_size()
+    x = torch.randn(total, 6, generator=generator, dtype=torch.float64)
+    return x[rows], torch.randint(6, (total,), generator=generator)[rows]
+
+
+def train(model, optimizer, rows):
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(*batch(step, rows))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def differences(case, comm):
+    """What is not as it has to be on this rank."""
+    plan, schedule, planned, ms, taken = CASES[case]
+    tried = []
+    plan_of_search, measure = planning.Planner.plan, calibrate.measure
+
+    def begin_with(planner):
+        found = _C.plan.Plan.from_json(plan_of_search(planner))
+        return planner.with_micro_batches(found, planned)
+
+    def faked(executor, tensors, differentiable, program, *rest):
+        count = len(json.loads(program.to_json())["shares"][0][0])
+        tried.append(count)
+        found = measure(executor, tensors, differentiable, program, *rest)
+        return {**found, "shortest_ns": ms[count] * 1e6}
+
+    torch.manual_seed(0)
+    twin = Net().double()
+    wrapped = copy.deepcopy(twin)
+    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=0.01)
+    config = pyrannc.Config(**PLANS[plan], schedule=schedule, comm_timeout_s=60)
+    model = pyrannc.RaNNCModule(wrapped, optimizer, config)
+    mine = slice(comm.rank * ROWS, (comm.rank + 1) * ROWS)
+    planning.Planner.plan, calibrate.measure = begin_with, faked
+    try:
+        losses = train(model, optimizer, mine)
+    finally:
+        planning.Planner.plan, calibrate.measure = plan_of_search, measure
+
+    if tried != list(ms):
+        yield f"tried {tried}"
+    plans = {item.decode() for item in comm.all_gather(model.plan.to_json().encode())}
+    if len(plans) > 1:
+        yield f"plans differ: {plans}"
+    if model.plan.micro_batches != taken:
+        yield f"takes {model.plan.micro_batches}"
+    notes = json.loads(model.plan.notes)
+    if [each["micro_batches"] for each in notes["tried_micro_batches"]] != tried:
+        yield f"notes: {notes['tried_micro_batches']}"
+    if model.plan.stages[0].predicted.rows != -(-2 * ROWS // taken // (2 if plan == "2" else 1)):
+        yield f"predicts {model.plan.stages[0].predicted.rows} rows"
+
+    whole = torch.optim.AdamW(twin.parameters(), lr=0.01)
+    expected = train(twin, whole, slice(None))
+    if not torch.allclose(torch.tensor(losses), torch.tensor(expected), rtol=1e-12):
+        yield f"losses {losses}, one process {expected}"
+    state = model.state_dict(rank0_only=False)
+    twin.seen *= taken  # a step of the wrapped one counts each micro-batch, a trial counts nothing
+    for name, value in twin.state_dict().items():
+        if not torch.allclose(state[name], value, rtol=1e-10, atol=1e-12):
+            yield f"{name} differs"
+
+
+def error_of_rank_0(comm):
+    """Its text, on this rank: nobody waits for a rank that cannot go on."""
+    with_micro_batches = planning.Planner.with_micro_batches
+
+    def fails(*arguments):
+        if comm.rank == 0:
+            raise pyrannc.PlanError("no other number")
+        return with_micro_batches(*arguments)
+
+    planning.Planner.with_micro_batches = fails
+    try:
+        config = pyrannc.Config(**PLANS["1+1"], comm_timeout_s=20)
+        model = pyrannc.RaNNCModule(Net().double(), config=config)
+        model(*batch(0, slice(0, ROWS)))
+    except pyrannc.PlanError as error:
+        return str(error)
+    finally:
+        planning.Planner.with_micro_batches = with_micro_batches
+    return "no error"
+
+
+def main():
+    comm = launch.world()
+    for case in CASES:
+        try:
+            found = list(differences(case, comm))
+        except Exception:
+            # The other rank may wait for this one: the job ends.
+            sys.stderr.write(f"{case}\n{traceback.format_exc()}")
+            raise
+        sys.stdout.write(json.dumps({"case": case, "found": found}) + "\n")
+        sys.stdout.flush()
+    sys.stdout.write(json.dumps({"case": "error", "found": [error_of_rank_0(comm)]}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
