@@ -3,6 +3,7 @@
 capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> run.
 """
 
+import functools
 import json
 
 import torch
@@ -68,17 +69,20 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
             captured.graph, captured.objects, world, max(local_rows), config.profile_cache
         )
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
-        planner = planning.Planner(
-            captured.graph,
-            table,
-            planning.optimizer_bytes(captured.graph, parameters, optimizer, config),
-            devices,
-            planning.request(sum(local_rows), config, mixing, synced, wanted),
-            config.max_partition_num,
-            mixing,
-            step_costs.Step(costs, traced.storages, local_rows, outputs),
+        # Only rank 0 calls it.
+        planner = functools.cache(
+            lambda: planning.Planner(
+                captured.graph,
+                table,
+                planning.optimizer_bytes(captured.graph, parameters, optimizer, config),
+                devices,
+                planning.request(sum(local_rows), config, mixing, synced, wanted),
+                config.max_partition_num,
+                mixing,
+                step_costs.Step(costs, traced.storages, local_rows, outputs),
+            )
         )
-        plan_json = on_rank(0, world, planner.plan)
+        plan_json = on_rank(0, world, lambda: planner().plan())
     plan = _C.plan.Plan.from_json(plan_json)
     _C.plan.verify(plan, captured.graph, world.size)
     if path:
@@ -113,7 +117,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
 
 def settle(deployment, planner, inputs, optimizer) -> None:
     """Runs the plan, to know what it takes, and the same plan with other numbers of micro-batches;
-    the fastest stays. Collective."""
+    the fastest stays. Collective; rank 0 has the ``planner()``."""
     measured = deployment.calibrate(inputs, optimizer)
     if not measured:
         return
@@ -121,22 +125,21 @@ def settle(deployment, planner, inputs, optimizer) -> None:
     plans = {planned.micro_batches: planned}
 
     def run(count):
-        text = on_rank(0, world, lambda: planner.with_micro_batches(planned, count))
+        text = on_rank(0, world, lambda: planner().with_micro_batches(planned, count))
         if not text:
             return None
         plans[count] = _C.plan.Plan.from_json(text)
         deployment.replan(plans[count])
         return deployment.calibrate(inputs, optimizer, calibrate.ANOTHER)
 
+    others = on_rank(0, world, lambda: planner().other_micro_batches(planned))
     # What was measured is the same on all ranks, and so is every decision.
-    best, found = micro_batch_trial.search(
-        planned.micro_batches, measured, planner.other_micro_batches(planned), run
-    )
+    best, found = micro_batch_trial.search(planned.micro_batches, measured, others, run)
     if deployment.plan.micro_batches != best:
         deployment.replan(plans[best])
     tried = {count: each["shortest_ns"] for count, each in found.items()}
     deployment.plan = _C.plan.Plan.from_json(
-        on_rank(0, world, lambda: planner.step.calibrated(plans[best], found[best], tried))
+        on_rank(0, world, lambda: planner().step.calibrated(plans[best], found[best], tried))
     )
     if len(tried) > 1 and world.rank == 0:
         log.info("deploy", micro_batch_trial.show(best, tried))
