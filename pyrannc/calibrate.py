@@ -9,20 +9,21 @@ import time
 
 import torch
 
-# After a run that takes longer than SLOW_S there is no other; the first may take twice as long as a
-# step, as memory comes from the system, so it is the only one only if it takes longer than
-# VERY_SLOW_S.
-SLOW_S, VERY_SLOW_S = 2.0, 20.0
+# After a run that takes longer there is no other.
+SLOW_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Patience:
     """How often a plan runs. Quick ones run more often, because a short run is more easily
-    disturbed: up to ``most`` times while all together take less than ``enough_s``."""
+    disturbed: up to ``most`` times while all together take less than ``enough_s``. The first run
+    may take twice as long as a step, as memory comes from the system, so it is the only one only if
+    it takes longer than ``first_s``."""
 
     least: int
     most: int
     enough_s: float
+    first_s: float = SLOW_S
 
     def expected_s(self, run_s) -> float:
         """What all runs take, if one takes ``run_s``."""
@@ -30,7 +31,7 @@ class Patience:
 
 
 # Of the planner's plan, and of one that is compared with it.
-FIRST = Patience(least=3, most=15, enough_s=1.5)
+FIRST = Patience(least=3, most=15, enough_s=1.5, first_s=20.0)
 ANOTHER = Patience(least=2, most=7, enough_s=1.0)
 
 # Two runs of a plan that holds more than those before it both wait for pages of memory, which its
@@ -86,7 +87,7 @@ def measure(
             seconds.append(max(rank["seconds"] for rank in runs[-1]))
             paging = max(rank["paging"] for rank in runs[-1]) if seconds[-1] > LONG_S else 0.0
             settled.append(seconds[-1] - paging)
-            if seconds[-1] > (SLOW_S if len(runs) > 1 else VERY_SLOW_S):
+            if seconds[-1] > (SLOW_S if len(runs) > 1 else patience.first_s):
                 break
     finally:
         torch.set_rng_state(random)

@@ -159,6 +159,7 @@ def test_quick_plans_run_more_often(monkeypatch):
     patience = calibrate.Patience(least=2, most=7, enough_s=1)
     assert measured(monkeypatch, [0.1] * 7, [0] * 7, patience) == [100, 100, 700]
     assert measured(monkeypatch, [0.3] * 4, [0] * 4, patience) == [300, 300, 1200]
-    # After one of more than two seconds there is no other.
-    patience = calibrate.Patience(least=3, most=7, enough_s=1)
+    # After one of more than two seconds there is no other; the first may be longer.
+    assert measured(monkeypatch, [3], [1], patience) == [2000, 2000, 3000]
+    patience = calibrate.Patience(least=3, most=7, enough_s=1, first_s=20)
     assert measured(monkeypatch, [3, 2.5], [0, 0], patience) == [2500, 2500, 5500]
