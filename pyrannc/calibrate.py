@@ -185,9 +185,11 @@ def summarize(program, runs) -> dict:
 
 
 def _flights(program, keys, run):
-    """(key of the send, time until its message was there) of those that the receiver waited for.
+    """(key of the send, time until its message was there) of those that the receiver waited for
+    when they left.
 
-    Clocks of different hosts cannot be compared, and a message that was there early says nothing.
+    Clocks of different hosts cannot be compared, and of a message that left before its receiver
+    came nobody knows when it was there.
     """
     sent = {}
     for rank, measured in enumerate(run):
@@ -202,7 +204,8 @@ def _flights(program, keys, run):
             if kind != "receive" or tuple(way) not in sent:
                 continue
             host, key, departure = sent[tuple(way)]
-            if host == measured["host"] and passed - cpu > WAITED_NS:
+            began_in_time = end - passed <= departure
+            if host == measured["host"] and began_in_time and passed - cpu > WAITED_NS:
                 yield key, max(end - cpu - departure, 0)
 
 

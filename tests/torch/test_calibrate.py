@@ -114,6 +114,8 @@ def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
     assert found((90_000, 10_000, 170_000)) == [[(5_000, 60_000)], [(10_000, 0)]]
     # It was there before: the link must say.
     assert found((11_000, 10_000, 170_000))[0] == [(5_000, -1)]
+    # It left before its receiver came, who then waited for something: it was not long on its way.
+    assert found((50_000, 10_000, 170_000))[0] == [(5_000, -1)]
     # Clocks of two hosts.
     assert found((90_000, 10_000, 170_000), host="b")[0] == [(5_000, -1)]
     # A rank's message to itself is never on its way, however late it gets to it.
