@@ -14,7 +14,7 @@
 #include "rannc/plan/ahead.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
-#include "runtime/join_gradients.h"
+#include "runtime/add_up_gradients.h"
 #include "runtime/random_state.h"
 #include "runtime/tags.h"
 
@@ -117,20 +117,21 @@ void PipelineCall::make_aliases(const std::vector<at::Tensor>& parameters) {
   const bool sums = std::ranges::any_of(program().reductions, [&](const plan::Reduction& each) {
     return std::ranges::binary_search(each.ranks, part_->rank);
   });
-  std::vector<size_t> joined;
+  std::vector<size_t> small;
   int64_t bytes = 0;
   for (size_t index = 0; index < parameters.size(); ++index) {
     if (!parameters[index].requires_grad()) continue;
     const auto size = static_cast<int64_t>(parameters[index].nbytes());
-    // A sum over replicas begins when its gradients are there, not at the end of the backward.
-    if (sums || bytes + size > kMostJoinedBytes) {
+    if (sums) {  // which begin where torch says that a gradient is there
       parameters_[index].set_requires_grad(true);
+    } else if (bytes + size > kMostJoinedBytes) {
+      add_up_gradients(parameters_, {index});
     } else {
       bytes += size;
-      joined.push_back(index);
+      small.push_back(index);
     }
   }
-  join_gradients(parameters_, joined);
+  add_up_gradients(parameters_, small);
 }
 
 void PipelineCall::forward() {

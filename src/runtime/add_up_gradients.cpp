@@ -1,8 +1,9 @@
-#include "runtime/join_gradients.h"
+#include "runtime/add_up_gradients.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <limits>
 #include <utility>
 
 #include "rannc/ops/make_node.h"
@@ -12,12 +13,21 @@ namespace {
 
 using torch::autograd::variable_list;
 
-class AccumulateGrads final : public torch::autograd::Node {
- public:
-  AccumulateGrads(const std::vector<at::Tensor>& tensors, std::vector<size_t> joined)
-      : tensors_(tensors), joined_(std::move(joined)) {}
+// The engine runs it before all others that are ready, as it does torch's AccumulateGrad.
+constexpr uint64_t kFirst = std::numeric_limits<uint64_t>::max();
 
-  std::string name() const override { return "AccumulateGrads"; }
+/// Whether other tensors look at the memory of `gradient`, as where two parameters get one gradient
+/// in two views. Then it cannot be a sum, to which more is added.
+bool shares_memory(const at::Tensor& gradient) {
+  return gradient.has_storage() && gradient.storage().use_count() > 1;
+}
+
+class AddUpGradients final : public torch::autograd::Node {
+ public:
+  AddUpGradients(const std::vector<at::Tensor>& tensors, std::vector<size_t> joined)
+      : Node(kFirst), tensors_(tensors), joined_(std::move(joined)) {}
+
+  std::string name() const override { return "AddUpGradients"; }
 
  private:
   variable_list apply(variable_list&& gradients) override {
@@ -27,7 +37,7 @@ class AccumulateGrads final : public torch::autograd::Node {
       const at::Tensor& tensor = tensors_[joined_[index]];
       at::Tensor& sum = tensor.mutable_grad();
       torch::autograd::AccumulateGrad::accumulateGrad(
-          tensor, sum, gradient, /*num_expected_refs=*/1,
+          tensor, sum, gradient, /*num_expected_refs=*/shares_memory(gradient) ? 0 : 1,
           [&](at::Tensor&& updated) { sum = std::move(updated); });
     }
     return {};
@@ -39,9 +49,9 @@ class AccumulateGrads final : public torch::autograd::Node {
 
 }  // namespace
 
-void join_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined) {
+void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined) {
   if (joined.empty()) return;
-  const auto node = ops::make_node<AccumulateGrads>(tensors, joined);
+  const auto node = ops::make_node<AddUpGradients>(tensors, joined);
   for (size_t index : joined) torch::autograd::set_history(tensors[index], node);
 }
 

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace rannc::runtime {
+
+/// Of gradients that one node adds up: they are all held until the end of a backward, beside their
+/// sums.
+inline constexpr int64_t kMostJoinedBytes = int64_t{1} << 20;
+
+/// Lets one node of autograd add up the gradients of several tensors, each in its `.grad`. torch's
+/// AccumulateGrad is a node for each, and its engine takes about 2 us for a node, more than small
+/// sums need; and it may make one memory the sum of two tensors (tests/torch/
+/// test_add_up_gradients.py), which shows when more is added.
+///
+/// Args:
+///   tensors: Where the node finds them; to stay there as long as what is computed from them.
+///   joined: Indices of those of this node, without a history so far.
+void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined);
+
+}  // namespace rannc::runtime
