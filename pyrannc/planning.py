@@ -170,7 +170,10 @@ class Planner:
         )
         if not changed.feasible:
             return ""
-        content = self._completed(changed)
+        try:
+            content = self._completed(changed)
+        except PlanError:  # such as a share in which there is nothing to normalise
+            return ""
         limit = self.devices.device_memory_bytes * (1 - json.loads(self.wanted)["memory_margin"])
         # The runtime's own figure, beside that of the planner.
         if max(content["notes"]["step_peak_bytes"]) > limit:
@@ -179,11 +182,18 @@ class Planner:
 
     def other_micro_batches(self, plan) -> list[int]:
         """Numbers of micro-batches that may be worth a run, beside that of ``plan``."""
-        counts = json.loads(self.wanted)["micro_batches"]
-        if len(plan.stages) > 1:
-            return [count for count in counts if count != plan.micro_batches]
-        # More fill a pipeline, and here is none. What is closest to the model itself is one.
-        return [count for count in counts if count < plan.micro_batches]
+        wanted = json.loads(self.wanted)
+        replicas = max(len(stage.ranks) for stage in plan.stages)
+
+        def may_be(count):
+            if count <= plan.micro_batches:
+                return count < plan.micro_batches
+            # More fill a pipeline, and of one stage there is none. One row alone is not tried: a
+            # model may treat it in another way, as squeeze() does.
+            rows = wanted["global_batch"] // count // replicas
+            return len(plan.stages) > 1 and rows > 1
+
+        return [count for count in wanted["micro_batches"] if may_be(count)]
 
     @functools.cached_property
     def _folded(self):

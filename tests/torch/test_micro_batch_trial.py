@@ -2,11 +2,12 @@
 
 import json
 import weakref
+from types import SimpleNamespace
 
 import torch
 from torch import nn
 
-from pyrannc import _C, Config, RaNNCModule, calibrate, micro_batch_trial, planning
+from pyrannc import _C, Config, PlanError, RaNNCModule, calibrate, micro_batch_trial, planning
 from pyrannc.deployment import Deployment
 
 
@@ -178,3 +179,39 @@ def test_what_a_step_is_predicted_to_hold_has_to_fit(monkeypatch):
 
     monkeypatch.setattr(planning.Planner, "_completed", larger)
     assert first_step()[0].plan.micro_batches == 2
+
+
+def test_a_number_that_cannot_be_lowered_is_not_run(monkeypatch):
+    plan_begins_with(4, monkeypatch)
+    runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
+    plan, completed, planned = planning.Planner.plan, planning.Planner._completed, []
+
+    def planned_once(planner):
+        planned.append(plan(planner))
+        return planned[0]
+
+    def refuses_one(planner, plan):
+        if planned and plan.micro_batches == 1:
+            raise PlanError("nothing to normalise")
+        return completed(planner, plan)
+
+    monkeypatch.setattr(planning.Planner, "plan", planned_once)
+    monkeypatch.setattr(planning.Planner, "_completed", refuses_one)
+    assert first_step()[0].plan.micro_batches == 2
+
+
+def test_no_share_becomes_a_single_row():
+    """A model may treat one row in another way, and batch normalisation cannot."""
+
+    def others(planned, replicas, rows=16):
+        wanted = json.dumps({"global_batch": rows, "micro_batches": [1, 2, 4, 8, 16]})
+        planner = planning.Planner(None, None, [], None, wanted, 0, "", None)
+        stages = [SimpleNamespace(ranks=range(count)) for count in replicas]
+        plan = SimpleNamespace(micro_batches=planned, stages=stages)
+        return planner.other_micro_batches(plan)
+
+    assert others(2, [1, 1]) == [1, 4, 8]
+    assert others(2, [1, 3]) == [1]
+    assert others(8, [2, 2]) == [1, 2, 4]  # of the planner's one row it does not become fewer
+    assert others(2, [1, 1], rows=15) == [1, 4]
+    assert others(4, [2]) == [1, 2]  # one stage is no pipeline
