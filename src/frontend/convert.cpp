@@ -25,6 +25,10 @@ class Converter {
   Trace run(const std::string& name, int64_t rows) {
     trace_.rows = rows;
     graph().name = name;
+    // The model's own names stay, also where an argument of forward() is called like a parameter.
+    for (const StartValue& start : recording_.starts) {
+      if (start.kind != ir::ValueKind::input) taken_.insert(start.names.front());
+    }
     for (const StartValue& start : recording_.starts) add_start(start);
     for (const jit::Node* node : recording_.graph->nodes()) add(*node);
     for (const jit::Value* output : recording_.outputs) {
@@ -65,7 +69,8 @@ class Converter {
 
   void add_start(const StartValue& start) {
     ir::Value value;
-    value.name = unique(start.names.front());
+    const std::string& name = start.names.front();
+    value.name = start.kind == ir::ValueKind::input ? unique(name) : name;
     value.kind = start.kind;
     value.aliases.assign(start.names.begin() + 1, start.names.end());
     value.dtype = dtype_of(start.tensor.scalar_type());

@@ -266,6 +266,24 @@ def test_a_scalar_loss_inside_the_model_is_returned_as_such():
 # -- bad input: one clear message each ---------------------------------------------------------
 
 
+def test_an_argument_may_be_called_like_a_parameter():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x = nn.Parameter(torch.tensor([1.0, 2.0]))
+            self.register_buffer("shift", torch.ones(2))
+
+        def forward(self, x, shift):
+            return (x * self.x + self.shift * shift).sum()
+
+    model = RaNNCModule(Scaled())
+    x = torch.tensor([[3.0, 4.0]] * 2)
+    loss = model(x, torch.zeros(2, 1))
+    loss.backward()
+    assert loss.item() == 22
+    assert model.model.x.grad.tolist() == [6, 8]
+
+
 def test_a_shape_that_the_model_does_not_take_is_its_own_error(pair):
     model = pair[0]
     loss_of(model, batch())
