@@ -13,8 +13,7 @@ inline constexpr int64_t kMostJoinedBytes = int64_t{1} << 20;
 
 /// Lets one node of autograd add up the gradients of several tensors, each in its `.grad`. torch's
 /// AccumulateGrad is a node for each, and its engine takes about 2 us for a node, more than small
-/// sums need; and it may make one memory the sum of two tensors (tests/torch/
-/// test_add_up_gradients.py), which shows when more is added.
+/// sums need. It may also make one memory the sums of two tensors, as docs/gotchas.md shows.
 ///
 /// Args:
 ///   tensors: Where the node finds them; to stay there as long as what is computed from them.

@@ -46,6 +46,7 @@ std::vector<at::Tensor> PipelineCall::scaled_copies(const at::Tensor& factor) co
     const bool flows = factor.defined() && pending.defined();
     gradients.push_back(flows ? pending.mul(factor).to(pending.scalar_type()) : at::Tensor());
   };
+  // grad() warns of an alias that is no leaf.
   for (const at::Tensor& alias : parameters_) add(alias.mutable_grad());
   for (const Assembly& gradient : input_grads_) add(gradient.tensor);
   return gradients;

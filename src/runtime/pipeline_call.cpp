@@ -114,15 +114,17 @@ PipelineCall::~PipelineCall() {
 void PipelineCall::make_aliases(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameters_.push_back(parameter.detach());
   if (!with_backward_) return;
-  const bool sums = std::ranges::any_of(program().reductions, [&](const plan::Reduction& each) {
-    return std::ranges::binary_search(each.ranks, part_->rank);
-  });
+  const auto is_of_this_rank = [&](const plan::Reduction& reduction) {
+    return std::ranges::binary_search(reduction.ranks, part_->rank);
+  };
+  const bool watched =
+      summing_ == Summing::in_program && std::ranges::any_of(program().reductions, is_of_this_rank);
   std::vector<size_t> small;
   int64_t bytes = 0;
   for (size_t index = 0; index < parameters.size(); ++index) {
     if (!parameters[index].requires_grad()) continue;
     const auto size = static_cast<int64_t>(parameters[index].nbytes());
-    if (sums) {  // which begin where torch says that a gradient is there
+    if (watched) {  // by hooks of torch's own nodes: see GradientSum
       parameters_[index].set_requires_grad(true);
     } else if (bytes + size > kMostJoinedBytes) {
       add_up_gradients(parameters_, {index});

@@ -2,12 +2,15 @@
 parameters. What a parameter gets never depends on what another one gets."""
 
 import copy
+import json
 
 import pytest
 import torch
+from pipeline import run_ranks
 from torch import nn
 
-from pyrannc import Config, RaNNCModule
+from pyrannc import _C, Config, RaNNCModule
+from pyrannc.capture import capture
 
 LARGE = 40_000  # times 8 float64: more than small parameters have together
 
@@ -56,3 +59,51 @@ def test_gradients_are_those_of_one_backward_times_all_factors(schedule, micro_b
     for name, once in zip(trained, gradients, strict=True):
         expected = None if once is None else 5.5 * once
         torch.testing.assert_close(found[name].grad, expected, rtol=1e-12, atol=1e-12)
+
+
+class Turned(nn.Module):
+    """Two parameters that get views of one gradient, which nobody else holds then."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.randn(8, 3)) for _ in range(2))
+
+    def forward(self, x):
+        return (x @ (self.a.t() + self.b.t())).square().mean()
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("kept_passes", [0, 1, 2])
+def test_replicas_add_up_apart_also_what_they_keep_under_no_sync(schedule, kept_passes):
+    torch.manual_seed(0)
+    model, rows = Turned().double(), 4
+    x = torch.randn(2 * rows, 3, dtype=torch.float64)
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(model(x), parameters)
+    captured = capture(model, (x,))
+    placed = zip(captured.graph.nodes, _C.ir.depends_on_rows(captured.graph), strict=True)
+    nodes = [node.name for node, wanted in placed if wanted]
+    plan = {
+        "format": "rannc-plan",
+        "version": 1,
+        "schedule": schedule,
+        "micro_batches": 2,
+        "stages": [{"nodes": nodes, "ranks": [0, 1], "recompute": False}],
+    }
+
+    def one_rank(communicator):
+        executor = _C.runtime.Executor(
+            captured.graph,
+            captured.objects,
+            _C.plan.Plan.from_json(json.dumps(plan)),
+            communicator,
+        )
+        own = x[rows * communicator.rank :][:rows]
+        for no_sync in (*[True] * kept_passes, False):
+            call = executor.forward([own], parameters, [], [rows, rows], True, no_sync)
+            found = call.backward([torch.ones((), dtype=torch.float64)])
+        return found[:2]
+
+    for found in run_ranks(2, one_rank):
+        for gradient, once in zip(found, gradients, strict=True):
+            torch.testing.assert_close(gradient, (1 + kept_passes) * once)
