@@ -105,7 +105,7 @@ def measure(
 
 def _run(executor, tensors, differentiable, local_rows, world, trial):
     """One run on this rank; of each action [index, time that passed, of this thread, end]."""
-    system = resource.getrusage(resource.RUSAGE_THREAD)
+    before = resource.getrusage(resource.RUSAGE_THREAD)
     begin = time.perf_counter()
     world.all_gather(b"\0" * 32)  # as ranks agree on every call
     begin_cpu = time.thread_time_ns()
@@ -118,8 +118,8 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
     cpu = time.thread_time_ns() - begin_cpu
     optimizer_ns = trial.step(gradients) if trial is not None else 0
     seconds = time.perf_counter() - begin
-    system, before = resource.getrusage(resource.RUSAGE_THREAD), system
-    paged = system.ru_minflt > before.ru_minflt
+    after = resource.getrusage(resource.RUSAGE_THREAD)
+    paged = after.ru_minflt > before.ru_minflt
     actions, inside = {}, 0
     for span in executor.timeline:
         inside += span.cpu_ns
@@ -127,7 +127,7 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
             actions[span.action] = [span.end_ns - span.begin_ns, span.cpu_ns, span.end_ns]
     return {
         "seconds": seconds,
-        "paging": system.ru_stime - before.ru_stime if paged else 0.0,
+        "paging": after.ru_stime - before.ru_stime if paged else 0.0,
         "around": max(cpu - inside, 0),
         "optimizer": optimizer_ns,
         "factor": trial.factor if trial is not None else 0.0,

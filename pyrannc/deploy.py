@@ -1,6 +1,6 @@
 """The sequence of phases behind the first call, readable from top to bottom.
 
-capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> run.
+capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> settle -> run.
 """
 
 import functools
@@ -141,8 +141,6 @@ def settle(deployment, planner, inputs, optimizer) -> None:
     deployment.plan = _C.plan.Plan.from_json(
         on_rank(0, world, lambda: planner().step.calibrated(plans[best], found[best], tried))
     )
-    if len(tried) > 1 and world.rank == 0:
-        log.info("deploy", micro_batch_trial.show(best, tried))
 
 
 def self_check(model, captured, call, config, memory) -> str:

@@ -45,12 +45,3 @@ def search(planned, measured, others, run):
         if best != planned:
             break
     return best, found
-
-
-def show(best, tried) -> str:
-    """One line; ``tried``: time of a run in ns by number of micro-batches."""
-    runs = (
-        f"{count}: {ns / 1e6:.4g} ms" + (" (taken)" if count == best else "")
-        for count, ns in tried.items()
-    )
-    return f"micro-batches tried: {', '.join(runs)}"

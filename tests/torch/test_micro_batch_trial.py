@@ -62,13 +62,6 @@ def test_the_first_step_waits_for_so_many_seconds_only():
     assert search(8, {8: 100, 4: 90, 2: 80, 1: 1}, [1, 2, 4], runs=33) == (2, [4, 2])
 
 
-def test_a_line_says_what_was_tried():
-    tried = {8: 1.0904e9, 4: 1e9, 2: 948.36e6, 1: 9.5612e6}
-    assert micro_batch_trial.show(2, tried) == (
-        "micro-batches tried: 8: 1090 ms, 4: 1000 ms, 2: 948.4 ms (taken), 1: 9.561 ms"
-    )
-
-
 def test_a_number_is_expected_to_take_as_long_as_its_runs():
     patience = calibrate.Patience(least=2, most=7, enough_s=1.0)
     # Seven times 0.1 s; until there is one second; two runs.
