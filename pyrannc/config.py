@@ -136,8 +136,8 @@ ITEMS = {
     "calibrate": Item(
         boolean,
         True,
-        "run a new plan a few times before the first step, to predict its time and to find the "
-        "number of micro-batches",
+        "run a new plan a few times before the first step, to predict its time, and others that "
+        "may be faster",
     ),
     "profile_cache": Item(
         text, "", "folder of measured costs; empty: the user's cache directory; off: none"

@@ -10,12 +10,10 @@ import torch
 
 from pyrannc import (
     _C,
-    calibrate,
     check,
     files,
     host_memory,
     log,
-    micro_batch_trial,
     planning,
     profile,
     schedules,
@@ -27,6 +25,7 @@ from pyrannc.agreement import on_rank, same_graph
 from pyrannc.deployment import Deployment
 from pyrannc.errors import PlanError
 from pyrannc.fused_step import FusedStep
+from pyrannc.settle import settle
 
 
 def deploy(model, optimizer, captured, call, config, world, load_path, outputs, outside_loss):
@@ -80,6 +79,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
                 config.max_partition_num,
                 mixing,
                 step_costs.Step(costs, traced.storages, local_rows, outputs),
+                sum({id(tensor): tensor.nbytes for tensor in parameters.values()}.values()),
             )
         )
         plan_json = on_rank(0, world, lambda: planner().plan())
@@ -107,40 +107,14 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     )
     if planner is not None and config.calibrate and torch.is_grad_enabled() and model.training:
         settle(deployment, planner, captured.flatten(args, kwargs), optimizer)
+    else:
+        deployment.hold()
     if world.rank == 0:
         if log_enabled("info"):
             print_plan(deployment.plan)
         if config.save_deployment:
             save_plan(deployment, config.deployment_file)
     return deployment
-
-
-def settle(deployment, planner, inputs, optimizer) -> None:
-    """Runs the plan, to know what it takes, and the same plan with other numbers of micro-batches;
-    the fastest stays. Collective; rank 0 has the ``planner()``."""
-    measured = deployment.calibrate(inputs, optimizer)
-    if not measured:
-        return
-    world, planned = deployment.world, deployment.plan
-    plans = {planned.micro_batches: planned}
-
-    def run(count):
-        text = on_rank(0, world, lambda: planner().with_micro_batches(planned, count))
-        if not text:
-            return None
-        plans[count] = _C.plan.Plan.from_json(text)
-        deployment.replan(plans[count])
-        return deployment.calibrate(inputs, optimizer, calibrate.ANOTHER)
-
-    others = on_rank(0, world, lambda: planner().other_micro_batches(planned))
-    # What was measured is the same on all ranks, and so is every decision.
-    best, found = micro_batch_trial.search(planned.micro_batches, measured, others, run)
-    if deployment.plan.micro_batches != best:
-        deployment.replan(plans[best])
-    tried = {count: each["shortest_ns"] for count, each in found.items()}
-    deployment.plan = _C.plan.Plan.from_json(
-        on_rank(0, world, lambda: planner().step.calibrated(plans[best], found[best], tried))
-    )
 
 
 def self_check(model, captured, call, config, memory) -> str:

@@ -53,19 +53,25 @@ class Deployment:
         self._planned = captured
         self.draws = draw_steps(world) if config.deterministic_dropout else None
         self.steps = Steps(self, optimizer)
-        executor = self._executor(captured, plan)
-        self.owners.assign({*executor.parameter_names, *executor.buffer_names})
-        if optimizer is not None:
-            held = {id(p) for p in model.parameters() if not p.is_meta}
-            optim.keep_local(optimizer, held)
-        self.first = Run(self, captured, executor)
+        self._optimizer = optimizer
+        self.first = Run(self, captured, self._executor(captured, plan))
 
     def replan(self, plan) -> None:
-        """Before the first step: takes ``plan``, whose stages and ranks are those of the plan at
-        work, so that every rank keeps the tensors that it has."""
+        """Before the first step: takes ``plan``; after hold() its stages and ranks must be those of
+        the plan at work."""
+        self._bucket_bytes = json.loads(plan.notes)["bucket_bytes"]
         executor = self._executor(self._planned, plan)
         self.plan = plan
         self.first = Run(self, self._planned, executor)
+
+    def hold(self) -> None:
+        """From here on every rank holds, and its optimizer steps, what its stages use; the rest of
+        the model is freed. Collective, once, before the first step."""
+        executor = self.first.executor
+        self.owners.assign({*executor.parameter_names, *executor.buffer_names})
+        if self._optimizer is not None:
+            held = {id(p) for p in self.model.parameters() if not p.is_meta}
+            optim.keep_local(self._optimizer, held)
 
     def calibrate(self, inputs, optimizer, patience=calibrate.FIRST) -> dict:
         """What the plan's actions, and a step of ``optimizer`` (or None), take on ``inputs``; empty
@@ -240,9 +246,10 @@ class Run:
             return list(call.outputs)
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
+        leaves = [*self._parameters, *inputs]
         outputs = _C.runtime.join_autograd(
             call,
-            [*self._parameters, *inputs],
+            leaves,
             self._differentiable,
             functools.partial(deployment.backward, call, turn, self._numbers),
         )

@@ -1,15 +1,23 @@
 """The planner's inputs and its answer for the job at hand."""
 
+import collections
 import dataclasses
 import functools
 import json
 import os
+import time
 from pathlib import Path
 
 from pyrannc import _C, log, optim
 from pyrannc.errors import ConfigError, InfeasibleError, PlanError
 
 GIB, MIB = 2**30, 2**20
+
+# Of the time by operators: a plan that is slower by more is not worth a run. (Two stages with the
+# loss over a large vocabulary took 16 % less than six, of which operators say 2 % more.)
+REACH = 0.25
+# Plans of other shapes, and seconds to find them, after which no other is searched for.
+MOST_SHAPES, MOST_PLANNING_S = 3, 2.0
 
 
 def memory_bytes(config, ranks_on_host: int) -> int:
@@ -134,6 +142,7 @@ class Planner:
         most_blocks: Of the search; 0: by the cluster.
         mixing: Why rows cannot be told apart, or nothing.
         step: ``step_costs.Step``.
+        model_bytes: Of all its parameters and buffers.
     """
 
     graph: object
@@ -144,6 +153,7 @@ class Planner:
     most_blocks: int
     mixing: str
     step: object
+    model_bytes: int
 
     def plan(self) -> str:
         """The best one that fits, as JSON."""
@@ -174,11 +184,74 @@ class Planner:
             content = self._completed(changed)
         except PlanError:  # such as a share in which there is nothing to normalise
             return ""
-        limit = self.devices.device_memory_bytes * (1 - json.loads(self.wanted)["memory_margin"])
         # The runtime's own figure, beside that of the planner.
-        if max(content["notes"]["step_peak_bytes"]) > limit:
+        if max(content["notes"]["step_peak_bytes"]) > self._limit:
             return ""
         return json.dumps(content)
+
+    def of_other_shapes(self, plan) -> list[str]:
+        """Plans of other shapes (stages, their replicas, schedule) that may be worth a run beside
+        ``plan``, which plan() returned: the best of each, the fastest by operators first.
+
+        Every rank has the whole model until one of them is taken, so there are none where that is
+        too much for a run of ``plan``.
+        """
+        content = json.loads(plan.to_json())
+        if not self._fits_beside_model(content):
+            return []
+        found, begin = [], time.monotonic()
+        shapes = {_shape(content)}
+        for other in content["notes"]["alternatives"]:
+            if other["peak_bytes"] > self._limit or _shape(other) in shapes:
+                continue
+            if other["iteration_ns"] > (1 + REACH) * plan.iteration_ns:
+                break
+            if len(found) == MOST_SHAPES or time.monotonic() - begin > MOST_PLANNING_S:
+                break
+            shapes.add(_shape(other))
+            text = self._of_shape(plan, other)
+            if text:
+                found.append(text)
+        return found
+
+    def _of_shape(self, plan, other) -> str:
+        planned = _C.partition.plan_of_shape(
+            self._accumulating,
+            self.devices,
+            _C.partition.Request.from_json(self.wanted),
+            plan,
+            replicas=other["replicas"],
+            schedule=other["schedule"],
+            interleave=other["interleave"],
+            max_blocks=self.most_blocks,
+            one_replica=bool(self.mixing),
+        )
+        if not planned.feasible:
+            return ""
+        try:
+            content = self._completed(planned)
+        except PlanError:
+            return ""
+        return json.dumps(content) if self._fits_beside_model(content) else ""
+
+    def _fits_beside_model(self, content) -> bool:
+        """Whether a rank has memory for a run of the plan, without the optimizer's state, and for
+        those parameters, too, which the plan gives to others."""
+        needed = collections.defaultdict(float)
+        peaks = {}
+        for stage, peak in zip(content["stages"], content["notes"]["step_peak_bytes"], strict=True):
+            state = stage["predicted"]["optimizer_bytes"] + stage["predicted"]["param_bytes"]
+            for rank in stage["ranks"]:
+                needed[rank] -= state
+                peaks[rank] = peak  # of all its stages
+        return all(
+            peak + needed[rank] + self.model_bytes <= self._limit for rank, peak in peaks.items()
+        )
+
+    @property
+    def _limit(self):
+        """Bytes that a plan may take on a rank."""
+        return self.devices.device_memory_bytes * (1 - json.loads(self.wanted)["memory_margin"])
 
     def other_micro_batches(self, plan) -> list[int]:
         """Numbers of micro-batches that may be worth a run, beside that of ``plan``."""
@@ -218,6 +291,12 @@ class Planner:
             **self.step.predict(plan, self.graph, self._folded, self.devices),
         )
         return content
+
+
+def _shape(content):
+    """Of a plan or of one of the alternatives in its notes."""
+    replicas = content.get("replicas") or [len(stage["ranks"]) for stage in content["stages"]]
+    return tuple(replicas), content["schedule"], content["interleave"]
 
 
 def read_plan(path, graph, global_rows, world_size) -> str:

@@ -191,11 +191,12 @@ class Step:
             ],
         }
 
-    def calibrated(self, plan, measured, run_ns) -> str:
+    def calibrated(self, plan, measured, tried_plans) -> str:
         """``plan``, which predict() has seen, with the time that follows from ``measured``, what
         calibrate.measure() returns; as JSON.
 
-        ``run_ns``: by numbers of micro-batches what a run took, with that of ``plan`` and others.
+        ``tried_plans``: for each note that says what was tried, (plan, time of a run) of each plan
+        in the order of the runs, if others than ``plan`` were.
         """
         program = _C.plan.lower(plan, self._job[0], self.local_rows, True, self.outputs)
         content = json.loads(plan.to_json())
@@ -209,10 +210,9 @@ class Step:
         # from their parts.
         follows = self._step(plan, program, tried, costs).ns
         notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - follows), 0)
-        if len(run_ns) > 1:
-            notes["tried_micro_batches"] = [
-                {"micro_batches": count, "run_ns": round(ns)} for count, ns in run_ns.items()
-            ]
+        for note, runs in tried_plans.items():
+            if len(runs) > 1:
+                notes[note] = [_tried(*each, note == "tried_shapes") for each in runs]
         return json.dumps(content)
 
     @staticmethod
@@ -265,6 +265,14 @@ class Step:
                 ).idle_ns
             ],
         }
+
+
+def _tried(plan, run_ns, with_shape):
+    note = {"micro_batches": plan.micro_batches, "run_ns": round(run_ns)}
+    if with_shape:
+        note["replicas"] = [len(stage.ranks) for stage in plan.stages]
+        note["schedule"] = plan.schedule
+    return note
 
 
 def _computations(program, measured):

@@ -4,7 +4,7 @@ import pyrannc._C.cost
 import pyrannc._C.ir
 import pyrannc._C.plan
 import typing
-__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'StepCosts', 'StepTime', 'bucket_bytes', 'evaluate', 'make_plan', 'step_peak_bytes', 'step_time', 'verify_request', 'with_micro_batches']
+__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'StepCosts', 'StepTime', 'bucket_bytes', 'evaluate', 'make_plan', 'plan_of_shape', 'step_peak_bytes', 'step_time', 'verify_request', 'with_micro_batches']
 class Force:
     def __init__(self, *, stages: typing.SupportsInt | typing.SupportsIndex | None = None, micro_batches: typing.SupportsInt | typing.SupportsIndex | None = None, schedule: str | None = None, interleave: typing.SupportsInt | typing.SupportsIndex | None = None, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> None:
         ...
@@ -99,6 +99,8 @@ def bucket_bytes(plan: pyrannc._C.plan.Plan, cluster: pyrannc._C.cost.Cluster) -
 def evaluate(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, plan: pyrannc._C.plan.Plan) -> Evaluation:
     ...
 def make_plan(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False, threads: typing.SupportsInt | typing.SupportsIndex = 1) -> pyrannc._C.plan.Plan:
+    ...
+def plan_of_shape(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, found: pyrannc._C.plan.Plan, *, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], schedule: str, interleave: typing.SupportsInt | typing.SupportsIndex, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False) -> pyrannc._C.plan.Plan:
     ...
 def step_peak_bytes(program: pyrannc._C.plan.Program, plan: pyrannc._C.plan.Plan, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, saved: collections.abc.Sequence[tuple[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]]], optimizer_bytes_per_param_byte: typing.SupportsFloat | typing.SupportsIndex = 2.0, largest_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], all_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400) -> list[float]:
     ...

@@ -4,11 +4,11 @@
 #include "bind/module.h"
 #include "rannc/partition/bucket_size.h"
 #include "rannc/partition/evaluate.h"
-#include "rannc/partition/micro_batches.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
 #include "rannc/partition/step_memory.h"
 #include "rannc/partition/step_time.h"
+#include "rannc/partition/variants.h"
 
 namespace rannc::bind {
 
@@ -132,6 +132,20 @@ void init_partition(py::module_& m) {
       "threads"_a = 1, py::call_guard<py::gil_scoped_release>());
   m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
         "plan"_a, "count"_a, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "plan_of_shape",
+      [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
+         const plan::Plan& found, const std::vector<int>& replicas, const std::string& schedule,
+         int interleave, int max_blocks, bool one_replica) {
+        partition::PlannerOptions options;
+        options.max_blocks = max_blocks;
+        options.one_replica = one_replica;
+        return partition::plan_of_shape(profile, cluster, request, options, found,
+                                        {replicas, plan::schedule_from_name(schedule), interleave});
+      },
+      "profile"_a, "cluster"_a, "request"_a, "found"_a, py::kw_only(), "replicas"_a, "schedule"_a,
+      "interleave"_a, "max_blocks"_a = 0, "one_replica"_a = false,
+      py::call_guard<py::gil_scoped_release>());
   py::class_<partition::StepCosts>(m, "StepCosts")
       .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
                        double accumulate_ns_per_byte, std::vector<double> optimizer_ns,

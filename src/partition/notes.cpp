@@ -16,6 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The kind of the search's answer where a plan of another shape was faster in runs.
+constexpr const char* kSearchAnswer = "the times of operators";
+
 // Names that come from a program, not from a file, may hold any bytes.
 std::string text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -90,16 +93,31 @@ TimeParts read_parts(const Json& parts) {
           .reduction_ns = parts["reduction_ns"]};
 }
 
-/// Whether an alternative is `plan`, as far as its note tells.
-bool is_plan(const Json& other, const plan::Plan& plan) {
+/// What an alternative says of `plan`, its parts and the reason why it lost excepted.
+Json as_alternative(const std::string& kind, const plan::Plan& plan) {
   Json replicas = Json::array(), recompute = Json::array();
+  int64_t peak_bytes = 0;
   for (const plan::Stage& stage : plan.stages) {
     replicas.push_back(stage.ranks.size());
     recompute.push_back(stage.recompute);
+    if (stage.predicted) peak_bytes = std::max(peak_bytes, stage.predicted->peak_bytes);
   }
-  return other["schedule"] == plan::name(plan.schedule) && other["interleave"] == plan.interleave &&
-         other["micro_batches"] == plan.micro_batches && other["replicas"] == replicas &&
-         other["recompute"] == recompute && other["iteration_ns"] == plan.iteration_ns;
+  return {{"kind", kind},
+          {"schedule", plan::name(plan.schedule)},
+          {"interleave", plan.interleave},
+          {"micro_batches", plan.micro_batches},
+          {"replicas", replicas},
+          {"recompute", recompute},
+          {"iteration_ns", plan.iteration_ns},
+          {"peak_bytes", peak_bytes}};
+}
+
+/// Whether an alternative is `plan`, as far as its note tells.
+bool is_plan(const Json& other, const plan::Plan& plan) {
+  const Json same = as_alternative("", plan);
+  const auto equal = [&](const char* key) { return other[key] == same[key]; };
+  return equal("schedule") && equal("interleave") && equal("micro_batches") && equal("replicas") &&
+         equal("recompute") && equal("iteration_ns");
 }
 
 void add_verdict(Json& notes, const cost::Cluster& cluster, const Request& request,
@@ -158,9 +176,28 @@ std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
     if (is_plan(other, plan)) continue;
     const bool fits = other["peak_bytes"].get<double>() <= memory_limit(cluster, request);
     if (fits) other["why"] = why_slower(read_parts(other["parts"]), parts);
+    if (other["kind"] == kSearchAnswer) {
+      other["why"] = other["why"].get<std::string>() + ", but ran longer";
+    }
     others.push_back(std::move(other));
   }
   notes["alternatives"] = std::move(others);
+  return text(notes);
+}
+
+std::string search_notes(const plan::Plan& found, const plan::Plan& other) {
+  Json notes = Json::parse(found.notes);
+  Json answer = as_alternative(kSearchAnswer, found);
+  answer["parts"] = notes["parts"];
+  answer["why"] = "";  // by changed_notes()
+  Json alternatives = Json::array({std::move(answer)});
+  const Json same = as_alternative("", other);
+  for (Json& each : notes["alternatives"]) {
+    const auto equal = [&](const char* key) { return each[key] == same[key]; };
+    const bool is_shape = equal("schedule") && equal("interleave") && equal("replicas");
+    if (!is_shape) alternatives.push_back(std::move(each));
+  }
+  notes["alternatives"] = std::move(alternatives);
   return text(notes);
 }
 

@@ -26,6 +26,10 @@ namespace rannc::partition {
                                         const Request& request, const Evaluation& evaluation,
                                         const TimeParts& parts);
 
+/// The notes of `found`, an answer of make_plan(), for `other`, the best plan of another shape:
+/// `found` is one of the alternatives. changed_notes() makes the rest that of `other`.
+[[nodiscard]] std::string search_notes(const plan::Plan& found, const plan::Plan& other);
+
 /// A JSON object for each stage: its modules by their paths, and what it takes and gives.
 [[nodiscard]] std::vector<std::string> stage_notes(const cost::GraphProfile& profile,
                                                    const plan::Plan& plan,

@@ -42,6 +42,14 @@ TransferNote read_transfer(const Place& place, size_t stages) {
   return note;
 }
 
+std::vector<int64_t> read_replicas(const Place& place) {
+  std::vector<int64_t> replicas;
+  for (const Place& count : place.at("replicas").elements()) {
+    replicas.push_back(count.integer(1, INT_MAX));
+  }
+  return replicas;
+}
+
 AlternativeNote read_alternative(const Place& place) {
   AlternativeNote note{.kind = place.at("kind").string(),
                        .schedule = place.at("schedule").string(),
@@ -50,9 +58,7 @@ AlternativeNote read_alternative(const Place& place) {
                        .replicas = {},
                        .iteration_ns = place.at("iteration_ns").number(),
                        .peak_bytes = place.at("peak_bytes").number()};
-  for (const Place& count : place.at("replicas").elements()) {
-    note.replicas.push_back(count.integer(1, INT_MAX));
-  }
+  note.replicas = read_replicas(place);
   return note;
 }
 
@@ -84,6 +90,15 @@ PlanNotes read_notes(const Plan& plan) {
   if (const auto found = root.find("alternatives")) {
     for (const Place& place : found->elements()) {
       notes.alternatives.push_back(read_alternative(place));
+    }
+  }
+  if (const auto found = root.find("tried_shapes")) {
+    for (const Place& place : found->elements()) {
+      notes.tried_shapes.push_back(
+          {.replicas = read_replicas(place),
+           .schedule = place.at("schedule").string(),
+           .micro_batches = place.at("micro_batches").integer(1, INT64_MAX),
+           .run_ns = place.at("run_ns").number()});
     }
   }
   if (const auto found = root.find("tried_micro_batches")) {

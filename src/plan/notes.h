@@ -35,6 +35,14 @@ struct TriedNote {
   double run_ns = 0;
 };
 
+/// The same with plans of several shapes.
+struct TriedShapeNote {
+  std::vector<int64_t> replicas;
+  std::string schedule;
+  int64_t micro_batches = 1;
+  double run_ns = 0;
+};
+
 struct PlanNotes {
   std::string search;  ///< "complete" or "cut"
   std::optional<double> nodes, blocks, examined, bound_ns, gap, global_batch, step_ns;
@@ -43,6 +51,7 @@ struct PlanNotes {
   std::optional<PartsNote> parts;
   std::optional<std::vector<TransferNote>> transfers;
   std::vector<AlternativeNote> alternatives;
+  std::vector<TriedShapeNote> tried_shapes;
   std::vector<TriedNote> tried_micro_batches;
 };
 

@@ -154,6 +154,24 @@ std::string tried(const Plan& plan, const std::vector<TriedNote>& runs) {
   return text.empty() ? text : "\nMicro-batches tried: " + text + ".\n";
 }
 
+std::string tried_table(const Plan& plan, const std::vector<TriedShapeNote>& runs, size_t width) {
+  std::vector<int64_t> replicas;
+  for (const Stage& stage : plan.stages)
+    replicas.push_back(static_cast<int64_t>(stage.ranks.size()));
+  TextTable table;
+  table.column("tried before the first step", Side::left);
+  table.column("schedule", Side::left);
+  table.column("micro-batches");
+  table.column("time of a run");
+  table.column("", Side::left);
+  for (const TriedShapeNote& run : runs) {
+    const bool taken = run.replicas == replicas && run.schedule == name(plan.schedule);
+    table.row({folded(run.replicas), run.schedule, std::to_string(run.micro_batches),
+               fmt::format("{:.4g} ms", run.run_ns / 1e6), taken ? "taken" : ""});
+  }
+  return "\n" + table.text(width);
+}
+
 std::string bound(const Plan& plan, const PlanNotes& notes) {
   std::string text;
   if (notes.bound_ns && notes.gap) {
@@ -207,6 +225,7 @@ std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_b
   const auto is_known = [](const Stage& stage) { return stage.predicted.has_value(); };
   if (std::ranges::any_of(plan.stages, is_known)) text += memory_table(plan, notes, width);
   if (notes.parts) text += time_table(*notes.parts, width);
+  if (!notes.tried_shapes.empty()) text += tried_table(plan, notes.tried_shapes, width);
   text += tried(plan, notes.tried_micro_batches) + bound(plan, notes);
   if (!notes.alternatives.empty()) text += alternative_table(notes.alternatives, width);
   return text;

@@ -1,4 +1,4 @@
-"""One rank of the trials of micro-batches: what training is after one, against one process.
+"""One rank of the trials of other plans: what training is after one, against one process.
 
 Started by test_after_trial.py on two ranks; each rank prints one line of JSON for each case.
 Runs are real, but what they are said to have taken is given, so that every case ends where it is
@@ -35,6 +35,8 @@ CASES = {
     "interleaved, fewer": ("2x(1+1)", "interleaved", 8, {8: 9, 4: 8, 2: 7}, 2),
     "interleaved, more": ("2x(1+1)", "interleaved", 2, {2: 9, 4: 8, 8: 9}, 4),
 }
+# Nothing is forced: whether each run is faster or slower than those before it.
+SHAPES = {"every shape is faster": -1, "every shape is slower": 1}
 ROWS = 8
 STEPS = 3
 
@@ -113,15 +115,70 @@ def differences(case, comm):
     if model.plan.stages[0].predicted.rows != -(-2 * ROWS // taken // (2 if plan == "2" else 1)):
         yield f"predicts {model.plan.stages[0].predicted.rows} rows"
 
+    yield from differences_of_training(model, losses, twin, taken)
+
+
+def differences_of_training(model, losses, twin, micro_batches):
     whole = torch.optim.AdamW(twin.parameters(), lr=0.01)
     expected = train(twin, whole, slice(None))
     if not torch.allclose(torch.tensor(losses), torch.tensor(expected), rtol=1e-12):
         yield f"losses {losses}, one process {expected}"
     state = model.state_dict(rank0_only=False)
-    twin.seen *= taken  # a step of the wrapped one counts each micro-batch, a trial counts nothing
+    # A step of the wrapped one counts each micro-batch, a trial counts nothing.
+    twin.seen *= micro_batches
     for name, value in twin.state_dict().items():
         if not torch.allclose(state[name], value, rtol=1e-10, atol=1e-12):
             yield f"{name} differs"
+
+
+def shape_of(plan):
+    return [len(stage.ranks) for stage in plan.stages], plan.schedule
+
+
+def differences_with_shapes(case, comm):
+    """The same where plans of other shapes are tried."""
+    tried = []
+    measure, reach = calibrate.measure, planning.REACH
+
+    def faked(*arguments):
+        found = measure(*arguments)
+        tried.append(found)
+        return {**found, "shortest_ns": (100 + 10 * SHAPES[case] * len(tried)) * 1e6}
+
+    torch.manual_seed(0)
+    twin = Net().double()
+    wrapped = copy.deepcopy(twin)
+    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=0.01)
+    model = pyrannc.RaNNCModule(
+        wrapped, optimizer, pyrannc.Config(pipeline_num=4, comm_timeout_s=20)
+    )
+    mine = slice(comm.rank * ROWS, (comm.rank + 1) * ROWS)
+    calibrate.measure, planning.REACH = faked, 1e9  # whatever operators say
+    try:
+        losses = train(model, optimizer, mine)
+    finally:
+        calibrate.measure, planning.REACH = measure, reach
+
+    notes = json.loads(model.plan.notes)
+    runs = [(run["replicas"], run["schedule"]) for run in notes["tried_shapes"]]
+    if not 2 <= len(runs) == len(tried):
+        yield f"tried {runs}, ran {len(tried)} times"
+    if shape_of(model.plan) != runs[-1 if SHAPES[case] < 0 else 0]:
+        yield f"takes {shape_of(model.plan)}, tried {runs}"
+    others = [(other["kind"], other["why"]) for other in notes["alternatives"]]
+    if (others[0][0] == "the times of operators") != (SHAPES[case] < 0):
+        yield f"alternatives {others}"
+    plans = {item.decode() for item in comm.all_gather(model.plan.to_json().encode())}
+    if len(plans) > 1:
+        yield f"plans differ: {plans}"
+    # What the taken plan gives to this rank, and nothing of those that were tried.
+    held = {id(parameter) for parameter in model.parameters() if not parameter.is_meta}
+    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    here = [stage for stage in model.plan.stages if comm.rank in stage.ranks]
+    layers = {name.rsplit(".", 1)[0] for stage in here for name in stage.nodes if "layers" in name}
+    if held != stepped or len(held) != 2 * len(layers):
+        yield f"holds {len(held)}, steps {len(stepped)} parameters of {sorted(layers)}"
+    yield from differences_of_training(model, losses, twin, model.plan.micro_batches)
 
 
 def error_of_rank_0(comm):
@@ -147,9 +204,9 @@ def error_of_rank_0(comm):
 
 def main():
     comm = launch.world()
-    for case in CASES:
+    for case in [*CASES, *SHAPES]:
         try:
-            found = list(differences(case, comm))
+            found = list((differences if case in CASES else differences_with_shapes)(case, comm))
         except Exception:
             # The other rank may wait for this one: the job ends.
             sys.stderr.write(f"{case}\n{traceback.format_exc()}")

@@ -1,4 +1,4 @@
-"""After other numbers of micro-batches were tried, training is that of one process, on every rank.
+"""After other plans were tried, training is that of one process, on every rank.
 
 All cases share one start of two ranks.
 """
@@ -22,7 +22,7 @@ def reports():
     return found, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("case", after_trial.CASES)
+@pytest.mark.parametrize("case", [*after_trial.CASES, *after_trial.SHAPES])
 def test_training_after_a_trial_equals_one_process(case, reports):
     found, end = reports
     assert case in found, f"the ranks ended before; the end of their output:\n{end}"

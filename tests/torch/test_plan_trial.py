@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from pyrannc import _C, Config, PlanError, RaNNCModule, calibrate, micro_batch_trial, planning
+from pyrannc import _C, Config, PlanError, RaNNCModule, calibrate, plan_trial, planning
 from pyrannc.deployment import Deployment
 
 
@@ -23,7 +23,7 @@ def search(planned, ms, others, runs=2):
         asked.append(count)
         return measured(ms[count], runs) if count in ms else None
 
-    best, found = micro_batch_trial.search(planned, measured(ms[planned]), others, run)
+    best, found = plan_trial.micro_batches(planned, measured(ms[planned]), others, run)
     assert [count for count in found if count != planned] == [c for c in asked if c in ms]
     return best, asked
 
@@ -60,6 +60,49 @@ def test_the_first_step_waits_for_so_many_seconds_only():
     assert search(8, {8: 3100, 4: 1}, [4]) == (8, [])
     # Seven runs of 90 and 80 ms are expected, but they took 3.0 and 2.6 s.
     assert search(8, {8: 100, 4: 90, 2: 80, 1: 1}, [1, 2, 4], runs=33) == (2, [4, 2])
+
+
+def shapes(ms, runs=2):
+    """``ms``: of the planner's plan, and of the best ones of other shapes."""
+    asked = []
+
+    def run(index):
+        asked.append(index)
+        return measured(ms[1 + index], runs)
+
+    best, found = plan_trial.shapes(measured(ms[0]), len(ms) - 1, run)
+    assert list(found) == [-1, *asked]
+    return best, asked
+
+
+def test_all_shapes_are_tried_and_the_fastest_is_taken():
+    assert shapes([100, 110, 90, 95]) == (1, [0, 1, 2])
+    assert shapes([100]) == (-1, [])
+    # 98 is 2 % less, which is noise.
+    assert shapes([100, 98, 97.9, 97]) == (1, [0, 1, 2])
+
+
+def test_shapes_are_tried_for_so_many_seconds_only():
+    assert shapes([3100, 1]) == (-1, [])
+    # Two runs of 2 s are expected, and six seconds are allowed.
+    assert shapes([2000, 1900, 1]) == (0, [0])
+
+
+def test_a_shape_needs_memory_for_the_rest_of_the_model_too():
+    wanted = json.dumps({"memory_margin": 0.5})
+    planner = planning.Planner(None, None, [], None, wanted, 0, "", None, model_bytes=100)
+
+    def fits(memory, ranks):
+        planner.devices = SimpleNamespace(device_memory_bytes=memory)
+        predicted = {"param_bytes": 30, "optimizer_bytes": 50}
+        stages = [{"ranks": list(each), "predicted": predicted} for each in ranks]
+        notes = {"step_peak_bytes": [300] * len(ranks)}
+        return planner._fits_beside_model({"stages": stages, "notes": notes})
+
+    # Half of the memory: 300 bytes, of which 50 are the optimizer's, and 70 of other parameters.
+    assert fits(640, [[0], [1]]) and not fits(639, [[0], [1]])
+    # Two stages on each rank: all of the optimizer's, and 40 of other parameters.
+    assert fits(480, [[0], [1], [0], [1]]) and not fits(479, [[0], [1], [0], [1]])
 
 
 def test_a_number_is_expected_to_take_as_long_as_its_runs():
@@ -198,7 +241,7 @@ def test_no_share_becomes_a_single_row():
 
     def others(planned, replicas, rows=16):
         wanted = json.dumps({"global_batch": rows, "micro_batches": [1, 2, 4, 8, 16]})
-        planner = planning.Planner(None, None, [], None, wanted, 0, "", None)
+        planner = planning.Planner(None, None, [], None, wanted, 0, "", None, 0)
         stages = [SimpleNamespace(ranks=range(count)) for count in replicas]
         plan = SimpleNamespace(micro_batches=planned, stages=stages)
         return planner.other_micro_batches(plan)

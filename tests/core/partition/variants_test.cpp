@@ -1,8 +1,9 @@
-#include "rannc/partition/micro_batches.h"
+#include "rannc/partition/variants.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "partition/problems.h"
@@ -31,6 +32,25 @@ struct Example {
   cost::Cluster cluster = testing::cluster(1, 2, 100000);
 };
 
+json alternative(const std::string& kind, const std::vector<int>& replicas, int64_t iteration_ns,
+                 double peak_bytes, int64_t micro_batches) {
+  return {{"kind", kind},
+          {"schedule", "1f1b"},
+          {"interleave", 1},
+          {"micro_batches", micro_batches},
+          {"replicas", replicas},
+          {"recompute", std::vector<bool>(replicas.size(), false)},
+          {"iteration_ns", iteration_ns},
+          {"peak_bytes", peak_bytes},
+          {"parts",
+           {{"slowest_stage", 0},
+            {"compute_ns", iteration_ns},
+            {"bubble_ns", 0},
+            {"transfer_ns", 0},
+            {"reduction_ns", 0}}},
+          {"why", "as it was"}};
+}
+
 TEST(WithMicroBatches, GivesThePlanThatThePlannerMakesForThatCount) {
   Example e;
   e.profile = testing::chain({{.time_ns = 100000}, {.time_ns = 200000}});  // only one cut
@@ -55,22 +75,8 @@ TEST(WithMicroBatches, KeepsTheBoundAndSaysHowTheOthersCompareNow) {
   const Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
   plan::Plan found = make_plan(e.profile, e.cluster, request);
   json notes = json::parse(found.notes);
-  const auto other = [&](int64_t iteration_ns, double peak_bytes, int64_t micro_batches) {
-    return json{{"kind", "another"},
-                {"schedule", "1f1b"},
-                {"interleave", 1},
-                {"micro_batches", micro_batches},
-                {"replicas", {1, 1}},
-                {"recompute", {false, false}},
-                {"iteration_ns", iteration_ns},
-                {"peak_bytes", peak_bytes},
-                {"parts",
-                 {{"slowest_stage", 0},
-                  {"compute_ns", iteration_ns},
-                  {"bubble_ns", 0},
-                  {"transfer_ns", 0},
-                  {"reduction_ns", 0}}},
-                {"why", "as it was"}};
+  const auto other = [](int64_t iteration_ns, double peak_bytes, int64_t micro_batches) {
+    return alternative("another", {1, 1}, iteration_ns, peak_bytes, micro_batches);
   };
   const plan::Plan changed = with_micro_batches(e.profile, e.cluster, request, found, 1);
   const int64_t ns = changed.iteration_ns;
@@ -114,6 +120,63 @@ TEST(WithMicroBatches, AnInterleavedPlanKeepsWholeRoundsOfItsGroups) {
   EXPECT_TRUE(with_micro_batches(e.profile, e.cluster, request, found, 2).feasible);
   EXPECT_EQ(with_micro_batches(e.profile, e.cluster, request, found, 1).reason,
             "1 micro-batches are not a multiple of 2 groups");
+}
+
+TEST(PlanOfShape, IsThePlanWithThatShapeForced) {
+  const Example e;
+  Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
+  request.force.stages = {};
+  const plan::Plan found = make_plan(e.profile, e.cluster, request);
+  ASSERT_EQ(found.stages.size(), 1);  // two replicas
+
+  const plan::Plan other =
+      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
+  request.force = {.stages = 2, .schedule = plan::Schedule::one_f_one_b, .replicas = {{1, 1}}};
+  const plan::Plan forced = make_plan(e.profile, e.cluster, request);
+  EXPECT_EQ(other.stages, forced.stages);
+  EXPECT_EQ(other.micro_batches, forced.micro_batches);
+  EXPECT_EQ(other.iteration_ns, forced.iteration_ns);
+  EXPECT_GT(other.iteration_ns, found.iteration_ns);
+}
+
+TEST(PlanOfShape, SaysWhatTheSearchFound) {
+  const Example e;
+  Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
+  request.force.stages = {};
+  plan::Plan found = make_plan(e.profile, e.cluster, request);
+  json before = json::parse(found.notes);
+  before["alternatives"] = {alternative("2 stages", {1, 1}, 2 * found.iteration_ns, 1, 4),
+                            alternative("another", {1}, 9 * found.iteration_ns, 1, 4)};
+  found.notes = before.dump();
+
+  const plan::Plan other =
+      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
+  const json notes = json::parse(other.notes);
+  EXPECT_EQ(notes["bound_ns"], before["bound_ns"]);
+  EXPECT_EQ(notes["examined"], before["examined"]);
+  const json& answer = notes["alternatives"][0];
+  EXPECT_EQ(answer["kind"], "the times of operators");
+  EXPECT_EQ(answer["replicas"], json({2}));
+  EXPECT_EQ(answer["iteration_ns"], found.iteration_ns);
+  EXPECT_EQ(answer["peak_bytes"], found.stages[0].predicted->peak_bytes);
+  EXPECT_THAT(answer["why"].get<std::string>(),
+              ::testing::MatchesRegex("predicted to be faster by .*, but ran longer"));
+  // Nor is the best plan of the shape itself one of those that lost.
+  ASSERT_EQ(notes["alternatives"].size(), 2);
+  EXPECT_EQ(notes["alternatives"][1]["kind"], "another");
+  EXPECT_THAT(notes["alternatives"][1]["why"], ::testing::StartsWith("slower by "));
+}
+
+TEST(PlanOfShape, DoesNotFitWhereNoPlanOfThatShapeDoes) {
+  const Example e;
+  Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
+  const plan::Plan found = make_plan(e.profile, e.cluster, request);
+  cost::Cluster small = e.cluster;
+  small.device_memory_bytes = 1;
+  request.force.stages = {};
+  const plan::Plan other = plan_of_shape(e.profile, small, request, {}, found, {.replicas = {2}});
+  EXPECT_FALSE(other.feasible);
+  EXPECT_NE(other.reason, "");
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rannc/cost/cluster.h"
+#include "rannc/cost/graph_profile.h"
+#include "rannc/partition/planner.h"
+#include "rannc/partition/request.h"
+#include "rannc/plan/plan.h"
+
+// Plans beside an answer of make_plan() that may be faster when they run.
+namespace rannc::partition {
+
+/// `plan`, an answer of make_plan() to the same arguments, with `count` micro-batches: its stages,
+/// ranks, schedule and recompute stay, what is predicted and noted is that of the changed plan. By
+/// evaluate() alone. Not feasible, with the first problem as its reason, when the request, the
+/// schedule or the memory forbids that count.
+[[nodiscard]] plan::Plan with_micro_batches(const cost::GraphProfile& profile,
+                                            const cost::Cluster& cluster, const Request& request,
+                                            plan::Plan plan, int64_t count);
+
+/// How a plan is laid out, whatever its stages compute.
+struct Shape {
+  std::vector<int> replicas;  ///< of each stage
+  plan::Schedule schedule = plan::Schedule::one_f_one_b;
+  int interleave = 1;
+};
+
+/// The best plan of that shape; make_plan() with it forced. The notes of the search are those of
+/// `found`, the answer to the same arguments without the shape, which becomes one of the
+/// alternatives. Not feasible when no plan of that shape fits.
+[[nodiscard]] plan::Plan plan_of_shape(const cost::GraphProfile& profile,
+                                       const cost::Cluster& cluster, const Request& request,
+                                       const PlannerOptions& options, const plan::Plan& found,
+                                       const Shape& shape);
+
+}  // namespace rannc::partition
