@@ -5,7 +5,7 @@ import json
 
 import torch
 
-from pyrannc import _C, calibrate, log, optim, optimizer_trial, schedules, state
+from pyrannc import _C, calibrate, hooks, log, optim, optimizer_trial, schedules, state
 from pyrannc.agreement import same_graph
 from pyrannc.errors import PlanError, RaNNCError
 from pyrannc.not_returned import NotReturned
@@ -247,6 +247,7 @@ class Run:
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
         leaves = [*self._parameters, *inputs]
+        hooks.not_without_gradient(leaves)
         outputs = _C.runtime.join_autograd(
             call,
             leaves,

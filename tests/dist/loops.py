@@ -399,6 +399,19 @@ def no_sync(side):
     side.keep("parameter", side.parameters())
 
 
+def hooks_under_no_sync(side):
+    handles = [
+        parameter.register_hook(lambda gradient: 2 * gradient)
+        for parameter in side.parameters().values()
+    ]
+    with side.no_sync():
+        side.loss(1).backward()
+    side.loss(2).backward()
+    for handle in handles:
+        handle.remove()
+    side.keep("gradient")
+
+
 def no_sync_in_another_order(side):
     with side.no_sync():
         first = side.loss(1)
@@ -497,7 +510,7 @@ LOOPS = [
     loss_used_further, zero_grad_after_the_forward, retain_graph, retain_graph_of_several_outputs,
     retain_graph_on_some_ranks, second_backward,
     torch_autograd_grad, create_graph, hooks, loss_never_used, other_modes_before_the_backward,
-    outputs_beside_the_loss, clipped, no_sync, no_sync_in_another_order,
+    outputs_beside_the_loss, clipped, no_sync, hooks_under_no_sync, no_sync_in_another_order,
     kept_gradients_are_not_forgotten, no_sync_on_some_ranks,
 ]  # fmt: skip
 # Each of these has a model of its own.

@@ -147,6 +147,32 @@ def test_hooks_and_autograd_grad_see_the_total_gradient_once(pair):
     )
 
 
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.left(x), self.right(x)
+
+
+def test_hooks_of_parameters_without_a_gradient_are_not_called():
+    plain = TwoHeads()
+    model = RaNNCModule(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    called = []
+    for name, parameter in plain.named_parameters():
+        parameter.register_hook(lambda gradient, name=name: called.append((name, gradient.shape)))
+    handle = plain.left.bias.register_hook(lambda gradient: 3 * gradient)
+    for _ in range(2):
+        left, _ = model(torch.randn(6, 4))
+        left.sum().backward()
+    assert sorted(called) == 2 * [("left.bias", (2,))] + 2 * [("left.weight", (2, 4))]
+    assert plain.left.bias.grad.tolist() == [36, 36]  # twice six rows
+    handle.remove()
+    model(torch.randn(6, 4))[0].sum().backward()
+    assert plain.left.bias.grad.tolist() == [42, 42]
+
+
 def test_gradients_flow_to_inputs_that_require_them(pair):
     model, _, twin, _ = pair
     ours, theirs = batch().requires_grad_(), batch().requires_grad_()
