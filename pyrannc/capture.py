@@ -47,13 +47,16 @@ class Capture:
             outputs are its last inputs.
         objects: The torch objects that the graph refers to, by object id.
         input_paths: Where each of ``whole.inputs`` stands in a call: ``kwargs['labels']``.
+        made_dense: Nodes of which the model asks for a sparse gradient, and gets a dense one.
         batch_dims: The dimension of each input that holds the rows; None for inputs without rows.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
     """
 
     def __init__(self, native_capture, call, batch_dims, outputs, states, choices):
         self.native = native_capture
-        graph = _C.ir.exact_means(native_capture.graph)
+        graph, changed = _C.ir.dense_gradients(native_capture.graph)
+        self.made_dense = [graph.nodes[index] for index in changed]
+        graph = _C.ir.exact_means(graph)
         if choices.explicit_draws:
             graph = _C.ir.explicit_draws(graph)
         if choices.sync_batch_norm:

@@ -253,7 +253,7 @@ class _Check:
         loss = sum(term.to(torch.promote_types(term.dtype, torch.float32)) for term in terms)
         found = torch.autograd.grad(loss, list(self.leaves.values()), allow_unused=True)
         return {
-            name: torch.zeros_like(leaf) if gradient is None else gradient
+            name: torch.zeros_like(leaf) if gradient is None else gradient.to_dense()
             for (name, leaf), gradient in zip(self.leaves.items(), found, strict=True)
         }
 

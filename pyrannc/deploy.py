@@ -23,7 +23,7 @@ from pyrannc import (
 )
 from pyrannc.agreement import on_rank, same_graph
 from pyrannc.deployment import Deployment
-from pyrannc.errors import PlanError
+from pyrannc.errors import ConfigError, PlanError
 from pyrannc.fused_step import FusedStep
 from pyrannc.settle import settle
 
@@ -48,6 +48,8 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     mixing = mixing_reason(captured, **json.loads(checked))
     if not mixing and world.rank == 0:
         warn_of_averages(captured.graph)
+    if captured.made_dense:
+        note_dense(captured.made_dense, optimizer, world)
 
     # The self-check holds much more than a stage ever will.
     if config.keep_freed_memory:
@@ -173,6 +175,22 @@ def warn_of_averages(graph) -> None:
         "by rows: with several replicas or micro-batches this is not what one process gives. "
         "Config(exact_loss=True) keeps the whole batch together.",
     )
+
+
+def note_dense(nodes, optimizer, world) -> None:
+    """Says once that gradients which the model wants sparse are dense."""
+    node = nodes[0]
+    others = f", and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    place = f"{node.op} (module '{node.module}', {node.source}{others})"
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ConfigError(
+            f"SparseAdam takes sparse gradients only, but that of {place} is dense: micro-batches "
+            "and replicas sum gradients in arrays.\n  Use Adam or AdamW."
+        )
+    if world.rank == 0:
+        log.info(
+            "deploy", f"{place} has sparse=True, but its gradient is dense, with equal numbers"
+        )
 
 
 def save_plan(deployment, path) -> None:

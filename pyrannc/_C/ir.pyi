@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify', 'whole_batch_statistics']
+__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify', 'whole_batch_statistics']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -192,6 +192,10 @@ class HoistedSums:
     @property
     def preludes(self) -> list[Graph]:
         ...
+def dense_gradients(graph: Graph) -> tuple[Graph, list[int]]:
+    """
+    The graph, and the nodes, by index, that are not as they were.
+    """
 def depends_on_rows(graph: Graph) -> list[bool]:
     ...
 def drop_dead_nodes(graph: Graph) -> Graph:

@@ -198,6 +198,15 @@ void init_passes(py::module_& m) {
   m.def("infer_rows", &ir::infer_rows, "graph"_a, Unlocked());
   m.def("exact_means", &ir::exact_means, "graph"_a, Unlocked());
   m.def("explicit_draws", &ir::explicit_draws, "graph"_a, Unlocked());
+  m.def(
+      "dense_gradients",
+      [](const Graph& graph) {
+        ir::DenseGradients dense = ir::dense_gradients(graph);
+        std::vector<uint32_t> changed;
+        for (ir::NodeId node : dense.changed) changed.push_back(node.index);
+        return std::pair(std::move(dense.graph), std::move(changed));
+      },
+      "graph"_a, Unlocked(), "The graph, and the nodes, by index, that are not as they were.");
   py::class_<ir::HoistedSums>(m, "HoistedSums", "A graph in parts, by hoist_input_sums().")
       .def_readonly("preludes", &ir::HoistedSums::preludes)
       .def_readonly("main", &ir::HoistedSums::main);

@@ -59,6 +59,16 @@ struct HoistedSums {
 /// mean (sqrt(mse), log(mean(exp))) are marked Node::by_share, and what they give counts as a mean.
 [[nodiscard]] HoistedSums hoist_input_sums(const Graph& graph, bool by_share = false);
 
+/// A graph, and its nodes that are not as they were.
+struct DenseGradients {
+  Graph graph;
+  std::vector<NodeId> changed;
+};
+
+/// Embeddings give dense gradients (torch's option `sparse` is off): gradients of micro-batches and
+/// replicas are summed in arrays. Their numbers are the same.
+[[nodiscard]] DenseGradients dense_gradients(Graph graph);
+
 /// A buffer that a batch_norm node updates with a share's statistics.
 struct RunningStatistic {
   ValueId buffer;

@@ -207,6 +207,7 @@ TEST(RowsOfLayers, StayApart) {
            "float32[B, 4, 6]", "apart(0)"},
           {"aten::group_norm(%x, 2, none, none, 1e-05, false)", "float32[B, 4, 6]", "apart(0)"},
           {"aten::embedding(%w, %l, -1, false, false)", "float32[B, 6]", "apart(0)"},
+          {"aten::embedding(%w, %l, -1, true, false)", "float32[B, 6]", "mixed"},
           {"aten::one_hot(%l, 10)", "int64[B, 10]", "apart(0)"},
           {"aten::dropout(%x, 0.1, true)", "float32[B, 4, 6]", "apart(0)"},
           {"aten::max_pool1d(%x, [2], [2], [0], [1], false)", "float32[B, 4, 3]", "apart(0)"},

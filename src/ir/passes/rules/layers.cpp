@@ -87,12 +87,17 @@ RowAnswer rows_first(const RowCall& call) {
   return meet(call, operands);
 }
 
+// How often an index occurs is known of the whole batch only.
+constexpr const char* kByFrequency = "divides gradients by how often an index is in the batch";
+
 RowAnswer embedding(const RowCall& call) {
+  if (call.boolean(3, false)) return call.mixed(kByFrequency);
   const Rows indices = call.rows(call.tensor(1));
   return meet(call, {{call.rows(call.tensor(0)), -1}, {indices, indices.dim}});
 }
 
 RowAnswer embedding_bag(const RowCall& call) {
+  if (call.boolean(3, false)) return call.mixed(kByFrequency);
   const Rows indices = call.rows(call.tensor(1));
   const Rows offsets = call.rows(call.tensor(2));
   if (indices.kind == RowKind::none && offsets.kind == RowKind::none) return keep_first(call, true);
