@@ -215,10 +215,20 @@ class Planner:
         return found
 
     def _of_shape(self, plan, other) -> str:
+        wanted = json.loads(self.wanted)
+        replicas = [len(stage.ranks) for stage in plan.stages]
+        least = min(2, self._fewest_rows(replicas, plan.micro_batches))
+        wanted["micro_batches"] = [
+            count
+            for count in wanted["micro_batches"]
+            if self._fewest_rows(other["replicas"], count) >= least
+        ]
+        if not wanted["micro_batches"]:
+            return ""
         planned = _C.partition.plan_of_shape(
             self._accumulating,
             self.devices,
-            _C.partition.Request.from_json(self.wanted),
+            _C.partition.Request.from_json(json.dumps(wanted)),
             plan,
             replicas=other["replicas"],
             schedule=other["schedule"],
@@ -255,18 +265,20 @@ class Planner:
 
     def other_micro_batches(self, plan) -> list[int]:
         """Numbers of micro-batches that may be worth a run, beside that of ``plan``."""
-        wanted = json.loads(self.wanted)
-        replicas = max(len(stage.ranks) for stage in plan.stages)
 
         def may_be(count):
             if count <= plan.micro_batches:
                 return count < plan.micro_batches
-            # More fill a pipeline, and of one stage there is none. One row alone is not tried: a
-            # model may treat it in another way, as squeeze() does.
-            rows = wanted["global_batch"] // count // replicas
-            return len(plan.stages) > 1 and rows > 1
+            # More fill a pipeline, and of one stage there is none.
+            replicas = [len(stage.ranks) for stage in plan.stages]
+            return len(replicas) > 1 and self._fewest_rows(replicas, count) > 1
 
-        return [count for count in wanted["micro_batches"] if may_be(count)]
+        return [count for count in json.loads(self.wanted)["micro_batches"] if may_be(count)]
+
+    def _fewest_rows(self, replicas, micro_batches) -> int:
+        """In the smallest share. One row alone is not tried: a model may treat it in another way,
+        as squeeze() does."""
+        return json.loads(self.wanted)["global_batch"] // micro_batches // max(replicas)
 
     @functools.cached_property
     def _folded(self):

@@ -251,3 +251,29 @@ def test_no_share_becomes_a_single_row():
     assert others(8, [2, 2]) == [1, 2, 4]  # of the planner's one row it does not become fewer
     assert others(2, [1, 1], rows=15) == [1, 4]
     assert others(4, [2]) == [1, 2]  # one stage is no pipeline
+
+
+def test_nor_does_a_share_of_another_shape(monkeypatch):
+    searched = []
+
+    def plan_of_shape(profile, devices, request, plan, *, replicas, **options):
+        searched.append((replicas, request.micro_batches))
+        return SimpleNamespace(feasible=False)
+
+    monkeypatch.setattr(_C.partition, "plan_of_shape", plan_of_shape)
+    monkeypatch.setattr(planning.Planner, "_accumulating", None)
+    wanted = {"format": "rannc-plan-request", "version": 1}
+    wanted |= {"global_batch": 16, "micro_batches": [1, 2, 4, 8, 16]}
+
+    def shape(planned, replicas):
+        planner = planning.Planner(None, None, [], None, json.dumps(wanted), 0, "", None, 0)
+        plan = SimpleNamespace(micro_batches=planned, stages=[SimpleNamespace(ranks=range(2))])
+        other = {"replicas": replicas, "schedule": "1f1b", "interleave": 1}
+        assert planner._of_shape(plan, other) == ""
+        return searched.pop() if searched else None
+
+    assert shape(4, [1, 1]) == ([1, 1], [1, 2, 4, 8])
+    assert shape(4, [1, 3]) == ([1, 3], [1, 2])
+    assert shape(8, [1, 1]) == ([1, 1], [1, 2, 4, 8, 16])  # the planner's own has one row
+    wanted["micro_batches"] = [8]
+    assert shape(4, [4]) is None  # no number is left
