@@ -184,10 +184,7 @@ class Planner:
             content = self._completed(changed)
         except PlanError:  # such as a share in which there is nothing to normalise
             return ""
-        # The runtime's own figure, beside that of the planner.
-        if max(content["notes"]["step_peak_bytes"]) > self._limit:
-            return ""
-        return json.dumps(content)
+        return json.dumps(content) if self._step_fits(content) else ""
 
     def of_other_shapes(self, plan) -> list[str]:
         """Plans of other shapes (stages, their replicas, schedule) that may be worth a run beside
@@ -242,7 +239,12 @@ class Planner:
             content = self._completed(planned)
         except PlanError:
             return ""
-        return json.dumps(content) if self._fits_beside_model(content) else ""
+        fits = self._step_fits(content) and self._fits_beside_model(content)
+        return json.dumps(content) if fits else ""
+
+    def _step_fits(self, content) -> bool:
+        """By the runtime's own figure, beside that of the planner."""
+        return max(content["notes"]["step_peak_bytes"]) <= self._limit
 
     def _fits_beside_model(self, content) -> bool:
         """Whether a rank has memory for a run of the plan, without the optimizer's state, and for

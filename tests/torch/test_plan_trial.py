@@ -277,3 +277,24 @@ def test_nor_does_a_share_of_another_shape(monkeypatch):
     assert shape(8, [1, 1]) == ([1, 1], [1, 2, 4, 8, 16])  # the planner's own has one row
     wanted["micro_batches"] = [8]
     assert shape(4, [4]) is None  # no number is left
+
+
+def test_nor_one_whose_step_does_not_fit(monkeypatch):
+    wanted = {"format": "rannc-plan-request", "version": 1}
+    wanted |= {"global_batch": 16, "micro_batches": [1, 2], "memory_margin": 0.0}
+    devices = SimpleNamespace(device_memory_bytes=100)
+    planner = planning.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 30)
+    planned = SimpleNamespace(micro_batches=2, stages=[SimpleNamespace(ranks=range(2))])
+    monkeypatch.setattr(
+        _C.partition, "plan_of_shape", lambda *_, **__: SimpleNamespace(feasible=True)
+    )
+    monkeypatch.setattr(planning.Planner, "_accumulating", None)
+
+    def text(peak):
+        stage = {"ranks": [0], "predicted": {"param_bytes": 30, "optimizer_bytes": 60}}
+        content = {"stages": [stage], "notes": {"step_peak_bytes": [peak]}}
+        monkeypatch.setattr(planner, "_completed", lambda _: content)
+        return planner._of_shape(planned, {"replicas": [1], "schedule": "1f1b", "interleave": 1})
+
+    # A run of the latter fits, too, as the optimizer has no state yet.
+    assert text(100) and not text(101)
