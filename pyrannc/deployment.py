@@ -185,6 +185,10 @@ class Run:
             if parameter.requires_grad
         ]
         graph = captured.graph
+        written = {
+            graph.values[graph.values[v].storage].name for n in graph.nodes for v in n.writes
+        }
+        self._written = [tensors[name] for name in executor.parameter_names if name in written]
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = any(value.requires_grad for value in graph.values)
         self._has_half = any(value.dtype == "float16" for value in graph.values)
@@ -221,6 +225,7 @@ class Run:
             self._deployment.world,
             optimizer and optimizer_trial.StepBesideRuns(optimizer, self._parameters),
             patience,
+            self._written,
         )
 
     def step(self, inputs, turn):
@@ -246,15 +251,18 @@ class Run:
             return list(call.outputs)
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
-        leaves = [*self._parameters, *inputs]
-        hooks.not_without_gradient(leaves)
+        hooks.only_with_gradient(inputs)
         outputs = _C.runtime.join_autograd(
             call,
-            leaves,
+            [*self._parameters, *inputs],
             self._differentiable,
-            functools.partial(deployment.backward, call, turn, self._numbers),
+            functools.partial(self._backward, call, turn),
         )
         return [
             place if output is None else output
             for output, place in zip(outputs, self._not_returned, strict=True)
         ]
+
+    def _backward(self, call, turn, *arguments):
+        hooks.only_with_gradient(self._parameters)
+        self._deployment.backward(call, turn, self._numbers, *arguments)

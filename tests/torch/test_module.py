@@ -156,21 +156,54 @@ class TwoHeads(nn.Module):
         return self.left(x), self.right(x)
 
 
-def test_hooks_of_parameters_without_a_gradient_are_not_called():
+@pytest.fixture
+def two_heads():
     plain = TwoHeads()
     model = RaNNCModule(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    return plain, lambda: model(torch.randn(6, 4))[0].sum()  # the loss leaves one head out
+
+
+def test_hooks_of_parameters_without_a_gradient_are_not_called(two_heads):
+    plain, loss = two_heads
     called = []
     for name, parameter in plain.named_parameters():
         parameter.register_hook(lambda gradient, name=name: called.append((name, gradient.shape)))
     handle = plain.left.bias.register_hook(lambda gradient: 3 * gradient)
     for _ in range(2):
-        left, _ = model(torch.randn(6, 4))
-        left.sum().backward()
+        loss().backward()
     assert sorted(called) == 2 * [("left.bias", (2,))] + 2 * [("left.weight", (2, 4))]
     assert plain.left.bias.grad.tolist() == [36, 36]  # twice six rows
     handle.remove()
-    model(torch.randn(6, 4))[0].sum().backward()
+    late = loss()
+    plain.right.bias.register_hook(lambda gradient: called.append(("late", gradient)))
+    late.backward()
     assert plain.left.bias.grad.tolist() == [42, 42]
+    assert "late" not in [name for name, _ in called]
+
+
+def test_nor_are_those_after_the_gradient_was_added(two_heads):
+    plain, loss = two_heads
+    called = []
+    for name, parameter in plain.named_parameters():
+        parameter.grad = torch.ones_like(parameter)  # what is there from before is none of this one
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: called.append(name))
+    loss().backward()
+    assert sorted(called) == ["left.bias", "left.weight"]
+    # With a gradient from elsewhere in the same backward.
+    (loss() + plain.right.bias.sum()).backward()
+    assert sorted(called[2:]) == ["left.bias", "left.weight", "right.bias"]
+
+
+def test_a_hook_on_several_parameters_waits_for_all_of_them(two_heads):
+    plain, loss = two_heads
+    called = []
+    handle = torch.autograd.graph.register_multi_grad_hook(
+        list(plain.parameters()), lambda gradients: called.append([g is None for g in gradients])
+    )
+    for _ in range(2):
+        loss().backward()
+    handle.remove()
+    assert called == 2 * [[False, False, True, True]]
 
 
 def test_gradients_flow_to_inputs_that_require_them(pair):
