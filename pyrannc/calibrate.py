@@ -49,12 +49,21 @@ COLLECTIVES = ("sync_buffers", "reduce_outputs", "reduce_gradients")
 
 
 def measure(
-    executor, tensors, differentiable, program, local_rows, world, trial=None, patience=FIRST
+    executor,
+    tensors,
+    differentiable,
+    program,
+    local_rows,
+    world,
+    trial=None,
+    patience=FIRST,
+    written=(),
 ) -> dict:
     """What every action of the executor's training Program takes, the same answer on all ranks.
 
-    Collective. Runs forward and backward and throws the gradients away; buffers and random numbers
-    are afterwards as before. The first run warms up and does not count.
+    Collective. Runs forward and backward and throws the gradients away; buffers, parameters that
+    the model writes and random numbers are afterwards as before. The first run warms up and does
+    not count.
 
     Args:
         executor: ``_C.runtime.Executor``.
@@ -65,6 +74,7 @@ def measure(
         world: The communicator of the job.
         trial: ``optimizer_trial.StepBesideRuns``, which ends each run; or None.
         patience: How often it runs.
+        written: Parameters that its forward writes.
 
     Returns:
         ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``; ``optimizer_ns`` and
@@ -74,7 +84,7 @@ def measure(
         and ``all_ns``, the time that all of them took.
     """
     *_, buffers = tensors
-    kept = [buffer.clone() for buffer in buffers]
+    kept = [(tensor, tensor.detach().clone()) for tensor in (*buffers, *written)]
     random = torch.get_rng_state()
     runs, seconds, settled = [], [], []
     try:
@@ -92,8 +102,8 @@ def measure(
     finally:
         torch.set_rng_state(random)
         with torch.no_grad():
-            for buffer, before in zip(buffers, kept, strict=True):
-                buffer.copy_(before)
+            for tensor, before in kept:
+                tensor.copy_(before)
     summary = summarize(json.loads(program.to_json()), runs[1:] or runs)
     return {
         **summary,
