@@ -19,6 +19,7 @@ from pyrannc import (
     schedules,
     state,
     step_costs,
+    steps,
     threads,
 )
 from pyrannc.agreement import on_rank, same_graph
@@ -81,7 +82,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
                 config.max_partition_num,
                 mixing,
                 step_costs.Step(costs, traced.storages, local_rows, outputs),
-                sum({id(tensor): tensor.nbytes for tensor in parameters.values()}.values()),
+                steps.held_bytes(model, optimizer),
             )
         )
         plan_json = on_rank(0, world, lambda: planner().plan())

@@ -14,28 +14,26 @@ MARGIN = 0.02
 MOST_S = 6.0
 
 
-def shapes(measured, others, run):
-    """The fastest of the planner's plan and the best ones of other shapes, which are tried in their
-    order.
+def shapes(plans, measured, run):
+    """The fastest of plans of different shapes, which are tried in their order.
 
     Args:
-        measured: What ``calibrate.measure`` said of the planner's.
-        others: How many others there are.
-        run: Runs one of them, 0 being the first, and returns what ``calibrate.measure`` says.
+        plans: The planner's first.
+        measured: What ``calibrate.measure`` said of that one.
+        run: Runs another one and returns what ``calibrate.measure`` says.
 
     Returns:
-        The fastest, -1 being the planner's, and what was measured, by this number, in the order of
-        the runs.
+        The index of the fastest, and what was measured of each until there was no more time.
     """
-    best, found, spent_s = -1, {-1: measured}, 0.0
-    for index in range(others):
+    best, found, spent_s = 0, [measured], 0.0
+    for plan in plans[1:]:
         shortest_ns = found[best]["shortest_ns"]
         if spent_s + calibrate.ANOTHER.expected_s(shortest_ns / 1e9) > MOST_S:
             break
-        found[index] = run(index)
-        spent_s += found[index]["all_ns"] / 1e9
-        if found[index]["shortest_ns"] < (1 - MARGIN) * shortest_ns:
-            best = index
+        found.append(run(plan))
+        spent_s += found[-1]["all_ns"] / 1e9
+        if found[-1]["shortest_ns"] < (1 - MARGIN) * shortest_ns:
+            best = len(found) - 1
     return best, found
 
 

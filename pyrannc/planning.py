@@ -142,7 +142,7 @@ class Planner:
         most_blocks: Of the search; 0: by the cluster.
         mixing: Why rows cannot be told apart, or nothing.
         step: ``step_costs.Step``.
-        model_bytes: Of all its parameters and buffers.
+        held_bytes: What a rank with the whole model holds before the first step.
     """
 
     graph: object
@@ -153,7 +153,7 @@ class Planner:
     most_blocks: int
     mixing: str
     step: object
-    model_bytes: int
+    held_bytes: int
 
     def plan(self) -> str:
         """The best one that fits, as JSON."""
@@ -222,6 +222,10 @@ class Planner:
         ]
         if not wanted["micro_batches"]:
             return ""
+        layout = "+".join(map(str, other["replicas"]))
+        log.info(
+            "deploy", f"a plan with replicas {layout}, schedule {other['schedule']}, to run it, too"
+        )
         planned = _C.partition.plan_of_shape(
             self._accumulating,
             self.devices,
@@ -257,7 +261,7 @@ class Planner:
                 needed[rank] -= state
                 peaks[rank] = peak  # of all its stages
         return all(
-            peak + needed[rank] + self.model_bytes <= self._limit for rank, peak in peaks.items()
+            peak + needed[rank] + self.held_bytes <= self._limit for rank, peak in peaks.items()
         )
 
     @property
@@ -278,8 +282,8 @@ class Planner:
         return [count for count in json.loads(self.wanted)["micro_batches"] if may_be(count)]
 
     def _fewest_rows(self, replicas, micro_batches) -> int:
-        """In the smallest share. One row alone is not tried: a model may treat it in another way,
-        as squeeze() does."""
+        """In the smallest share. Where it is one, a model may compute in another way, as squeeze()
+        does."""
         return json.loads(self.wanted)["global_batch"] // micro_batches // max(replicas)
 
     @functools.cached_property

@@ -1,5 +1,7 @@
 """Before the first step: what the plan's actions take, and whether another plan is faster."""
 
+import json
+
 from pyrannc import _C, calibrate, plan_trial
 from pyrannc.agreement import on_rank
 
@@ -11,56 +13,81 @@ def settle(deployment, planner, inputs, optimizer) -> None:
     Collective, for a deployment that does not hold() yet. Rank 0 has the ``planner()``.
     """
     world, planned = deployment.world, deployment.plan
-    others = [
-        _C.plan.Plan.from_json(text)
-        for text in on_rank(0, world, lambda: planner().of_other_shapes(planned))
-    ]
-    if not others:  # then nothing that a rank does not need stays for runs
+
+    def run(plan):
+        deployment.replan(plan)
+        return deployment.calibrate(inputs, optimizer, calibrate.ANOTHER)
+
+    others = on_rank(0, world, lambda: planner().of_other_shapes(planned))
+    if not others:  # then no rank has to have more than it needs
         deployment.hold()
     measured = deployment.calibrate(inputs, optimizer)
+    if not measured:
+        if others:
+            deployment.hold()
+        return
     # What was measured is the same on all ranks, and so is every decision.
-    best, shapes = -1, {}
-    if measured:
-
-        def run_shape(index):
-            deployment.replan(others[index])
-            return deployment.calibrate(inputs, optimizer, calibrate.ANOTHER)
-
-        best, shapes = plan_trial.shapes(measured, len(others), run_shape)
-    shape = others[best] if best >= 0 else planned
+    plans = [planned, *map(_C.plan.Plan.from_json, others)]
+    best, shapes = plan_trial.shapes(plans, measured, run)
+    shape = plans[best]
     if others:
         _take(deployment, shape)
         deployment.hold()
-    if not measured:
-        return
 
-    plans = {shape.micro_batches: shape}
+    numbered = {shape.micro_batches: shape}
 
-    def run_number(count):
+    def run_with(count):
         text = on_rank(0, world, lambda: planner().with_micro_batches(shape, count))
         if not text:
             return None
-        plans[count] = _C.plan.Plan.from_json(text)
-        deployment.replan(plans[count])
-        return deployment.calibrate(inputs, optimizer, calibrate.ANOTHER)
+        numbered[count] = _C.plan.Plan.from_json(text)
+        return run(numbered[count])
 
     counts = on_rank(0, world, lambda: planner().other_micro_batches(shape))
-    taken, numbers = plan_trial.micro_batches(shape.micro_batches, shapes[best], counts, run_number)
-    _take(deployment, plans[taken])
-    tried = {
-        "tried_shapes": [
-            (planned if index < 0 else others[index], each["shortest_ns"])
-            for index, each in shapes.items()
-        ],
-        "tried_micro_batches": [
-            (plans[count], each["shortest_ns"]) for count, each in numbers.items()
-        ],
-    }
-    deployment.plan = _C.plan.Plan.from_json(
-        on_rank(0, world, lambda: planner().step.calibrated(plans[taken], numbers[taken], tried))
-    )
+    count, numbers = plan_trial.micro_batches(shape.micro_batches, shapes[best], counts, run_with)
+    _take(deployment, numbered[count])
+
+    def settled():
+        notes = _notes(deployment.plan, zip(plans, shapes, strict=False), numbers)
+        return planner().step.calibrated(deployment.plan, numbers[count], notes)
+
+    deployment.plan = _C.plan.Plan.from_json(on_rank(0, world, settled))
 
 
 def _take(deployment, plan):
     if deployment.plan is not plan:
         deployment.replan(plan)
+
+
+def _notes(plan, shapes, numbers) -> dict:
+    """What was tried beside ``plan``: pairs of plans of other shapes and what was measured, and the
+    same by numbers of micro-batches."""
+    tried_shapes = [
+        {
+            "replicas": [len(stage.ranks) for stage in other.stages],
+            "schedule": other.schedule,
+            "interleave": other.interleave,
+            "micro_batches": other.micro_batches,
+            "run_ns": round(measured["shortest_ns"]),
+        }
+        for other, measured in shapes
+    ]
+    tried_numbers = [
+        {"micro_batches": count, "run_ns": round(measured["shortest_ns"])}
+        for count, measured in numbers.items()
+    ]
+    notes = {}
+    if len(tried_numbers) > 1:
+        notes["tried_micro_batches"] = tried_numbers
+    if len(tried_shapes) > 1:
+        notes["tried_shapes"] = tried_shapes
+        notes["alternatives"] = json.loads(plan.notes)["alternatives"]
+        ran = [_shape(each) for each in tried_shapes]
+        for other in notes["alternatives"]:
+            if _shape(other) in ran and not other["why"].startswith(("slower", "needs")):
+                other["why"] += ", but ran longer"
+    return notes
+
+
+def _shape(note):
+    return note["replicas"], note["schedule"], note["interleave"]

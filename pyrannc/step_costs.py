@@ -191,12 +191,11 @@ class Step:
             ],
         }
 
-    def calibrated(self, plan, measured, tried_plans) -> str:
+    def calibrated(self, plan, measured, tried_notes) -> str:
         """``plan``, which predict() has seen, with the time that follows from ``measured``, what
         calibrate.measure() returns; as JSON.
 
-        ``tried_plans``: for each note that says what was tried, (plan, time of a run) of each plan
-        in the order of the runs, if others than ``plan`` were.
+        ``tried_notes``: what else was tried.
         """
         program = _C.plan.lower(plan, self._job[0], self.local_rows, True, self.outputs)
         content = json.loads(plan.to_json())
@@ -210,9 +209,7 @@ class Step:
         # from their parts.
         follows = self._step(plan, program, tried, costs).ns
         notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - follows), 0)
-        for note, runs in tried_plans.items():
-            if len(runs) > 1:
-                notes[note] = [_tried(*each, note == "tried_shapes") for each in runs]
+        notes.update(tried_notes)
         return json.dumps(content)
 
     @staticmethod
@@ -265,14 +262,6 @@ class Step:
                 ).idle_ns
             ],
         }
-
-
-def _tried(plan, run_ns, with_shape):
-    note = {"micro_batches": plan.micro_batches, "run_ns": round(run_ns)}
-    if with_shape:
-        note["replicas"] = [len(stage.ranks) for stage in plan.stages]
-        note["schedule"] = plan.schedule
-    return note
 
 
 def _computations(program, measured):

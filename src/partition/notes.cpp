@@ -176,9 +176,6 @@ std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
     if (is_plan(other, plan)) continue;
     const bool fits = other["peak_bytes"].get<double>() <= memory_limit(cluster, request);
     if (fits) other["why"] = why_slower(read_parts(other["parts"]), parts);
-    if (other["kind"] == kSearchAnswer) {
-      other["why"] = other["why"].get<std::string>() + ", but ran longer";
-    }
     others.push_back(std::move(other));
   }
   notes["alternatives"] = std::move(others);

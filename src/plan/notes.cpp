@@ -97,6 +97,7 @@ PlanNotes read_notes(const Plan& plan) {
       notes.tried_shapes.push_back(
           {.replicas = read_replicas(place),
            .schedule = place.at("schedule").string(),
+           .interleave = place.at("interleave").integer(1, INT_MAX),
            .micro_batches = place.at("micro_batches").integer(1, INT64_MAX),
            .run_ns = place.at("run_ns").number()});
     }

@@ -39,7 +39,7 @@ struct TriedNote {
 struct TriedShapeNote {
   std::vector<int64_t> replicas;
   std::string schedule;
-  int64_t micro_batches = 1;
+  int64_t interleave = 1, micro_batches = 1;
   double run_ns = 0;
 };
 

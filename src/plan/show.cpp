@@ -165,7 +165,8 @@ std::string tried_table(const Plan& plan, const std::vector<TriedShapeNote>& run
   table.column("time of a run");
   table.column("", Side::left);
   for (const TriedShapeNote& run : runs) {
-    const bool taken = run.replicas == replicas && run.schedule == name(plan.schedule);
+    const bool taken = run.replicas == replicas && run.schedule == name(plan.schedule) &&
+                       run.interleave == plan.interleave;
     table.row({folded(run.replicas), run.schedule, std::to_string(run.micro_batches),
                fmt::format("{:.4g} ms", run.run_ns / 1e6), taken ? "taken" : ""});
   }

@@ -19,7 +19,7 @@ const char* const kPlan =
  "notes": {"search": "cut", "nodes": 6, "pieces": 6, "blocks": 6, "examined": 42, "bound_ns": 20000000, "gap": 1.5, "global_batch": 16, "memory_limit_bytes": 16777216, "hosts": 2, "devices_per_host": 4,
   "parts": {"slowest_stage": 1, "compute_ns": 18000000, "bubble_ns": 4000000, "transfer_ns": 7500000, "reduction_ns": 500000},
   "transfers": [{"from": 0, "to": 1, "forward_ns": 2000000, "backward_ns": 2000000, "bytes": 4096, "grad": true}],
-  "tried_shapes": [{"replicas": [1, 1, 1, 1], "schedule": "interleaved", "micro_batches": 8, "run_ns": 52000000}, {"replicas": [2, 1], "schedule": "1f1b", "micro_batches": 8, "run_ns": 41000000}],
+  "tried_shapes": [{"replicas": [1, 1, 1, 1], "schedule": "interleaved", "interleave": 2, "micro_batches": 8, "run_ns": 52000000}, {"replicas": [2, 1], "schedule": "1f1b", "interleave": 1, "micro_batches": 8, "run_ns": 41000000}],
   "tried_micro_batches": [{"micro_batches": 8, "run_ns": 41000000}, {"micro_batches": 4, "run_ns": 40250000}, {"micro_batches": 2, "run_ns": 1090000000}],
   "alternatives": [{"kind": "1 stage", "schedule": "gpipe", "interleave": 1, "micro_batches": 1, "replicas": [8], "recompute": [false], "iteration_ns": 31000000, "peak_bytes": 25165824, "why": "needs 24.0 MiB of 16.0 MiB"}]}}
 )json";
