@@ -159,13 +159,17 @@ def summarize(program, runs) -> dict:
     flights = collections.defaultdict(list)
     keys = [_keys(program, rank) for rank in range(len(program["actions"]))]
     for run in runs:
+        shortest = {}  # by meeting: the wait of the rank that came last
         for rank, measured in enumerate(run):
             for index, passed, cpu, _ in measured["actions"]:
                 kind, *_ = program["actions"][rank][index]
                 by_clock = kind in ("forward", "backward") and not measured["one_thread"]
                 samples[keys[rank][index]].append(passed if by_clock else cpu)
                 if kind in COLLECTIVES:
-                    waits[_meeting(program, rank, index)].append(passed - cpu)
+                    meeting = _meeting(program, rank, index)
+                    shortest[meeting] = min(shortest.get(meeting, passed), passed - cpu)
+        for meeting, wait in shortest.items():
+            waits[meeting].append(wait)
         for key, flight in _flights(program, keys, run):
             flights[key].append(flight)
     return {
@@ -243,7 +247,7 @@ def _keys(program, rank):
 def _wait(program, rank, index, waits):
     if program["actions"][rank][index][0] not in COLLECTIVES:
         return 0.0
-    return float(min(waits[_meeting(program, rank, index)]))
+    return float(statistics.median(waits[_meeting(program, rank, index)]))
 
 
 def _meeting(program, rank, index):

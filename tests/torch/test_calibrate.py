@@ -84,6 +84,14 @@ def test_equal_actions_count_with_their_median_and_collectives_with_their_shorte
     assert calibrate.summarize(PROGRAM, runs)["measured"][0][1] == (9, 0)
 
 
+def test_of_several_runs_a_collective_counts_with_the_median_of_its_waits():
+    runs = [
+        run([[(9, 8), (9, 9), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (4 + wait, 4)]])
+        for wait in (50, 10, 30)
+    ]
+    assert calibrate.summarize(PROGRAM, runs)["measured"][0][4] == (3, 30)
+
+
 def test_several_threads_count_with_the_time_that_passes():
     runs = [run([[(9, 8)] * 4] * 2, one_thread=False)]
     measured = calibrate.summarize(PROGRAM, runs)["measured"]
