@@ -12,8 +12,11 @@ def test_1f1b_keeps_fewer_activations_than_fill_drain():
     done = mpi.run([str(SCRIPT)], 4, 120)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
-    # Each stage has 16 MiB for each live micro-batch, of which there are 8 against 4, 3, 2 and 1,
-    # and some for what is computed and sent just now.
-    ratios = [all_of / few for all_of, few in zip(found["gpipe"], found["1f1b"], strict=True)]
-    assert ratios == sorted(ratios) and ratios[0] >= 1.9, found
-    assert sum(found["gpipe"]) >= 2.8 * sum(found["1f1b"]), found
+    # A stage has 16 MiB for each live micro-batch, of which there are 8 against 4, 3, 2 and 1; at
+    # most its input and its output, 1 MiB each, depending on which rank has the message just now;
+    # and up to 6 MiB for what is computed.
+    assert min(found["gpipe"]) > 8 * 16, found
+    for live, mib in zip((4, 3, 2, 1), found["1f1b"], strict=True):
+        assert live * 16 < mib <= live * (16 + 2) + 6, found
+    # Together they do not depend on where messages are.
+    assert sum(found["gpipe"]) >= 2.9 * sum(found["1f1b"]), found
