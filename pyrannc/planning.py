@@ -197,15 +197,15 @@ class Planner:
         if not self._fits_beside_model(content):
             return []
         found, begin = [], time.monotonic()
-        shapes = {_shape(content)}
+        shapes = {shape(content)}
         for other in content["notes"]["alternatives"]:
-            if other["peak_bytes"] > self._limit or _shape(other) in shapes:
+            if other["peak_bytes"] > self._limit or shape(other) in shapes:
                 continue
             if other["iteration_ns"] > (1 + REACH) * plan.iteration_ns:
                 break
             if len(found) == MOST_SHAPES or time.monotonic() - begin > MOST_PLANNING_S:
                 break
-            shapes.add(_shape(other))
+            shapes.add(shape(other))
             text = self._of_shape(plan, other)
             if text:
                 found.append(text)
@@ -251,8 +251,8 @@ class Planner:
         return max(content["notes"]["step_peak_bytes"]) <= self._limit
 
     def _fits_beside_model(self, content) -> bool:
-        """Whether a rank has memory for a run of the plan, without the optimizer's state, and for
-        those parameters, too, which the plan gives to others."""
+        """Whether a rank has memory for a run of the plan beside all that it holds before the first
+        step. A run makes no state of the optimizer."""
         needed = collections.defaultdict(float)
         peaks = {}
         for stage, peak in zip(content["stages"], content["notes"]["step_peak_bytes"], strict=True):
@@ -311,8 +311,8 @@ class Planner:
         return content
 
 
-def _shape(content):
-    """Of a plan or of one of the alternatives in its notes."""
+def shape(content):
+    """Of a plan, or of another one in its notes."""
     replicas = content.get("replicas") or [len(stage["ranks"]) for stage in content["stages"]]
     return tuple(replicas), content["schedule"], content["interleave"]
 

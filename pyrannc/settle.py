@@ -2,7 +2,7 @@
 
 import json
 
-from pyrannc import _C, calibrate, plan_trial
+from pyrannc import _C, calibrate, plan_trial, planning
 from pyrannc.agreement import on_rank
 
 
@@ -22,17 +22,15 @@ def settle(deployment, planner, inputs, optimizer) -> None:
     if not others:  # then no rank has to have more than it needs
         deployment.hold()
     measured = deployment.calibrate(inputs, optimizer)
-    if not measured:
-        if others:
-            deployment.hold()
-        return
-    # What was measured is the same on all ranks, and so is every decision.
     plans = [planned, *map(_C.plan.Plan.from_json, others)]
-    best, shapes = plan_trial.shapes(plans, measured, run)
+    # What was measured is the same on all ranks, and so is every decision.
+    best, shapes = plan_trial.shapes(plans, measured, run) if measured else (0, [])
     shape = plans[best]
+    _take(deployment, shape)
     if others:
-        _take(deployment, shape)
         deployment.hold()
+    if not measured:  # it does not train
+        return
 
     numbered = {shape.micro_batches: shape}
 
@@ -82,12 +80,8 @@ def _notes(plan, shapes, numbers) -> dict:
     if len(tried_shapes) > 1:
         notes["tried_shapes"] = tried_shapes
         notes["alternatives"] = json.loads(plan.notes)["alternatives"]
-        ran = [_shape(each) for each in tried_shapes]
+        ran = [planning.shape(each) for each in tried_shapes]
         for other in notes["alternatives"]:
-            if _shape(other) in ran and not other["why"].startswith(("slower", "needs")):
+            if planning.shape(other) in ran and not other["why"].startswith(("slower", "needs")):
                 other["why"] += ", but ran longer"
     return notes
-
-
-def _shape(note):
-    return note["replicas"], note["schedule"], note["interleave"]

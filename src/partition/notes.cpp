@@ -112,12 +112,16 @@ Json as_alternative(const std::string& kind, const plan::Plan& plan) {
           {"peak_bytes", peak_bytes}};
 }
 
+bool has_shape(const Json& other, const Json& plan) {
+  const auto equal = [&](const char* key) { return other[key] == plan[key]; };
+  return equal("schedule") && equal("interleave") && equal("replicas");
+}
+
 /// Whether an alternative is `plan`, as far as its note tells.
-bool is_plan(const Json& other, const plan::Plan& plan) {
-  const Json same = as_alternative("", plan);
-  const auto equal = [&](const char* key) { return other[key] == same[key]; };
-  return equal("schedule") && equal("interleave") && equal("micro_batches") && equal("replicas") &&
-         equal("recompute") && equal("iteration_ns");
+bool is_plan(const Json& other, const Json& plan) {
+  const auto equal = [&](const char* key) { return other[key] == plan[key]; };
+  return has_shape(other, plan) && equal("micro_batches") && equal("recompute") &&
+         equal("iteration_ns");
 }
 
 void add_verdict(Json& notes, const cost::Cluster& cluster, const Request& request,
@@ -171,9 +175,10 @@ std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
     notes["gap"] = evaluation.iteration_ns / notes["bound_ns"].get<double>();
   }
   if (!notes.contains("alternatives")) return text(notes);
+  const Json same = as_alternative("", plan);
   Json others = Json::array();
   for (Json& other : notes["alternatives"]) {
-    if (is_plan(other, plan)) continue;
+    if (is_plan(other, same)) continue;
     const bool fits = other["peak_bytes"].get<double>() <= memory_limit(cluster, request);
     if (fits) other["why"] = why_slower(read_parts(other["parts"]), parts);
     others.push_back(std::move(other));
@@ -190,9 +195,7 @@ std::string search_notes(const plan::Plan& found, const plan::Plan& other) {
   Json alternatives = Json::array({std::move(answer)});
   const Json same = as_alternative("", other);
   for (Json& each : notes["alternatives"]) {
-    const auto equal = [&](const char* key) { return each[key] == same[key]; };
-    const bool is_shape = equal("schedule") && equal("interleave") && equal("replicas");
-    if (!is_shape) alternatives.push_back(std::move(each));
+    if (!has_shape(each, same)) alternatives.push_back(std::move(each));
   }
   notes["alternatives"] = std::move(alternatives);
   return text(notes);

@@ -8,7 +8,6 @@
 #include "rannc/partition/evaluate.h"
 
 namespace rannc::partition {
-
 namespace {
 
 /// With the predictions and notes of `evaluation`, which is of `plan`; the search's notes stay.
