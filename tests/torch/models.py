@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,21 @@ class Entry:
     def inputs(self, rows: int, seed: int = 0) -> tuple[tuple, dict]:
         """``(args, kwargs)`` of one call with ``rows`` samples."""
         return self.make_inputs(rows, torch.Generator().manual_seed(1000 * seed + rows))
+
+    def in_float64(self) -> "Entry":
+        """The same in float64, in which kernels of different machines agree to many digits."""
+
+        def make_inputs(rows, generator):
+            return pytree.tree_map(
+                lambda leaf: leaf.double() if is_floating(leaf) else leaf,
+                self.make_inputs(rows, generator),
+            )
+
+        return dataclasses.replace(self, make=lambda: self.make().double(), make_inputs=make_inputs)
+
+
+def is_floating(leaf) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
 def floats(*sizes):
