@@ -2,11 +2,27 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LinkSpeed', 'LinkSpeeds', 'Operation', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Operation', 'Stream', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'started_mpi']
 class Operation:
     def done(self) -> bool:
         ...
     def wait(self) -> None:
+        ...
+class Stream:
+    """
+    The work of a device, in the order in which it is done.
+    """
+class LateStream(Stream):
+    """
+    Its work is done delay_s after it was given; for tests.
+    """
+    def __init__(self, delay_s: typing.SupportsFloat | typing.SupportsIndex) -> None:
+        ...
+    @property
+    def recorded(self) -> int:
+        ...
+    @property
+    def waited(self) -> int:
         ...
 class Communicator:
     def abort(self, reason: str) -> None:

@@ -98,6 +98,14 @@ void init_comm(py::module_& m) {
       .def("done", &comm::Operation::done, Unlocked())
       .def("wait", &comm::Operation::wait, Unlocked());
 
+  py::class_<comm::Stream, std::shared_ptr<comm::Stream>>(
+      m, "Stream", "The work of a device, in the order in which it is done.");
+  py::class_<comm::LateStream, comm::Stream, std::shared_ptr<comm::LateStream>>(
+      m, "LateStream", "Its work is done delay_s after it was given; for tests.")
+      .def(py::init<double>(), "delay_s"_a)
+      .def_property_readonly("recorded", &comm::LateStream::recorded)
+      .def_property_readonly("waited", &comm::LateStream::waited);
+
   py::class_<Communicator, std::shared_ptr<Communicator>>(m, "Communicator")
       .def_property_readonly("rank", &Communicator::rank)
       .def_property_readonly("size", &Communicator::size)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "rannc/util/error.h"
 
@@ -26,6 +27,10 @@ int64_t hash(std::span<const int> ranks, std::string_view what) {
   return static_cast<int64_t>((h ^ (h >> 32)) % kHashes);
 }
 
+void wait_until_ready(const Buffer& buffer) {
+  if (buffer.ready) buffer.ready->wait();
+}
+
 }  // namespace
 
 int64_t size_bytes(Element element) {
@@ -44,6 +49,24 @@ int64_t size_bytes(Element element) {
       return 1;
   }
   RANNC_CHECK(false, "unknown element type");
+}
+
+Handle Communicator::send_from(const Buffer& buffer, int to, int64_t tag, Purpose purpose) {
+  wait_until_ready(buffer);
+  return send(buffer.data, buffer.bytes, to, tag, purpose);
+}
+
+Handle Communicator::receive_into(const Buffer& buffer, int from, int64_t tag, Purpose purpose) {
+  wait_until_ready(buffer);
+  return receive(buffer.data, buffer.bytes, from, tag, purpose);
+}
+
+Handle Communicator::start_sum(const Buffer& buffer, Element element, std::span<const int> ranks,
+                               Purpose purpose, std::shared_ptr<void> owner,
+                               std::optional<int64_t> tag) {
+  wait_until_ready(buffer);
+  return start_all_reduce_sum(*this, buffer.data, buffer.bytes / size_bytes(element), element,
+                              ranks, purpose, std::move(owner), tag);
 }
 
 int64_t Communicator::next_collective_tag(std::span<const int> ranks, const Purpose& purpose) {

@@ -8,6 +8,7 @@
 
 #include "rannc/ir/passes.h"
 #include "rannc/util/error.h"
+#include "runtime/device_memory.h"
 
 namespace rannc::runtime {
 namespace {
@@ -62,11 +63,13 @@ std::vector<at::Tensor> RunningStatistics::lend(std::vector<at::Tensor>& state) 
 void RunningStatistics::sync(const std::vector<std::vector<at::Tensor>>& updated,
                              const std::vector<double>& weights,
                              const std::vector<at::Tensor>& state, comm::Communicator& comm,
-                             std::span<const int> ranks, comm::Purpose purpose) const {
+                             comm::Stream& stream, std::span<const int> ranks,
+                             comm::Purpose purpose) const {
   int64_t width = 0;
   for (const Buffer& buffer : buffers_) width += state[buffer.index].numel();
   const auto micro_batches = static_cast<int64_t>(updated.size());
-  at::Tensor sums = at::zeros({micro_batches, width}, at::kDouble);
+  const at::TensorOptions wide = state[buffers_[0].index].options().dtype(at::kDouble);
+  at::Tensor sums = at::zeros({micro_batches, width}, wide);
   for (int64_t k = 0; k < micro_batches; ++k) {
     int64_t begin = 0;
     for (const at::Tensor& buffer : updated[k]) {
@@ -74,13 +77,13 @@ void RunningStatistics::sync(const std::vector<std::vector<at::Tensor>>& updated
       begin += buffer.numel();
     }
   }
-  comm::all_reduce_sum(comm, sums.data_ptr(), sums.numel(), comm::Element::float64, ranks, purpose);
+  stream.wait(*comm.start_sum(memory_of(sums, stream), comm::Element::float64, ranks, purpose));
 
   int64_t begin = 0;
   for (const Buffer& buffer : buffers_) {
     // Without autograd's version counter: batch_norm itself does not count its updates either.
     const at::Tensor target = state[buffer.index].variable_data();
-    const at::Tensor before = target.flatten().to(at::kCPU, at::kDouble).clone();
+    const at::Tensor before = target.flatten().to(at::kDouble).clone();
     at::Tensor after = before;
     for (int64_t k = 0; k < micro_batches; ++k) {
       after = sums[k].narrow(0, begin, target.numel()).add(after.sub(before), buffer.decay);

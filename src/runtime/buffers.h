@@ -37,7 +37,7 @@ class RunningStatistics {
   /// `updated[k]`: the copies of micro-batch k, empty where this replica had no rows;
   /// `weights[k]`: this replica's part of the micro-batch's rows.
   void sync(const std::vector<std::vector<at::Tensor>>& updated, const std::vector<double>& weights,
-            const std::vector<at::Tensor>& state, comm::Communicator& comm,
+            const std::vector<at::Tensor>& state, comm::Communicator& comm, comm::Stream& stream,
             std::span<const int> ranks, comm::Purpose purpose) const;
 
  private:

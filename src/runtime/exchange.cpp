@@ -3,11 +3,12 @@
 #include <c10/util/StringUtil.h>
 
 #include "rannc/util/error.h"
+#include "runtime/device_memory.h"
 
 namespace rannc::runtime {
 
-Exchange::Exchange(comm::Communicator& comm, int64_t first_tag)
-    : comm_(comm), first_tag_(first_tag) {}
+Exchange::Exchange(comm::Communicator& comm, comm::Stream& stream, int64_t first_tag)
+    : comm_(comm), stream_(stream), first_tag_(first_tag) {}
 
 Exchange::~Exchange() {
   if (sends_.empty() && receives_.empty()) return;
@@ -20,22 +21,21 @@ Exchange::~Exchange() {
 void Exchange::send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose) {
   RANNC_CHECK(tensor.is_contiguous(), c10::str("message ", slot, " to rank ", to));
   drop_sent();
-  comm::Handle handle = comm_.send(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()),
-                                   to, first_tag_ + slot, purpose);
+  comm::Handle handle = comm_.send_from(memory_of(tensor, stream_), to, first_tag_ + slot, purpose);
   sends_.push_back({std::move(handle), std::move(tensor)});
 }
 
 void Exchange::post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose) {
   RANNC_CHECK(tensor.is_contiguous(), c10::str("message ", slot, " from rank ", from));
-  comm::Handle handle = comm_.receive(tensor.data_ptr(), static_cast<int64_t>(tensor.nbytes()),
-                                      from, first_tag_ + slot, purpose);
+  comm::Handle handle =
+      comm_.receive_into(memory_of(tensor, stream_), from, first_tag_ + slot, purpose);
   receives_.insert_or_assign(slot, Message{std::move(handle), std::move(tensor)});
 }
 
 at::Tensor Exchange::receive(int64_t slot) {
   const auto found = receives_.find(slot);
   RANNC_CHECK(found != receives_.end(), c10::str("message ", slot, " was never posted"));
-  found->second.handle->wait();
+  stream_.wait(*found->second.handle);
   at::Tensor tensor = std::move(found->second.tensor);
   receives_.erase(found);
   return tensor;
@@ -59,7 +59,7 @@ void Exchange::drop_sent() {
 }
 
 void Exchange::wait_sends() {
-  for (const Message& sent : sends_) sent.handle->wait();
+  for (const Message& sent : sends_) stream_.wait(*sent.handle);
   sends_.clear();
 }
 

@@ -15,8 +15,9 @@ namespace rannc::runtime {
 /// they read until they are done. A slot numbers a message within the phase.
 class Exchange {
  public:
-  /// Message `slot` has tag `first_tag + slot`.
-  Exchange(comm::Communicator& comm, int64_t first_tag);
+  /// Message `slot` has tag `first_tag + slot`. `stream` computes what is sent, and reads what is
+  /// received.
+  Exchange(comm::Communicator& comm, comm::Stream& stream, int64_t first_tag);
   /// After an error, memory that the communicator may still touch is never freed.
   ~Exchange();
   Exchange(const Exchange&) = delete;
@@ -26,7 +27,7 @@ class Exchange {
   void send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose);
   /// Starts receiving into a contiguous tensor.
   void post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose);
-  /// Waits for a posted message.
+  /// A posted message; what the stream does from now on finds it there.
   [[nodiscard]] at::Tensor receive(int64_t slot);
 
   /// A message of this rank to itself.
@@ -43,6 +44,7 @@ class Exchange {
     at::Tensor tensor;
   };
   comm::Communicator& comm_;
+  comm::Stream& stream_;
   int64_t first_tag_;
   std::vector<Message> sends_;
   std::unordered_map<int64_t, Message> receives_;

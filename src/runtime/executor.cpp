@@ -18,7 +18,7 @@ struct Executor::Impl {
             device, options)),
         training(inference),
         orders(plan, inference->graph, inference->rank, options.outputs, options.bucket_bytes),
-        kept(options.kept ? options.kept : std::make_shared<KeptGradients>()) {
+        kept(options.kept ? options.kept : std::make_shared<KeptGradients>(options.stream)) {
     // Without a loss there is no training step: lowering one says why.
     if (plan::backward_comes_first(plan.schedule) && !plan::loss_of(graph)) return;
     auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, options.outputs);

@@ -81,9 +81,9 @@ std::vector<std::unique_ptr<GradientSum>> PipelineCall::make_sums(
     for (ir::ValueId value : reduction.parameters) {
       of_reduction.push_back(parameters[part_->parameter_places[value.index]]);
     }
-    sums[index] = std::make_unique<GradientSum>(std::move(of_reduction), orders_->buckets[index],
-                                                number_, *part_->comm, reduction.ranks,
-                                                first_bucket_tag(number_, index), count_tag(index));
+    sums[index] = std::make_unique<GradientSum>(
+        std::move(of_reduction), orders_->buckets[index], number_, *part_->comm, *part_->stream,
+        reduction.ranks, first_bucket_tag(number_, index), count_tag(index));
   }
   return sums;
 }

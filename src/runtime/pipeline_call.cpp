@@ -143,7 +143,7 @@ void PipelineCall::forward() {
   if (with_backward_ && plan::backward_comes_first(program().schedule)) seed_loss_gradient();
   part_->prelude.run(
       inputs_, [&](const std::string& name) { return buffers_[part_->buffer_place(name)]; },
-      orders_->rows, orders_->global_rows, *part_->comm);
+      orders_->rows, orders_->global_rows, *part_->comm, *part_->stream);
   run(0, orders_->return_outputs);
   finish_outputs();
   if (!with_backward_) finished_ = true;
@@ -206,7 +206,7 @@ void PipelineCall::prepare_backward() {
 
 void PipelineCall::run(size_t begin, size_t end) {
   const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
-  Exchange exchange(*part_->comm, first_tag_of(number_));
+  Exchange exchange(*part_->comm, *part_->stream, first_tag_of(number_));
   size_t posted = begin;
   int ahead = 0;  // computations among the actions from `at` to `posted`
   recorder_.start();
@@ -496,12 +496,14 @@ void PipelineCall::sync_buffers(int stage) {
   std::vector<plan::Rank> ranks = program().stage_ranks[static_cast<size_t>(stage)];
   std::ranges::sort(ranks);
   local.statistics.sync(updated_[static_cast<size_t>(stage)], weights, state_of(local),
-                        *part_->comm, ranks,
+                        *part_->comm, *part_->stream, ranks,
                         {.what = "running statistics", .stage = stage, .micro_batch = -1});
   for (std::vector<at::Tensor>& updated : updated_[static_cast<size_t>(stage)]) updated.clear();
 }
 
-void PipelineCall::reduce_outputs() { sum_scalars(scalars_, *part_->comm, "loss reduction"); }
+void PipelineCall::reduce_outputs() {
+  sum_scalars(scalars_, *part_->comm, *part_->stream, "loss reduction");
+}
 
 void PipelineCall::release(MicroBatch& batch) {
   MicroBatch left;

@@ -31,13 +31,13 @@ std::vector<std::string> Prelude::state_names() const {
 
 void Prelude::run(std::vector<at::Tensor>& inputs,
                   const std::function<at::Tensor(const std::string&)>& state, int64_t rows,
-                  int64_t global_rows, comm::Communicator& comm) const {
+                  int64_t global_rows, comm::Communicator& comm, comm::Stream& stream) const {
   const at::NoGradGuard no_grad;
   for (const Round& round : rounds_) {
     std::vector<at::Tensor> parts = own_parts(round, inputs, state, rows, global_rows);
-    sum_scalars(parts, comm, "reduction of what the loss divides by");
+    sum_scalars(parts, comm, stream, "reduction of what the loss divides by");
     for (size_t index = 0; index < parts.size(); ++index) {
-      inputs.push_back(parts[index].to(device_, ops::to_torch(round.results[index].dtype)));
+      inputs.push_back(parts[index].to(ops::to_torch(round.results[index].dtype)));
     }
   }
 }
@@ -50,7 +50,8 @@ std::vector<at::Tensor> Prelude::own_parts(
   std::vector<at::Tensor> parts;
   if (rows == 0) {
     for (const ir::Value& result : round.results) {
-      parts.push_back(at::zeros(sizes_at(result, 0), at::kDouble));
+      parts.push_back(
+          at::zeros(sizes_at(result, 0), at::TensorOptions().dtype(at::kDouble).device(device_)));
     }
     return parts;
   }
@@ -58,7 +59,7 @@ std::vector<at::Tensor> Prelude::own_parts(
   for (const std::string& name : round.interpreter.state_names()) held.push_back(state(name));
   const double weight = static_cast<double>(rows) / static_cast<double>(global_rows);
   for (const at::Tensor& result : round.interpreter.run(inputs, held, rows)) {
-    const at::Tensor part = result.to(at::kCPU, at::kDouble);
+    const at::Tensor part = result.to(at::kDouble);
     const bool is_mean = round.results[parts.size()].rows.kind == ir::RowKind::mean;
     parts.push_back(is_mean && weight != 1 ? part.mul(weight) : part);
   }

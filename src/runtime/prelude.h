@@ -28,7 +28,7 @@ class Prelude {
   /// Every rank calls it, also one without rows; alone, a rank sends nothing.
   void run(std::vector<at::Tensor>& inputs,
            const std::function<at::Tensor(const std::string&)>& state, int64_t rows,
-           int64_t global_rows, comm::Communicator& comm) const;
+           int64_t global_rows, comm::Communicator& comm, comm::Stream& stream) const;
 
  private:
   struct Round {

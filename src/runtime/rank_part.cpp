@@ -47,6 +47,7 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
     : graph(model),
       comm(std::move(communicator)),
       device(on_device),
+      stream(options.stream),
       rank(comm->rank()),
       prelude(options.preludes, objects, on_device),
       outside_sum(options.outside_sum),

@@ -52,6 +52,7 @@ struct RankPart {
   ir::Graph graph;
   std::shared_ptr<comm::Communicator> comm;
   c10::Device device;
+  std::shared_ptr<comm::Stream> stream;
   int rank = 0;
   Prelude prelude;
   bool outside_sum = false;

@@ -13,6 +13,7 @@
 
 #include "rannc/ops/dtype.h"
 #include "rannc/util/error.h"
+#include "runtime/device_memory.h"
 
 namespace rannc::runtime {
 namespace {
@@ -52,12 +53,13 @@ class GradientSum::Hook final : public torch::autograd::PostAccumulateGradHook {
 
 GradientSum::GradientSum(std::vector<at::Tensor> parameters,
                          const std::vector<plan::Bucket>& buckets, int64_t call,
-                         comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag,
-                         int64_t count_tag)
+                         comm::Communicator& comm, comm::Stream& stream, std::vector<int> ranks,
+                         int64_t first_tag, int64_t count_tag)
     : parameters_(std::move(parameters)),
       places_(parameters_.size()),
       call_(call),
       comm_(comm),
+      stream_(stream),
       ranks_(std::move(ranks)),
       first_tag_(first_tag),
       count_tag_(count_tag) {
@@ -124,9 +126,8 @@ void GradientSum::start(size_t index) {
       bucket.numbers.is_complex() ? at::view_as_real(bucket.numbers) : bucket.numbers;
   const std::optional<int64_t> tag =
       first_tag_ < 0 ? std::nullopt : std::optional(first_tag_ + static_cast<int64_t>(index));
-  bucket.sum =
-      comm::start_all_reduce_sum(comm_, numbers.data_ptr(), numbers.numel(), element_of(numbers),
-                                 ranks_, kPurpose, std::make_shared<at::Tensor>(numbers), tag);
+  bucket.sum = comm_.start_sum(memory_of(numbers, stream_), element_of(numbers), ranks_, kPurpose,
+                               std::make_shared<at::Tensor>(numbers), tag);
 }
 
 void GradientSum::start_rest() {
@@ -151,7 +152,7 @@ void GradientSum::wait() {
         " while another rank runs that of another one.\n  Every rank must call backward, in the "
         "same order."));
   }
-  for (Bucket& bucket : buckets_) bucket.sum->wait();
+  for (Bucket& bucket : buckets_) stream_.wait(*bucket.sum);
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
     at::Tensor& gradient = parameters_[parameter].mutable_grad();
     if ((*counts_)[parameter] == 0) {
@@ -163,26 +164,27 @@ void GradientSum::wait() {
 }
 
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
-                   comm::Communicator& comm, std::span<const int> ranks) {
+                   comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks) {
   std::vector<plan::Gradient> gradients;
   for (const at::Tensor& parameter : parameters) {
     gradients.push_back(
         {ops::from_torch(parameter.scalar_type()), static_cast<int64_t>(parameter.nbytes())});
   }
-  GradientSum(parameters, plan::buckets(gradients), call, comm, {ranks.begin(), ranks.end()},
-              /*first_tag=*/-1, /*count_tag=*/-1)
+  GradientSum(parameters, plan::buckets(gradients), call, comm, stream,
+              {ranks.begin(), ranks.end()}, /*first_tag=*/-1, /*count_tag=*/-1)
       .wait();
 }
 
-void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, const char* what) {
+void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::Stream& stream,
+                 const char* what) {
   if (sums.empty() || comm.size() == 1) return;
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& sum : sums) parts.push_back(sum.flatten().to(at::kCPU, at::kDouble));
+  for (const at::Tensor& sum : sums) parts.push_back(sum.flatten().to(at::kDouble));
   const at::Tensor flat = at::cat(parts);
   std::vector<int> ranks(static_cast<size_t>(comm.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  comm::all_reduce_sum(comm, flat.data_ptr(), flat.numel(), comm::Element::float64, ranks,
-                       {.what = what});
+  stream.wait(
+      *comm.start_sum(memory_of(flat, stream), comm::Element::float64, ranks, {.what = what}));
   int64_t begin = 0;
   for (at::Tensor& sum : sums) {
     const at::Tensor part = flat.narrow(0, begin, sum.numel()).view(sum.sizes());

@@ -20,13 +20,13 @@ namespace rannc::runtime {
 /// copied at the end; a bucket of one parameter needs no array.
 class GradientSum {
  public:
-  /// `parameters`: `.grad` is what is summed. `call`: number of what they belong to, to be
-  /// compared. Buckets have the tags from `first_tag` on, and who has gradients is counted under
-  /// `count_tag`, so that each may start when it likes; -1: all start in the same order on all
-  /// ranks.
+  /// `parameters`: `.grad` is what is summed; `stream` computes and reads it. `call`: number of
+  /// what they belong to, to be compared. Buckets have the tags from `first_tag` on, and who has
+  /// gradients is counted under `count_tag`, so that each may start when it likes; -1: all start in
+  /// the same order on all ranks.
   GradientSum(std::vector<at::Tensor> parameters, const std::vector<plan::Bucket>& buckets,
-              int64_t call, comm::Communicator& comm, std::vector<int> ranks, int64_t first_tag,
-              int64_t count_tag);
+              int64_t call, comm::Communicator& comm, comm::Stream& stream, std::vector<int> ranks,
+              int64_t first_tag, int64_t count_tag);
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
@@ -68,6 +68,7 @@ class GradientSum {
   std::vector<Bucket> buckets_;
   const int64_t call_;
   comm::Communicator& comm_;
+  comm::Stream& stream_;
   const std::vector<int> ranks_;
   const int64_t first_tag_;
   const int64_t count_tag_;
@@ -78,10 +79,11 @@ class GradientSum {
 
 /// Sums `.grad` of `parameters` over `ranks`, and waits for it.
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
-                   comm::Communicator& comm, std::span<const int> ranks);
+                   comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks);
 
 /// Sums tensors over all ranks, as one message of float64 numbers; keeps shapes and dtypes. `what`
 /// names it in errors.
-void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, const char* what);
+void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::Stream& stream,
+                 const char* what);
 
 }  // namespace rannc::runtime

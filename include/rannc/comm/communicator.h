@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "rannc/comm/device.h"
+
 namespace rannc::comm {
 
 /// What an operation is for; printed when its peer does not answer in time.
@@ -23,14 +25,13 @@ enum class Element { float64, float32, float16, bfloat16, int64, int32, int8, ui
 [[nodiscard]] int64_t size_bytes(Element element);
 
 /// One send, receive or reduction under way.
-class Operation {
+class Operation : public Event {
  public:
-  virtual ~Operation() = default;
   /// Never blocks. Throws CommError once the operation or the job has failed.
-  [[nodiscard]] virtual bool done() = 0;
+  [[nodiscard]] bool done() override = 0;
   /// Blocks until done. Throws CommError naming the peer and the purpose at the deadline
   /// (Communicator::timeout_s), or when the job has been aborted.
-  virtual void wait() = 0;
+  void wait() override = 0;
 };
 using Handle = std::shared_ptr<Operation>;
 
@@ -57,6 +58,18 @@ class Communicator {
                                     Purpose purpose, Then then = {}) = 0;
   [[nodiscard]] virtual Handle receive(void* data, int64_t bytes, int from, int64_t tag,
                                        Purpose purpose, Then then = {}) = 0;
+
+  // The same for what a device has computed, or will read. As they are here, they are for memory
+  // that the host may touch, and wait until it is ready.
+  [[nodiscard]] virtual Handle send_from(const Buffer& buffer, int to, int64_t tag,
+                                         Purpose purpose);
+  [[nodiscard]] virtual Handle receive_into(const Buffer& buffer, int from, int64_t tag,
+                                            Purpose purpose);
+  /// As start_all_reduce_sum().
+  [[nodiscard]] virtual Handle start_sum(const Buffer& buffer, Element element,
+                                         std::span<const int> ranks, Purpose purpose,
+                                         std::shared_ptr<void> owner = {},
+                                         std::optional<int64_t> tag = {});
 
   /// Ends the job on all ranks with an exit code that is not 0; `reason` is printed first on the
   /// rank that calls it. `local`: the other ranks' waits throw CommError with the reason.

@@ -62,6 +62,8 @@ struct Options {
   /// Random numbers depend on the seed, the step at the time of the forward, the node, and the
   /// sample: the same under every plan. Null: ranks draw from their generators, each differently.
   std::shared_ptr<const DrawSteps> draws;
+  /// The order in which the device works.
+  std::shared_ptr<comm::Stream> stream = comm::make_host_stream();
   /// Shared by the executors of a model; null: one of its own.
   std::shared_ptr<KeptGradients> kept;
   /// Gradients are summed in buckets of this size; equal on all ranks.

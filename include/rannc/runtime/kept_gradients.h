@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rannc/comm/communicator.h"
@@ -15,6 +17,9 @@ namespace rannc::runtime {
 /// up itself. The calls of all executors of a model share one. Belongs to the thread that trains.
 class KeptGradients {
  public:
+  /// `stream`: of the device that computes them.
+  explicit KeptGradients(std::shared_ptr<comm::Stream> stream) : stream_(std::move(stream)) {}
+
   /// Backward passes since the last sum() or drop(). The same on all ranks that train alike.
   [[nodiscard]] int64_t passes() const { return passes_; }
   void count_pass() { ++passes_; }
@@ -35,6 +40,7 @@ class KeptGradients {
   void drop();
 
  private:
+  std::shared_ptr<comm::Stream> stream_;
   // Detached aliases; `.grad` is what is kept. Ordered alike on all ranks.
   std::map<std::vector<int>, std::map<std::string, at::Tensor>> parameters_;
   int64_t passes_ = 0;
