@@ -91,6 +91,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
     }
     batches_.push_back(std::move(batches));
   }
+  found_.resize(buffers_.size());
   updated_.assign(part_->stages.size(), std::vector<std::vector<at::Tensor>>(micro_batches));
   for (ir::ValueId value : part_->scalar_outputs) {
     scalars_.push_back(at::zeros(sizes_at(part_->graph[value], 0),
@@ -269,6 +270,19 @@ std::vector<at::Tensor> PipelineCall::state_of(const LocalStage& local) const {
   return state;
 }
 
+/// Of all micro-batches and stages of this rank only the first one writes to the buffers
+/// themselves. The others find what it has found, and so compute the same.
+void PipelineCall::write_once(const LocalStage& local, std::vector<at::Tensor>& state) {
+  for (size_t index : local.row_free) {
+    at::Tensor& found = found_[local.state[index].index];
+    if (found.defined()) {
+      state[index] = found.clone();
+    } else {
+      found = state[index].clone();
+    }
+  }
+}
+
 std::vector<at::Tensor> PipelineCall::take_inputs(const LocalStage& local, MicroBatch& batch) {
   std::vector<at::Tensor> inputs;
   for (size_t index = 0; index < local.stage->inputs().size(); ++index) {
@@ -320,6 +334,7 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   MicroBatch& batch = this->batch(stage, micro_batch);
   std::vector<at::Tensor> state = state_of(local);
   const std::shared_ptr<const DrawKey> key = draw_key(stage, micro_batch);
+  write_once(local, state);
   if (batch.rows == 0) return local.stage->skip(state, key.get());
 
   if (local.statistics.shared()) {

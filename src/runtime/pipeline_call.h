@@ -108,6 +108,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] const LocalStage& local(int stage) const;
   [[nodiscard]] MicroBatch& batch(int stage, int micro_batch);
   [[nodiscard]] std::vector<at::Tensor> state_of(const LocalStage& local) const;
+  void write_once(const LocalStage& local, std::vector<at::Tensor>& state);
   [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
   [[nodiscard]] std::shared_ptr<const DrawKey> draw_key(int stage, int micro_batch) const;
   [[nodiscard]] std::shared_ptr<WholeBatch> whole_batch(int stage, int micro_batch) const;
@@ -129,6 +130,7 @@ class PipelineCall final : public Call {
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends
   std::vector<at::Tensor> parameters_;  ///< aliases, whose `.grad` is the pending gradient
   std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> found_;  ///< [buffer] that a call writes once: as it was before
   /// [reduction]: until it is done; null where this rank takes no part. Empty unless `in_program`.
   std::vector<std::unique_ptr<GradientSum>> sums_;
 

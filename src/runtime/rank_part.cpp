@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "rannc/ir/draws.h"
+#include "rannc/ir/passes.h"
 #include "rannc/plan/program.h"
 #include "rannc/util/error.h"
 #include "runtime/rows_layout.h"
@@ -30,6 +31,13 @@ std::vector<ir::NodeId> find_nodes(const plan::Stage& stage,
   }
   std::ranges::sort(nodes);
   return nodes;
+}
+
+std::unordered_set<std::string> names_of(const ir::Graph& graph,
+                                         const std::vector<ir::ValueId>& values) {
+  std::unordered_set<std::string> names;
+  for (ir::ValueId value : values) names.insert(graph[value].name);
+  return names;
 }
 
 }  // namespace
@@ -80,6 +88,7 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
   }
+  const std::unordered_set<std::string> row_free = names_of(graph, ir::row_free_buffers(graph));
   const std::vector<std::vector<ir::ValueId>> outputs =
       plan::stage_outputs(plan, graph, output_values);
   for (size_t index = 0; index < plan.stages.size(); ++index) {
@@ -91,6 +100,10 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
                                             objects, device);
       local.replica = static_cast<int>(place - stage.ranks.begin());
       local.recompute = stage.recompute;
+      const std::vector<std::string>& state = local.stage->state_names();
+      for (size_t index = 0; index < state.size(); ++index) {
+        if (row_free.contains(state[index])) local.row_free.push_back(index);
+      }
       local.statistics = RunningStatistics(local.stage->graph(), local.stage->state_names(),
                                            static_cast<int>(stage.ranks.size()));
     }

@@ -277,6 +277,26 @@ def test_statistics_are_updated_without_gradients_too_and_once():
         assert buffers["bn.count"] == 2
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("stage_ranks", [[[0]], [[0], [1]], [[0, 1], [2]], [[0], [1]] * 2], ids=str)
+def test_a_buffer_that_the_batch_does_not_decide_is_written_once_in_a_call(stage_ranks, recompute):
+    graph = GraphText()
+    h = graph.linear(graph.input("x", ("B", 3)), "in", 3)
+    vector = graph.buffer("power.vector", (3,))
+    turned = graph.call(
+        "aten::sin_", [vector], (3,), "none", writes=[vector], shares=vector, module="power"
+    )
+    h = graph.call("aten::mul.Tensor", [h, turned], ("B", 3))
+    h = graph.linear(h, "out", 3)
+    loss = graph.mean(graph.call("aten::mul.Tensor", [h, turned], ("B", 3)))
+    ranks = len({rank for ranks in stage_ranks for rank in ranks})
+    schedule = "interleaved" if len(stage_ranks) == 4 else "gpipe"
+    plan = make_plan(graph.node_names, stage_ranks, 4, recompute, schedule)
+    plan["interleave"] = 2 if schedule == "interleaved" else 1
+    # Also where a rank has no rows in some micro-batch.
+    check_calls(graph, [loss], plan, [[5] + [1] * (ranks - 1), [2] + [0] * (ranks - 1)])
+
+
 def test_a_buffer_that_replicas_would_write_differently_is_an_error():
     graph = GraphText()
     x = graph.input("x", ("B", 2))

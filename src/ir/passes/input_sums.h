@@ -8,7 +8,7 @@ namespace rannc::ir {
 
 /// Sums and means over the batch that can be computed before anything else: from inputs, constants
 /// and buffers that nothing writes, without gradient and without random numbers, and on which no
-/// write to a buffer depends (it would happen once per micro-batch).
+/// write to a buffer depends.
 class InputSums {
  public:
   /// Requires infer_rows(). O(graph).
