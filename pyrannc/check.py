@@ -338,7 +338,8 @@ def _without_dropout(graph):
 
 @contextlib.contextmanager
 def _untouched(model, graph):
-    """Puts buffers, random state and gradient hooks of the model back as they were.
+    """Puts buffers, random state and gradient hooks of the model back as they were, and leaves no
+    cast of its weights behind.
 
     The model runs on its own parameters, not through ``torch.func.functional_call``: nn.LSTM keeps
     its weights in a list besides, which that does not replace.
@@ -361,6 +362,9 @@ def _untouched(model, graph):
         try:
             yield
         finally:
+            # Of casts of the weights that the caller's autocast caches while the model runs: it
+            # holds them weakly, and a tensor with weak references cannot be released.
+            torch.clear_autocast_cache()
             random.setstate(python_random)
             with torch.no_grad():
                 for owner, name, buffer, content in homes:
