@@ -91,6 +91,13 @@ class RaNNCModule(nn.Module):
     # -- running ------------------------------------------------------------------------------
 
     def forward(self, *args, **kwargs):
+        if not torch.is_inference_mode_enabled():
+            return self._call(args, kwargs)
+        # What a call makes serves later calls that train, and autograd takes no inference tensors.
+        with torch.inference_mode(False), torch.no_grad():
+            return self._call(args, kwargs)
+
+    def _call(self, args, kwargs):
         call = Call(args, kwargs)
         if self._deployment is None:
             self._deploy(call, args, kwargs)

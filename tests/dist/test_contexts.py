@@ -64,3 +64,20 @@ for context in (autocast, autocast, contextlib.nullcontext, autocast):
     tolerance = dict(rtol=2e-2, atol=1e-3) if context is autocast else {{}}
     train_both(context, **tolerance)
 """)
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_inference_mode_is_as_no_grad(begins):
+    run(f"""
+model, optimizer = wrap()
+if not {begins}:
+    train_both()
+for one in (model, twin):
+    one.eval()
+with torch.inference_mode():
+    torch.testing.assert_close(model(x[mine]), twin(x)[mine])
+for one in (model, twin):
+    one.train()
+train_both()
+train_both()
+""")

@@ -119,6 +119,34 @@ def test_modes_and_grad_modes_may_come_in_any_order(pair):
     assert_equal_state(model, twin)
 
 
+def train_once(one, its_optimizer, x):
+    its_optimizer.zero_grad()
+    loss_of(one, x).backward()
+    its_optimizer.step()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("made_inside", [True, False])
+def test_inference_mode_is_as_no_grad(pair, training, begins, made_inside):
+    # What a run keeps was made of inference tensors: "Inference tensors cannot be saved for
+    # backward", and no gradient edge ('NoneType' object has no attribute 'next_functions').
+    model, optimizer, twin, twin_optimizer = pair
+    outputs, x = [], batch()
+    for one, its_optimizer in ((model, optimizer), (twin, twin_optimizer)):
+        if not begins:
+            train_once(one, its_optimizer, batch(1))
+        one.train(training)
+        with torch.inference_mode():
+            outputs.append(one(batch() if made_inside else x))
+            assert torch.is_inference_mode_enabled()
+        one.train()
+        train_once(one, its_optimizer, batch(2))
+    assert not outputs[0].requires_grad
+    torch.testing.assert_close(*outputs)
+    assert_equal_state(model, twin)
+
+
 def test_gradients_accumulate_over_two_forwards_and_backwards_in_any_order(pair):
     model, _, twin, _ = pair
     for one in (model, twin):
