@@ -1,5 +1,6 @@
 """The whole model's state by name, gathered from the ranks that hold it and handed back to them."""
 
+import collections
 import json
 
 import torch
@@ -8,14 +9,20 @@ from pyrannc import state
 from pyrannc.errors import RaNNCError
 
 
-def gather_state(model, deployment, rank0_only: bool) -> dict[str, torch.Tensor]:
+def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="") -> dict:
     """What ``model.state_dict()`` would be on one process: parameters and persistent buffers.
 
-    Collective. With ``rank0_only`` the other ranks get an empty dict.
+    Collective. With ``rank0_only`` the other ranks get an empty dict. ``destination`` and
+    ``prefix``: the dict that gets it, and what its names begin with.
     """
     comm, owners = deployment.world, deployment.owners
     everyone = list(range(comm.size))
-    result = type(model.state_dict())()
+    wanted = comm.rank == 0 or not rank0_only
+    if destination is None:
+        destination = collections.OrderedDict()
+        destination._metadata = collections.OrderedDict()
+    if wanted and hasattr(destination, "_metadata"):
+        destination._metadata.update(model.state_dict(prefix=prefix)._metadata)
     for name, tensor in _entries(model):
         holder = owners.ranks[name][0]
         ranks = sorted({0, holder}) if rank0_only else everyone
@@ -23,8 +30,9 @@ def gather_state(model, deployment, rank0_only: bool) -> dict[str, torch.Tensor]
             continue
         whole = tensor.detach().clone() if comm.rank == holder else _empty(tensor)
         state.broadcast(comm, whole, holder, ranks)
-        result[name] = whole
-    return result if comm.rank == 0 or not rank0_only else type(result)()
+        if wanted:
+            destination[prefix + name] = whole
+    return destination
 
 
 def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: bool):
@@ -62,6 +70,20 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
             if comm.rank in takers:
                 tensor.copy_(whole)
     return torch.nn.modules.module._IncompatibleKeys(missing, unexpected)
+
+
+def part_of(model, state_dict, prefix: str, metadata: dict) -> dict[str, torch.Tensor]:
+    """The state of ``model`` in that of an outer module, whose names begin with ``prefix``.
+
+    ``metadata`` is that of ``model`` itself.
+    """
+    names = [name for name in state_dict if name.startswith(prefix)]
+    part = collections.OrderedDict((name.removeprefix(prefix), state_dict[name]) for name in names)
+    if "version" in metadata:
+        # torch hands the versions of inner modules to nobody but themselves; the state is taken to
+        # be of the versions that are here. A state without any stays without.
+        part._metadata = model.state_dict(keep_vars=True)._metadata | {"": metadata}
+    return part
 
 
 def _entries(model):

@@ -234,16 +234,21 @@ class RaNNCModule(nn.Module):
             log.warn("module", "to(), float() and the like do nothing after the first call")
         return self
 
-    def state_dict(self, *args, rank0_only=True, **kwargs):
+    def state_dict(self, destination=None, prefix="", keep_vars=False, *, rank0_only=True):
         """The whole model's state by name, as the unwrapped model would give it.
 
         Every rank calls it. With ``rank0_only`` the other ranks get an empty dict; without, every
-        rank gets everything, on the CPU.
+        rank gets everything, on the CPU. The first three arguments are those with which an outer
+        module collects its state; after the first call there are copies only (``keep_vars``).
         """
         if self._deployment is None:
-            return self.model.state_dict(*args, **kwargs)
+            return self.model.state_dict(
+                destination=destination, prefix=prefix, keep_vars=keep_vars
+            )
         self._deployment.turns.other("state_dict()")
-        return checkpoint.gather_state(self.model, self._deployment, rank0_only)
+        return checkpoint.gather_state(
+            self.model, self._deployment, rank0_only, destination, prefix
+        )
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Loads a whole model's state by name; each rank keeps its part. Every rank calls it.
@@ -254,6 +259,24 @@ class RaNNCModule(nn.Module):
             return self.model.load_state_dict(state_dict, strict, assign)
         self._deployment.turns.other("load_state_dict()")
         return checkpoint.scatter_state(self.model, self._deployment, state_dict, strict)
+
+    def _load_from_state_dict(
+        self,
+        state_dict,
+        prefix,
+        local_metadata,
+        strict,
+        missing_keys,
+        unexpected_keys,
+        error_msgs,
+    ):
+        """Loads this module's part of the state of an outer one; torch calls it on every rank."""
+        state = checkpoint.part_of(self.model, state_dict, prefix, local_metadata)
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        found = self.load_state_dict(state, strict=False, assign=assign)
+        if strict:
+            missing_keys.extend(prefix + name for name in found.missing_keys)
+            unexpected_keys.extend(prefix + name for name in found.unexpected_keys)
 
     def __getattr__(self, name):
         try:

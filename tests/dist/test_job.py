@@ -136,6 +136,47 @@ def test_state_moves_between_ranks_by_name_and_modes_change_after_the_first_call
     assert done.stdout.count("all right") == 2
 
 
+def test_an_outer_module_saves_and_loads_what_the_ranks_hold():
+    done = run(
+        """
+        import pyrannc, torch
+        from torch import nn
+
+        def build():
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), nn.Linear(2, 1)
+
+        rank = pyrannc.get_rank()
+        stem, head = build()
+        config = pyrannc.Config(partition_num=2, replica_nums=[1, 1], pipeline_num=2)
+        outer = nn.Sequential(pyrannc.RaNNCModule(stem, config=config), head)
+        twin = nn.Sequential(*build())
+        x = torch.randn(4, 4)
+        names = list(twin.state_dict())
+        assert list(outer.state_dict()) == names
+        outer(x).sum().backward()
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.mul_(2)
+
+        # As torch.load gives it on every rank, then as state_dict() gives it: rank 0's is complete.
+        outer.load_state_dict(twin.state_dict())
+        state = outer.state_dict()
+        assert list(state) == (names if rank == 0 else ["1.weight", "1.bias"]), list(state)
+        for name, value in state.items():
+            assert torch.equal(value, twin.state_dict()[name]), name
+        with torch.no_grad():
+            for parameter in outer[0].parameters():
+                parameter.zero_()
+        outer.load_state_dict(state)
+        torch.testing.assert_close(outer(x), twin(x))
+        print("all right", flush=True)
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all right") == 2
+
+
 def test_import_starts_no_mpi_and_prints_nothing():
     done = run("import pyrannc; from pyrannc import RaNNCModule, _C", ranks=2)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -278,6 +278,46 @@ def test_state_loads_before_and_after_the_first_call(pair):
         model.load_state_dict({k: v for k, v in other.state_dict().items() if k != "4.bias"})
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_an_outer_module_saves_and_loads_the_wrapped_model_by_its_names(called):
+    # The outer one's recursion hands down a dict and a prefix, which were ignored: a checkpoint was
+    # without the wrapped model, and loading one left its weights as they were.
+    outer = nn.Sequential(wrap(build())[0], nn.Linear(4, 1))
+    twin, other = (nn.Sequential(build(), nn.Linear(4, 1)) for _ in range(2))
+    if called:
+        with torch.no_grad():
+            outer(batch())
+    with torch.no_grad():
+        for value in other.state_dict().values():
+            value.add_(1)
+    assert outer.load_state_dict(other.state_dict()) == ([], [])
+    state = outer.state_dict()
+    assert_equal_state(outer, other)
+    assert state._metadata == twin.state_dict()._metadata
+    twin.load_state_dict(state)
+
+    state["0.4.more"] = state.pop("0.4.bias")
+    found = outer.load_state_dict(state, strict=False)
+    assert found == (["0.4.bias"], ["0.4.more"])
+    with pytest.raises(RuntimeError, match=r'(?s)Missing.*"0\.4\.bias".*Unexpected.*"0\.4\.more"'):
+        outer.load_state_dict(state)
+
+
+def test_the_versions_of_an_outer_modules_state_reach_the_wrapped_model():
+    class Versioned(nn.Linear):
+        _version = 3
+
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args):
+            versions.append(local_metadata.get("version"))
+            super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
+    versions = []
+    outer = nn.Sequential(RaNNCModule(nn.Sequential(Versioned(8, 4))))
+    outer.load_state_dict(outer.state_dict())
+    outer.load_state_dict(dict(outer.state_dict()))
+    assert versions == [3, None]
+
+
 def test_names_are_those_of_the_model():
     model, _ = wrap(build())
     assert [name for name, _ in model.named_parameters()] == [
