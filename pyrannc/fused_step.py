@@ -24,7 +24,7 @@ class FusedStep:
 
     def _before(self, optimizer, *_):
         for group in optimizer.param_groups:
-            if _possible(group):
+            if _possible(group, optimizer.state):
                 group["fused"] = True
                 self._changed.append(group)
 
@@ -39,7 +39,7 @@ def chooses(hook) -> bool:
     return isinstance(getattr(hook, "__self__", None), FusedStep)
 
 
-def _possible(group):
+def _possible(group, state):
     if group.get("fused", False) is not None or group.get("foreach") is not None:
         return False
     if group.get("differentiable") or group.get("capturable") or torch.is_tensor(group["lr"]):
@@ -48,4 +48,17 @@ def _possible(group):
         gradient = parameter.grad
         if gradient is not None and (gradient.is_sparse or not gradient.is_cpu):
             return False
+    if group.get("momentum") and _some_begin(group, state):
+        return False
     return all(parameter.dtype in _DTYPES for parameter in group["params"])
+
+
+def _some_begin(group, state):
+    """Whether some parameters with gradients have a momentum and others do not yet: torch's fused
+    SGD begins with all of them at once."""
+    begin = {
+        state.get(parameter, {}).get("momentum_buffer") is None
+        for parameter in group["params"]
+        if parameter.grad is not None
+    }
+    return len(begin) == 2
