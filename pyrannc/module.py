@@ -72,7 +72,7 @@ class RaNNCModule(nn.Module):
         if config.show_config_items and launch.get_rank() == 0:
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
         if optimizer is not None:
-            optim.check_parameters(optimizer, model)
+            optim.check(optimizer, model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "model", model)
         self.config = config

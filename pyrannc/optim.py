@@ -22,8 +22,14 @@ _STATE_COPIES = {
 }
 
 
-def check_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
-    """Raises ConfigError that names the group when a parameter is not one of the model's."""
+def check(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """Raises ConfigError for an optimizer that cannot be cut down to the parameters of a rank, and
+    one that names the group when a parameter is not one of the model's."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ConfigError(
+            "LBFGS calls the model several times in a step and needs all parameters in one place, "
+            "but they are spread over the ranks.\n  Use Adam, AdamW or SGD."
+        )
     known = {id(parameter) for parameter in model.parameters()}
     for index, group in enumerate(optimizer.param_groups):
         for position, parameter in enumerate(group["params"]):

@@ -429,6 +429,13 @@ def test_an_optimizer_over_other_parameters_is_an_error():
         RaNNCModule(build(), torch.optim.SGD(build().parameters(), lr=0.1))
 
 
+def test_lbfgs_is_an_error_by_name():
+    # Its step said "'Steps' object has no attribute '_optimizer_begin'".
+    model = build()
+    with pytest.raises(ConfigError, match=r"LBFGS .* all parameters in one place.*\n.*AdamW"):
+        RaNNCModule(model, torch.optim.LBFGS(model.parameters()))
+
+
 def test_control_flow_on_values_is_an_error_with_its_line():
     class Branches(nn.Module):
         def __init__(self):
