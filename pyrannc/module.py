@@ -1,6 +1,7 @@
 """RaNNCModule: the one line that a user adds."""
 
 import contextlib
+import textwrap
 
 import torch
 from torch import nn
@@ -277,6 +278,20 @@ class RaNNCModule(nn.Module):
         if strict:
             missing_keys.extend(prefix + name for name in found.missing_keys)
             unexpected_keys.extend(prefix + name for name in found.unexpected_keys)
+
+    def __repr__(self):
+        """As nn.Module shows a module with one child."""
+        return f"{self._get_name()}(\n{textwrap.indent(f'(model): {self.model!r}', '  ')}\n)"
+
+    def __getstate__(self):
+        if self._deployment is not None:
+            raise RaNNCError(
+                "a RaNNCModule cannot be copied or pickled after its first call: its plan is at "
+                "work on all ranks, and this rank holds a part of the model.\n"
+                "  Save state_dict(), and load it into another model; or copy the model before it "
+                "is wrapped."
+            )
+        return self.__dict__
 
     def __getattr__(self, name):
         try:

@@ -390,6 +390,28 @@ def test_a_scalar_loss_inside_the_model_is_returned_as_such():
     torch.testing.assert_close(model.model.inner[0].weight.grad, twin.inner[0].weight.grad)
 
 
+def test_it_prints_like_a_module_around_the_model():
+    plain = nn.Sequential(build(), nn.Tanh())
+    model = RaNNCModule(plain)
+    around = nn.Module()
+    around.model = plain
+    expected = repr(around).replace("Module(", "RaNNCModule(", 1)
+    assert repr(model) == expected
+    model(batch())
+    assert repr(model) == expected
+
+
+def test_a_copy_is_possible_before_the_first_call(tmp_path):
+    plain = build()
+    model = RaNNCModule(plain)
+    torch.save(model, tmp_path / "model.pt")
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    for copied in (copy.deepcopy(model), loaded):
+        assert_equal_state(copied, plain)
+        assert copied.model is not plain
+        copied(batch())
+
+
 # -- bad input: one clear message each ---------------------------------------------------------
 
 
@@ -489,3 +511,11 @@ def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd, tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"micro_batches": 2}))
     with pytest.raises(PlanError, match="rows of the batch interact"):
         RaNNCModule(Centred(), load_deployment=path)(batch())
+
+
+def test_a_copy_after_the_first_call_is_an_error_that_says_what_to_copy(pair, tmp_path):
+    model = pair[0]
+    model(batch())
+    for make in (copy.copy, copy.deepcopy, lambda it: torch.save(it, tmp_path / "model.pt")):
+        with pytest.raises(RaNNCError, match=r"copied or pickled.*\n.*state_dict\(\)"):
+            make(model)
