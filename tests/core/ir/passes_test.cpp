@@ -188,6 +188,30 @@ TEST(RunningStatistics, NameBufferNodeAndMomentum) {
   EXPECT_EQ(found[0].momentum, 0.2);
 }
 
+TEST(RowFreeBuffers, AreWrittenWithoutRowsAndCountNoStatistics) {
+  const Graph graph = inferred(R"(graph written(%x) -> (%y)
+  input x: float32[B, 3] apart(0)
+  buffer norm.mean: float32[3]
+  buffer norm.var: float32[3]
+  buffer norm.count: int64[]
+  buffer calls: int64[]
+  buffer seen: float32[3]
+  node counts = aten::add_.Tensor(%norm.count, 1, 1) -> %c writes %norm.count in norm
+    result c: int64[] shares %norm.count
+  node counts_calls = aten::add_.Tensor(%calls, 1, 1) -> %d writes %calls in norm_and_more
+    result d: int64[] shares %calls
+  node norm = aten::batch_norm(%x, none, none, %norm.mean, %norm.var, true, 0.1, 1e-05, false) -> %y writes %norm.mean, %norm.var in norm
+    result y: float32[B, 3] apart(0)
+  node sum = aten::sum.dim_IntList(%y, [0], false, none) -> %s
+    result s: float32[3]
+  node sees = aten::add_.Tensor(%seen, %s, 1) -> %t writes %seen
+    result t: float32[3] shares %seen
+)");
+  const std::vector<ValueId> found = row_free_buffers(graph);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(graph[found[0]].name, "calls");
+}
+
 TEST(BatchNormalisations, AreThoseInTraining) {
   Graph graph = inferred(kBatchNorm);
   const std::vector<NodeId> found = batch_normalisations(graph);
