@@ -4,6 +4,7 @@ A FakeTensor has a shape, a dtype and a device, but no memory. All patches are o
 functions of torch, act only in the thread that traces, and are taken back afterwards.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -323,6 +324,10 @@ def _settings(session):
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
+# What modules keep things in, and forward() may change; hooks are in OrderedDicts.
+_CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
+
+
 @contextlib.contextmanager
 def substituted(model, fakes):
     """Each parameter and buffer of ``model`` replaced by ``fakes[id(tensor)]``, also in plain lists
@@ -333,7 +338,7 @@ def substituted(model, fakes):
         contents = {
             name: value.copy()
             for name, value in attributes.items()
-            if type(value) in (list, dict, set) or name in ("_parameters", "_buffers", "_modules")
+            if type(value) in _CONTAINERS or name in ("_parameters", "_buffers", "_modules")
         }
         saved.append((module, attributes, contents))
 
@@ -363,7 +368,7 @@ def substituted(model, fakes):
             for name, value in contents.items():
                 held = attributes[name]
                 held.clear()
-                held.extend(value) if isinstance(held, list) else held.update(value)
+                held.extend(value) if hasattr(held, "extend") else held.update(value)
             vars(module).clear()
             vars(module).update(attributes)
 

@@ -272,6 +272,46 @@ def test_model_and_random_states_are_as_before_also_after_an_error():
         assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_hooks_that_forward_installs_do_not_stay():
+    """Each of the traces installed them again, in a dictionary that was not put back: layers
+    that record what they return, as transformers do, had recorded more in the second trace."""
+
+    class Recording(nn.Module):
+        def __init__(self):
+            super().__init__()
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(7)
+                self.layers = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+            self.installed = False
+
+        def forward(self, x):
+            self.seen = []
+            if not self.installed:
+                self.installed = True
+                for layer in self.layers:
+                    layer.register_forward_hook(lambda _, args, output: self.seen.append(output))
+            return self.layers(x), tuple(self.seen)
+
+    model = Recording()
+    captured = capture(model, *inputs(4))
+    assert not any(module._forward_hooks for module in model.modules())
+    args, kwargs = inputs(6, seed=1)
+    assert_replay_equals_eager(captured, Recording, args, kwargs)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_hidden_states_of_transformers_can_be_asked_for(name):
+    pytest.importorskip("transformers")
+    entry = TRANSFORMERS[name].in_float64()
+    args, kwargs = entry.inputs(4)
+    model = entry.build()
+    captured = capture(model, args, {**kwargs, "output_hidden_states": True})
+    assert not any(module._forward_hooks for module in model.modules())
+    args, kwargs = entry.inputs(5, seed=1)
+    kwargs["output_hidden_states"] = True
+    assert_replay_equals_eager(captured, entry.build, args, kwargs, rtol=1e-12, atol=1e-12)
+
+
 def test_torch_is_as_before_after_an_error():
     def patched():
         call = torch._C.ScriptFunction.__call__
