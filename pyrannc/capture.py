@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from pyrannc import _C, pytree
 from pyrannc.batch_dims import find_batch_dims, input_names
 from pyrannc.errors import TraceError
+from pyrannc.fake_mode import FakeMode
 from pyrannc.tracing import Session, explain, substituted
 
 # In torch 2.11 built for CUDA, where there is no GPU, the first fake mode of a process leaves a
@@ -247,7 +248,7 @@ def capture(
 
 
 def _capture(model, call, names, dims, states, choices):
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeMode(allow_non_fake_inputs=True)
     with torch.inference_mode(False), mode:
         fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
     traces, shapes = [], []

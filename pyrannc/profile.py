@@ -7,9 +7,9 @@ import sys
 import time
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pyrannc import _C, log
+from pyrannc.fake_mode import FakeMode
 from pyrannc.profile_cache import ProfileCache
 
 # Progress is worth showing from this many seconds on; plain lines come this far apart.
@@ -154,7 +154,7 @@ def _trace_at(graph, objects, rows):
             nodes.append(len(strides) - 1)
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed)
-    with torch.inference_mode(False), FakeTensorMode(), hooks:
+    with torch.inference_mode(False), FakeMode(), hooks:
         tensors, is_input = _C.profile.placeholders(graph, rows)
         state = {
             tensor.untyped_storage()._cdata

@@ -147,6 +147,8 @@ class Roofline {
       case Work::matmul:
         // addmm, baddbmm and addbmm take the bias first.
         return 2 * result_count() * dim(operands_.size() > 2 ? second : first, -1);
+      case Work::grouped_matmul:
+        return 2 * result_count() * dim(first, -1);
       case Work::linear:
         return 2 * count(first) * dim(second, 0);
       case Work::convolution:

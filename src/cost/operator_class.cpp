@@ -38,6 +38,7 @@ const std::unordered_map<std::string_view, OperatorClass> kClasses{
     {"mv", kMatrix},
     {"baddbmm", kMatrix},
     {"addbmm", kMatrix},
+    {"_grouped_mm", {Work::grouped_matmul, Saves::operands}},
     {"dot", kMatrix},
     {"einsum", {Work::einsum, Saves::operands}},
     {"conv1d", kConvolution},

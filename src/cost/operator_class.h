@@ -6,12 +6,13 @@ namespace rannc::cost {
 
 /// What determines an operator's work.
 enum class Work {
-  pointwise,  ///< memory traffic of operands and results
-  reduction,  ///< the same, by kernels that reach less of the bandwidth
-  view,       ///< no kernel: results share an operand's storage, gradients that of the results
-  part,       ///< a view whose backward writes a gradient for the whole operand
-  gather,     ///< touches as many elements of its operands as it has results
-  matmul,     ///< 2 * results * K, with K the last dimension of the left operand
+  pointwise,       ///< memory traffic of operands and results
+  reduction,       ///< the same, by kernels that reach less of the bandwidth
+  view,            ///< no kernel: results share an operand's storage, gradients that of the results
+  part,            ///< a view whose backward writes a gradient for the whole operand
+  gather,          ///< touches as many elements of its operands as it has results
+  matmul,          ///< 2 * results * K, with K the last dimension of the left operand
+  grouped_matmul,  ///< the same; integers that say which rows belong together come last
   linear,
   convolution,
   transposed_convolution,

@@ -526,6 +526,16 @@ def llama():
     return LlamaForCausalLM(config)
 
 
+def mixtral():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, use_cache=False,
+    )  # fmt: skip
+    return MixtralForCausalLM(config)
+
+
 def vit():
     from transformers import ViTConfig, ViTForImageClassification
 

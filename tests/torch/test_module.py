@@ -3,6 +3,7 @@
 import copy
 import json
 
+import models
 import pytest
 import torch
 from torch import nn
@@ -519,3 +520,19 @@ def test_a_copy_after_the_first_call_is_an_error_that_says_what_to_copy(pair, tm
     for make in (copy.copy, copy.deepcopy, lambda it: torch.save(it, tmp_path / "model.pt")):
         with pytest.raises(RaNNCError, match=r"copied or pickled.*\n.*state_dict\(\)"):
             make(model)
+
+
+def test_a_mixture_of_experts_trains_as_without_the_wrapper():
+    """Its grouped products in float32 could not be traced: "Expected inputs of BF16 type"."""
+    pytest.importorskip("transformers")
+    plain = models.mixtral()
+    twin = copy.deepcopy(plain)
+    model, optimizer = wrap(plain, calibrate=False)
+    twin_optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
+    for step in range(2):
+        _, kwargs = models.language_ids(4, torch.Generator().manual_seed(step))
+        for one, its_optimizer in ((model, optimizer), (twin, twin_optimizer)):
+            its_optimizer.zero_grad()
+            one(**kwargs).loss.backward()
+            its_optimizer.step()
+    assert_equal_state(model, twin)

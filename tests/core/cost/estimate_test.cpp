@@ -147,6 +147,20 @@ TEST(Estimate, TakesTheRatesOfTheKindAndTheType) {
   EXPECT_EQ(cost_of(linear, "bfloat16").forward_ns, 20480 + 5);
 }
 
+TEST(Estimate, CountsAGroupedProductAsOneOfTheSameRows) {
+  // 10 rows of 64 numbers with one of three 64 x 128 matrices each: 2 * 10 * 128 * 64 flops.
+  const ir::Graph graph = ir::parse(R"(graph "g"(%x, %o) -> (%y)
+  input x: float32[B, 64] apart(0) grad
+  input o: int32[3]
+  parameter w: float32[3, 64, 128] grad
+  node grouped = aten::_grouped_mm(%x, %w, %o, none, none) -> %y
+    result y: float32[B, 128] mixed grad
+)");
+  const NodeCost cost = estimate(graph, kUnit, {10}).node.back()[0];
+  EXPECT_EQ(cost.forward_ns, 163840 + 5);
+  EXPECT_EQ(cost.backward_ns, 2 * (163840 + 5));
+}
+
 TEST(Estimate, CountsThePassesOfReductions) {
   // 10 * 256 floats in and out, at a fifth of the bandwidth; back, x and the gradient come in
   // twice and one gradient goes out.
