@@ -1,15 +1,12 @@
 """From a model and the arguments of one call to a graph that runs at any batch size."""
 
-import contextlib
 import dataclasses
-import random
-import sys
 import threading
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pyrannc import _C, pytree
+from pyrannc import _C, pytree, random_states
 from pyrannc.batch_dims import find_batch_dims, input_names
 from pyrannc.errors import TraceError
 from pyrannc.fake_mode import FakeMode
@@ -238,7 +235,7 @@ def capture(
             result["error"] = error
 
     # A thread of its own: a trace that failed leaves state in its thread that spoils later ones.
-    with _random_state():
+    with random_states.kept():
         thread = threading.Thread(target=work, name="rannc-capture")
         thread.start()
         thread.join()
@@ -297,7 +294,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
     tree = pytree.unflatten(call.shape, inputs)
     with substituted(model, fakes):
         try:
-            with session.recording():
+            with session.recording(), random_states.refused_outside_torch():
                 result = model(*tree["args"], **tree["kwargs"])
                 _store_replaced_buffers(model, states, fakes)
                 with session.hidden():
@@ -350,17 +347,3 @@ def _trace_rows(call, dims):
     }
     free = [rows for rows in _ROWS if rows not in taken]
     return (free + [rows for rows in _ROWS if rows in taken])[:_TRACES]
-
-
-@contextlib.contextmanager
-def _random_state():
-    """Random states of Python, numpy and torch, kept."""
-    numpy_random = sys.modules["numpy"].random if "numpy" in sys.modules else None
-    python, numpy = random.getstate(), numpy_random and numpy_random.get_state()
-    try:
-        with torch.random.fork_rng(devices=[] if not torch.cuda.is_initialized() else None):
-            yield
-    finally:
-        random.setstate(python)
-        if numpy_random:
-            numpy_random.set_state(numpy)

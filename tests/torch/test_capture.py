@@ -4,6 +4,7 @@ import dataclasses
 import random
 import re
 
+import numpy
 import pytest
 import torch
 from models import TRANSFORMERS, ZOO, floats
@@ -250,9 +251,9 @@ def test_model_and_random_states_are_as_before_also_after_an_error():
         m.count = m.count + 1
         m.list.append(2)
         m.plain = x
-        m.new = (torch.rand(3), random.random())
+        m.new = torch.rand(3)
         m.train(False)
-        return m.linear(x) if m.good else m.linear(x)[x > 0]
+        return m.linear(x) if m.good else m.linear(x)[x > random.random()]
 
     for good in (True, False):
         model = Free(function)
@@ -347,6 +348,14 @@ IMPOSSIBLE = {
 def test_control_flow_on_values_is_an_error_that_names_the_line(what):
     with pytest.raises(TraceError, match=rf"{HERE}:\d+.*values of a tensor decide"):
         capture_function(IMPOSSIBLE[what])
+
+
+@pytest.mark.parametrize("module", [random, numpy.random], ids=["random", "numpy.random"])
+def test_draws_from_random_numbers_of_python_are_an_error(module):
+    """Teacher forcing, LayerDrop: the branch of the first draw stayed for good, without a word when
+    the draws of all traces agreed, as they do here."""
+    with pytest.raises(TraceError, match=r"(?s)'(numpy\.)?random'.*cannot repeat.*with torch"):
+        capture_function(lambda m, x: m.linear(x) if module.random() < 2 else x)
 
 
 def test_an_error_names_the_module_that_raised_it():
