@@ -6,7 +6,7 @@ import threading
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pyrannc import _C, pytree, random_states
+from pyrannc import _C, attributes, pytree, random_states
 from pyrannc.batch_dims import find_batch_dims, input_names
 from pyrannc.errors import TraceError
 from pyrannc.fake_mode import FakeMode
@@ -48,10 +48,12 @@ class Capture:
         made_dense: Nodes of which the model asks for a sparse gradient, and gets a dense one.
         batch_dims: The dimension of each input that holds the rows; None for inputs without rows.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
+        changed_attributes: Paths of the attributes that forward() changes in Python.
     """
 
-    def __init__(self, native_capture, call, batch_dims, outputs, states, choices):
+    def __init__(self, native_capture, call, batch_dims, outputs, states, choices, changed):
         self.native = native_capture
+        self.changed_attributes = changed
         graph, changed = _C.ir.dense_gradients(native_capture.graph)
         self.made_dense = [graph.nodes[index] for index in changed]
         graph = _C.ir.exact_means(graph)
@@ -250,13 +252,13 @@ def _capture(model, call, names, dims, states, choices):
         fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
     traces, shapes = [], []
     for rows in _trace_rows(call, dims):
-        trace, shape = _trace(model, call, names, dims, states, mode, fakes, rows)
+        trace, shape, changed = _trace(model, call, names, dims, states, mode, fakes, rows)
         traces.append(trace)
         shapes.append(shape)
     if found := pytree.difference(shapes[0], shapes[1], "the result"):
         raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
-    return Capture(joined, call, dims, shapes[0], states, choices)
+    return Capture(joined, call, dims, shapes[0], states, choices, changed)
 
 
 def _fake_like(tensor):
@@ -293,6 +295,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
         add(state_names, fakes[id(tensor)], tensor)
     tree = pytree.unflatten(call.shape, inputs)
     with substituted(model, fakes):
+        before = attributes.snapshot(model)
         try:
             with session.recording(), random_states.refused_outside_torch():
                 result = model(*tree["args"], **tree["kwargs"])
@@ -304,7 +307,8 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
             raise
         except Exception as error:
             raise explain(session, error) from error
-    return trace, shape
+        changed = attributes.changed(before, model)
+    return trace, shape, changed
 
 
 def _store_replaced_buffers(model, states, fakes):

@@ -13,7 +13,7 @@ import random
 
 import torch
 
-from pyrannc import _C, compare, pytree, rows, sums
+from pyrannc import _C, attributes, compare, pytree, rows, sums
 from pyrannc.compare import Difference
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.first_difference import locate
@@ -93,7 +93,7 @@ def check(model, capture, args, kwargs, seed: int = 0) -> CheckReport:
     together is compared with the whole batch.
 
     Costs one forward and backward of the model and three of the graph. Nothing stays changed:
-    buffers, ``.grad``, training flags, random state.
+    buffers, ``.grad``, attributes of the modules, random state.
 
     Raises:
         TraceError: The model itself fails on the other batch.
@@ -338,8 +338,8 @@ def _without_dropout(graph):
 
 @contextlib.contextmanager
 def _untouched(model, graph):
-    """Puts buffers, random state and gradient hooks of the model back as they were, and leaves no
-    cast of its weights behind.
+    """Puts buffers, attributes, random state and gradient hooks of the model back as they were, and
+    leaves no cast of its weights behind.
 
     The model runs on its own parameters, not through ``torch.func.functional_call``: nn.LSTM keeps
     its weights in a list besides, which that does not replace.
@@ -356,7 +356,10 @@ def _untouched(model, graph):
     hooks = [(p, p._backward_hooks) for p in model.parameters() if p._backward_hooks]
     python_random = random.getstate()
     devices = [p.device for p in model.parameters() if p.device.type == "cuda"]
-    with torch.random.fork_rng(devices=sorted({device.index for device in devices})):
+    with (
+        attributes.kept(model),
+        torch.random.fork_rng(devices=sorted({device.index for device in devices})),
+    ):
         for parameter, _ in hooks:
             parameter._backward_hooks = None
         try:

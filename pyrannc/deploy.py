@@ -49,6 +49,8 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     mixing = mixing_reason(captured, **json.loads(checked))
     if not mixing and world.rank == 0:
         warn_of_averages(captured.graph)
+    if captured.changed_attributes and world.rank == 0:
+        warn_of_attributes(captured.changed_attributes)
     if captured.made_dense:
         note_dense(captured.made_dense, optimizer, world)
 
@@ -175,6 +177,19 @@ def warn_of_averages(graph) -> None:
         "the batch. Each micro-batch computes it from its own rows, and the results are averaged "
         "by rows: with several replicas or micro-batches this is not what one process gives. "
         "Config(exact_loss=True) keeps the whole batch together.",
+    )
+
+
+def warn_of_attributes(changed) -> None:
+    """Says which attributes of the model no longer change, once."""
+    names = ", ".join(f"'{path}'" for path in changed[:3])
+    others = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    log.warn(
+        "deploy",
+        f"forward() changes attributes of the model: {names}{others}. It runs as a captured graph "
+        "from now on, which does not update them, and computes with what they held at its capture. "
+        "Return a tensor that you want to see as an output of forward(), and keep numbers that "
+        "change in a buffer.",
     )
 
 

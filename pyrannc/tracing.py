@@ -4,7 +4,6 @@ A FakeTensor has a shape, a dtype and a device, but no memory. All patches are o
 functions of torch, act only in the thread that traces, and are taken back afterwards.
 """
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -19,7 +18,7 @@ from torch.nn.modules import transformer
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import CheckpointFunction
 
-from pyrannc import _C, pytree
+from pyrannc import _C, attributes, pytree
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -324,23 +323,10 @@ def _settings(session):
         torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
-# What modules keep things in, and forward() may change; hooks are in OrderedDicts.
-_CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
-
-
 @contextlib.contextmanager
 def substituted(model, fakes):
     """Each parameter and buffer of ``model`` replaced by ``fakes[id(tensor)]``, also in plain lists
     that modules keep (nn.LSTM does). Everything a module holds is as before afterwards."""
-    saved = []
-    for module in model.modules():
-        attributes = dict(vars(module))
-        contents = {
-            name: value.copy()
-            for name, value in attributes.items()
-            if type(value) in _CONTAINERS or name in ("_parameters", "_buffers", "_modules")
-        }
-        saved.append((module, attributes, contents))
 
     def swap(value):
         if isinstance(value, torch.Tensor):
@@ -351,26 +337,15 @@ def substituted(model, fakes):
             return {key: swap(item) for key, item in value.items()}
         return value
 
-    try:
-        for module, attributes, contents in saved:
+    with attributes.kept(model):
+        for module in model.modules():
             for registry in (module._parameters, module._buffers):
                 for name, tensor in registry.items():
                     registry[name] = fakes.get(id(tensor), tensor)
-            for name, value in attributes.items():
-                if name.startswith("_") and name in ("_parameters", "_buffers", "_modules"):
-                    continue
-                if isinstance(value, torch.Tensor) or name in contents or type(value) is tuple:
-                    swapped = swap(value)
-                    vars(module)[name] = swapped
+            for name, value in list(vars(module).items()):
+                if name not in attributes.REGISTRIES:
+                    vars(module)[name] = swap(value)
         yield
-    finally:
-        for module, attributes, contents in saved:
-            for name, value in contents.items():
-                held = attributes[name]
-                held.clear()
-                held.extend(value) if hasattr(held, "extend") else held.update(value)
-            vars(module).clear()
-            vars(module).update(attributes)
 
 
 def explain(session, error) -> TraceError:

@@ -1,5 +1,6 @@
 """Captured graphs equal eager mode at other batch sizes and on other data, or say why not."""
 
+import collections
 import dataclasses
 import random
 import re
@@ -56,6 +57,7 @@ def value_named(captured, name):
 def test_a_captured_model_equals_eager_at_other_batch_sizes(name):
     entry = ZOO[name]
     captured = capture(entry.build(), *entry.inputs(4), entry.batch_dims)
+    assert not captured.changed_attributes
     for rows in (1, 5):
         args, kwargs = entry.inputs(rows, seed=rows)
         assert_replay_equals_eager(captured, entry.build, args, kwargs, rtol=1e-6, atol=1e-6)
@@ -66,6 +68,7 @@ def test_a_captured_transformers_model_equals_eager_at_another_batch_size(name):
     pytest.importorskip("transformers")
     entry = TRANSFORMERS[name].in_float64()
     captured = capture(entry.build(), *entry.inputs(4))
+    assert not captured.changed_attributes
     args, kwargs = entry.inputs(5, seed=1)
     assert_replay_equals_eager(captured, entry.build, args, kwargs, rtol=1e-12, atol=1e-12)
 
@@ -273,6 +276,35 @@ def test_model_and_random_states_are_as_before_also_after_an_error():
         assert torch.equal(torch.get_rng_state(), state)
 
 
+class Remembering(nn.Module):
+    """Sets and changes attributes while it runs, of all kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.count, self.memory, self.state, self.constant = 0, [], {"h": None}, 2
+        self.sizes, self.queue = [8, (1, 2)], collections.deque(maxlen=2)
+        self._done = False
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x):
+        h = self.linear(x) * self.constant
+        self.count += 1
+        self.memory.append(h)
+        self.state["h"] = h.detach()
+        self.queue.append(1)
+        self.aux = h.mean()
+        # The same again, a mark that something is done, and a buffer, which stays up to date.
+        self.constant, self.sizes, self._done = 2, [8, (1, 2)], True
+        self.steps = self.steps + 1
+        return h
+
+
+def test_attributes_that_forward_changes_are_known():
+    captured = capture(nn.Sequential(Remembering()), *inputs(4))
+    assert captured.changed_attributes == ["0.count", "0.memory", "0.state", "0.queue", "0.aux"]
+
+
 def test_hooks_that_forward_installs_do_not_stay():
     """Each of the traces installed them again, in a dictionary that was not put back: layers
     that record what they return, as transformers do, had recorded more in the second trace."""
@@ -307,6 +339,7 @@ def test_hidden_states_of_transformers_can_be_asked_for(name):
     args, kwargs = entry.inputs(4)
     model = entry.build()
     captured = capture(model, args, {**kwargs, "output_hidden_states": True})
+    assert not captured.changed_attributes
     assert not any(module._forward_hooks for module in model.modules())
     args, kwargs = entry.inputs(5, seed=1)
     kwargs["output_hidden_states"] = True

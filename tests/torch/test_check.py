@@ -116,6 +116,21 @@ def test_the_model_is_untouched():
     assert calls == [1]  # the user's hook is back
 
 
+def test_attributes_that_the_model_changes_are_as_before():
+    model = nn.Linear(4, 4)
+    model.count, model.seen = 0, []
+
+    def remember(module, args, output):
+        module.count += 1
+        module.seen.append(output)
+        module.register_forward_hook(lambda *_: None)
+
+    model.register_forward_hook(remember)
+    x = floats(5, 4)
+    check(model, capture(model, (x,)), (x,), {}).raise_if_wrong()
+    assert (model.count, model.seen, len(model._forward_hooks)) == (0, [], 1)
+
+
 def test_it_runs_with_gradients_even_under_no_grad():
     model, x = Model(), floats(5, 4)
     captured = capture(model, (x,))

@@ -488,6 +488,26 @@ def test_when_nothing_fits_the_error_names_the_block_and_the_bytes():
         wrap(build(), mem_limit_gb=1e-6)[0](batch())
 
 
+def test_attributes_that_forward_changes_are_a_warning_once(capfd):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 4)
+            self.count = 0
+
+        def forward(self, x):
+            self.count += 1
+            return self.inner(x)
+
+    model, _ = wrap(nn.Sequential(Counting()), calibrate=False)
+    for rows in (6, 4):
+        model(batch(rows=rows))
+    assert (
+        capfd.readouterr().err.count("forward() changes attributes of the model: '0.count'.") == 1
+    )
+    assert model.model[0].count == 0
+
+
 def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd, tmp_path):
     class Centred(nn.Module):
         def __init__(self):

@@ -1,0 +1,79 @@
+"""What the modules of a model hold as attributes, which a run of forward() may change."""
+
+import collections
+import contextlib
+import numbers
+
+import torch
+from torch import nn
+
+# What modules keep things in; hooks are in OrderedDicts.
+CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
+REGISTRIES = ("_parameters", "_buffers", "_modules")
+
+_PLAIN = (numbers.Number, str, bytes, torch.dtype, torch.device)
+# Of torch: hooks, what is registered, which has other rules, and what nn.LSTM keeps of its weights.
+_NOT_OF_THE_USER = set(vars(nn.Module())) - {"training"} | {"_flat_weights", "_flat_weight_refs"}
+
+
+@contextlib.contextmanager
+def kept(model):
+    """Everything that a module holds is as before afterwards."""
+    saved = []
+    for module in model.modules():
+        attributes = dict(vars(module))
+        contents = {
+            name: value.copy()
+            for name, value in attributes.items()
+            if type(value) in CONTAINERS or name in REGISTRIES
+        }
+        saved.append((module, attributes, contents))
+    try:
+        yield
+    finally:
+        for module, attributes, contents in saved:
+            for name, value in contents.items():
+                held = attributes[name]
+                held.clear()
+                held.extend(value) if hasattr(held, "extend") else held.update(value)
+            vars(module).clear()
+            vars(module).update(attributes)
+
+
+def snapshot(model) -> dict:
+    """The attributes of all modules now, by their path; for :func:`changed`."""
+    return {
+        f"{path}.{name}" if path else name: value.copy() if type(value) in CONTAINERS else value
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if name not in _NOT_OF_THE_USER
+    }
+
+
+def changed(before, model) -> list[str]:
+    """Paths of attributes that are not what they were at the snapshot ``before``."""
+    absent = object()
+    return [
+        path
+        for path, value in snapshot(model).items()
+        if not _same(before.get(path, absent), value) and not _is_mark(path, value)
+    ]
+
+
+def _is_mark(path, value) -> bool:
+    """`self._installed = True`: something that needs to be done once has been done."""
+    return path.rpartition(".")[2].startswith("_") and isinstance(value, bool)
+
+
+def _same(before, after) -> bool:
+    if before is after:
+        return True
+    if type(before) is not type(after):
+        return False
+    if isinstance(after, (*_PLAIN, set)):
+        return before == after
+    if isinstance(after, dict):
+        return list(before) == list(after) and _same(list(before.values()), list(after.values()))
+    if isinstance(after, (list, tuple, collections.deque)):
+        return len(before) == len(after) and all(map(_same, before, after))
+    return False
