@@ -14,6 +14,7 @@ import threading
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import _SingleLevelFunction
+from torch.distributions import Distribution
 from torch.nn.modules import transformer
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import CheckpointFunction
@@ -290,7 +291,8 @@ def _calls(session):
 def _settings(session):
     """Python code does not see the tracer (modules would hand out sizes as tensors), no cast of an
     earlier trace is reused, and the encoder's fused inference path, which has no gradient, is off.
-    nn.Transformer does not look into its masks, which it does only to pick a kernel.
+    nn.Transformer does not look into its masks, which it does only to pick a kernel, and
+    distributions do not look whether their arguments are valid ones.
     """
 
     def is_causal_hint(mask, is_causal=None, size=None):
@@ -315,6 +317,7 @@ def _settings(session):
                 _is_tracing=unless_here(False, _torch_is_tracing),
             ),
             replaced(transformer, _detect_is_causal_mask=is_causal_hint),
+            replaced(Distribution, _validate_args=False),
         ):
             yield
     finally:

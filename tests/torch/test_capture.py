@@ -11,6 +11,7 @@ import torch
 from models import TRANSFORMERS, ZOO, floats
 from replay import assert_replay_equals_eager, replay
 from torch import nn
+from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
 from pyrannc import ConfigError, TraceError
@@ -123,6 +124,37 @@ FUNCTIONS = {
         m.linear(x).unsqueeze(1), torch.ones(2, 1, 3), padding="same"
     ),
 }
+
+
+class Variational(nn.Module):
+    """Its loss is made of distributions, which look at their arguments unless told not to."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)
+            self.encode, self.decode, self.kind = nn.Linear(8, 8), nn.Linear(4, 8), nn.Linear(8, 3)
+        self.prior = Normal(0.0, 1.0)
+
+    def forward(self, x):
+        mean, log_scale = self.encode(x).chunk(2, -1)
+        code = Normal(mean, log_scale.exp())
+        distance = kl_divergence(code, self.prior).sum(-1)
+        likelihood = Normal(self.decode(code.rsample()), 1.0).log_prob(x).sum(-1)
+        return (distance - likelihood).mean(), Categorical(logits=self.kind(x)).entropy()
+
+
+def test_distributions_with_default_arguments_equal_eager():
+    """Their own checks of arguments were refused as branches on values."""
+    captured = capture(Variational(), *inputs(4))
+    args, kwargs = inputs(6, seed=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        expected = Variational()(*args)
+        torch.manual_seed(3)
+        torch.testing.assert_close(replay(captured, Variational(), args, kwargs), expected)
+    with pytest.raises(ValueError, match="to satisfy the constraint"):
+        Normal(0.0, -1.0)
 
 
 @pytest.mark.parametrize("what", FUNCTIONS)
