@@ -10,6 +10,7 @@ from pyrannc import _C, attributes, pytree, random_states
 from pyrannc.batch_dims import find_batch_dims, input_names
 from pyrannc.errors import TraceError
 from pyrannc.fake_mode import FakeMode
+from pyrannc.refusals import refuse_arguments, refuse_model
 from pyrannc.tracing import Session, explain, substituted
 
 # In torch 2.11 built for CUDA, where there is no GPU, the first fake mode of a process leaves a
@@ -123,6 +124,7 @@ class Call:
     def __init__(self, args, kwargs):
         tree = {"args": tuple(args), "kwargs": dict(kwargs)}
         self.tensors, self.shape = pytree.flatten(tree)
+        refuse_arguments(self.tensors, lambda: self.paths)
 
     @property
     def paths(self) -> list[str]:
@@ -219,6 +221,7 @@ def capture(
             ``sync_batch_norm`` can do; names module and source line.
         ConfigError: ``batch_dims`` names no input.
     """
+    refuse_model(model)
     call = Call(args, kwargs or {})
     names = input_names(model, call)
     dims = find_batch_dims(call, names, batch_dims, known)
@@ -275,11 +278,6 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
     session = Session(mode)
     for path, module in model.named_modules():
         session.paths[id(module)] = path
-        if isinstance(module, torch.jit.ScriptModule):
-            raise TraceError(
-                f"'{path}' is a scripted module, whose parameters torch hides; script functions "
-                "instead, or use the module unscripted"
-            )
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and id(value) not in fakes:
                 session.tracer.name_constant(value, f"{path}.{name}" if path else name)

@@ -471,6 +471,51 @@ def test_a_result_that_holds_the_batch_size_is_an_error():
         capture_function(lambda m, x: (m.linear(x), x.size(0)))
 
 
+# Models and arguments of a kind that cannot be captured: how they are made, and what is said.
+
+
+def compiled_in_place():
+    module = nn.Linear(8, 8)
+    module.compile()
+    return module
+
+
+KINDS = {
+    "scripted": (lambda: torch.jit.script(nn.Linear(8, 8)), "scripted or traced.*made of"),
+    "traced": (lambda: torch.jit.trace(nn.Linear(8, 8), torch.ones(2, 8)), "scripted or traced"),
+    "lazy": (lambda: nn.LazyLinear(8), "LazyLinear that has not run.*call the model once"),
+    "lazy buffers": (lambda: nn.LazyBatchNorm1d(affine=False), "LazyBatchNorm1d that has not"),
+    "compiled": (lambda: torch.compile(nn.Linear(8, 8)), "torch.compile.*'_orig_mod'"),
+    "compiled in place": (compiled_in_place, r"Linear.compile\(\) was called"),
+    "parallel": (lambda: nn.DataParallel(nn.Linear(8, 8)), "a DataParallel.*'module'"),
+}
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_kinds_of_modules_that_cannot_be_captured_are_named(what):
+    make, message = KINDS[what]
+    with pytest.raises(TraceError, match=f"^the model is .*{message}"):
+        capture(make(), *inputs(4))
+    with pytest.raises(TraceError, match=f"^'1' is .*{message}"):
+        capture(nn.Sequential(nn.ReLU(), make()), *inputs(4))
+
+
+def test_a_lazy_module_that_has_run_is_captured():
+    model = nn.Sequential(nn.LazyLinear(8))
+    model(torch.ones(2, 8))
+    capture(model, *inputs(4))
+
+
+def test_nested_and_sparse_arguments_are_named():
+    nested = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)])
+    jagged = torch.nested.nested_tensor([torch.ones(3, 8)], layout=torch.jagged)
+    for tensor in (nested, jagged):
+        with pytest.raises(TraceError, match=r"args\[0\] is a nested tensor.*pad it"):
+            capture(nn.Linear(8, 8), (tensor,))
+    with pytest.raises(TraceError, match=r"args\[0\] is a sparse tensor.*pass it dense"):
+        capture(nn.Linear(8, 8), (torch.eye(8).to_sparse(),))
+
+
 # Which rows.
 
 

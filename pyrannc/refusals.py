@@ -1,0 +1,60 @@
+"""Models and arguments that cannot be captured, told by their kind before anything is traced."""
+
+import sys
+
+import torch
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from pyrannc.errors import TraceError
+
+
+def refuse_model(model) -> None:
+    """Raises TraceError that names a module which cannot be traced, and what to use instead."""
+    for path, module in model.named_modules():
+        if reason := _reason(module):
+            raise TraceError(f"'{path}' {reason}" if path else f"the model {reason}")
+
+
+def refuse_arguments(tensors, paths) -> None:
+    """Raises TraceError that names a tensor without rows and columns."""
+    for index, tensor in enumerate(tensors):
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "nested" if tensor.is_nested else "sparse"
+            raise TraceError(
+                f"{paths()[index]} is a {kind} tensor, which cannot be cut into rows; "
+                f"{'pad it and pass a mask' if kind == 'nested' else 'pass it dense'}"
+            )
+
+
+def _reason(module) -> str:
+    name = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        return (
+            "is a scripted or traced module (torch.jit), whose parameters torch hides; use the "
+            "module that it was made of. Scripted functions may stay"
+        )
+    if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        return (
+            f"is a {name} that has not run yet, so its parameters have no shape; call the model "
+            "once with a batch before you wrap it"
+        )
+    if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return (
+            f"is a {name}, which spreads the batch itself; use what is in it, its attribute "
+            "'module'"
+        )
+    if _is_compiled(module):
+        return (
+            "is compiled by torch.compile, whose code cannot be traced; use the module that it was "
+            "made of, its attribute '_orig_mod'"
+        )
+    if module._compiled_call_impl is not None:
+        return f"is compiled: {name}.compile() was called. Leave that out"
+    return ""
+
+
+def _is_compiled(module) -> bool:
+    # Importing torch's compiler takes seconds, and what it has made exists only where it is there.
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    return compiler is not None and isinstance(module, compiler.OptimizedModule)
