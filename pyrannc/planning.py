@@ -282,8 +282,8 @@ class Planner:
         return [count for count in json.loads(self.wanted)["micro_batches"] if may_be(count)]
 
     def _fewest_rows(self, replicas, micro_batches) -> int:
-        """In the smallest share. Where it is one, a model may compute in another way, as squeeze()
-        does."""
+        """In the smallest share. Where it is one, operators may compute in another way: batch
+        normalisation refuses it."""
         return json.loads(self.wanted)["global_batch"] // micro_batches // max(replicas)
 
     @functools.cached_property

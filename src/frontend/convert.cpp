@@ -8,6 +8,7 @@
 
 #include "frontend/literals.h"
 #include "frontend/recording.h"
+#include "frontend/squeezes.h"
 #include "frontend/written_buffers.h"
 #include "rannc/util/error.h"
 
@@ -315,6 +316,8 @@ class Converter {
     for (const jit::Value* input : node.inputs()) made.inputs.push_back(argument(input, node));
     add_writes(made, schema, facts);
     add_results(made, node, facts);
+    if (const auto* id = made.inputs.empty() ? nullptr : std::get_if<ir::ValueId>(&made.inputs[0]))
+      name_squeezed(made, graph()[*id].dims);
     graph().add_node(std::move(made));
   }
 

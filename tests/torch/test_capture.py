@@ -164,6 +164,25 @@ def test_equals_eager_with(what):
     assert_replay_equals_eager(captured, lambda: Free(FUNCTIONS[what]), args, kwargs)
 
 
+SQUEEZES = {
+    "squeeze()": lambda m, x: m.linear(x).sum(1, keepdim=True).squeeze(),
+    "squeeze of a dimension": lambda m, x: m.linear(x).unsqueeze(1).squeeze(0).squeeze(-2),
+    "squeeze of dimensions": lambda m, x: m.linear(x).unsqueeze(1).squeeze((0, -2, 2)),
+    "squeeze_()": lambda m, x: m.linear(x).sum(1, keepdim=True).squeeze_(),
+    "of a number": lambda m, x: m.linear(x).sum(1) + m.linear.weight.sum().squeeze().squeeze(-1),
+}
+
+
+@pytest.mark.parametrize("what", SQUEEZES)
+def test_squeeze_keeps_the_rows_of_a_single_one(what):
+    """A replica or micro-batch of one row lost the dimension of its rows."""
+    captured = capture_function(SQUEEZES[what])
+    args, kwargs = inputs(3, seed=1)
+    assert_replay_equals_eager(captured, lambda: Free(SQUEEZES[what]), args, kwargs)
+    got = replay(captured, Free(SQUEEZES[what]), (args[0][:1],), kwargs)
+    torch.testing.assert_close(got, Free(SQUEEZES[what])(*args)[:1])
+
+
 def test_writes_by_mask_equal_eager():
     def function(m, x):
         y = m.linear(x)
