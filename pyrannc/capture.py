@@ -108,9 +108,9 @@ class Capture:
         """Where each of ``graph.outputs`` stands in what the model returns: ``output.logits``."""
         return pytree.paths(self._outputs, "output")
 
-    def unflatten(self, tensors):
-        """What the model returns, with ``tensors`` for ``graph.outputs``."""
-        return pytree.unflatten(self._outputs, tensors)
+    def unflatten(self, tensors, rows):
+        """What the model returns for ``rows``, with ``tensors`` for ``graph.outputs``."""
+        return pytree.unflatten(self._outputs, tensors, rows)
 
 
 class Call:
@@ -254,14 +254,17 @@ def _capture(model, call, names, dims, states, choices):
     with torch.inference_mode(False), mode:
         fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
     traces, shapes = [], []
-    for rows in _trace_rows(call, dims):
+    traced_rows = _trace_rows(call, dims)
+    for rows in traced_rows:
         trace, shape, changed = _trace(model, call, names, dims, states, mode, fakes, rows)
         traces.append(trace)
         shapes.append(shape)
-    if found := pytree.difference(shapes[0], shapes[1], "the result"):
-        raise TraceError(f"the result of the model depends on the batch size: {found}")
+    outputs = pytree.joined(shapes, traced_rows)
+    for rows, shape in zip(traced_rows, shapes, strict=True):
+        if found := pytree.difference(pytree.at_rows(outputs, rows), shape, "the result"):
+            raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
-    return Capture(joined, call, dims, shapes[0], states, choices, changed)
+    return Capture(joined, call, dims, outputs, states, choices, changed)
 
 
 def _fake_like(tensor):

@@ -136,7 +136,7 @@ class _Check:
         torch.manual_seed(self.seed)
         outputs, found_buffers = self.replay(self.graph, self.rows, self.batch)
         same_random = torch.equal(random_state, torch.get_rng_state())
-        found = self.capture.unflatten(outputs)
+        found = self.capture.unflatten(outputs, self.rows)
 
         self.compare_outputs(expected, found)
         if self.report.ok:

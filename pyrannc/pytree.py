@@ -39,6 +39,17 @@ class Constant:
     __hash__ = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """The place of an integer that grows with the rows: ``fixed + per_row * rows``."""
+
+    fixed: int
+    per_row: int
+
+    def at(self, rows) -> int:
+        return self.fixed + self.per_row * rows
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Container:
     """A container: its type, the keys of its children, and what else builds it."""
@@ -132,7 +143,7 @@ def paths(shape, path: str = "") -> list[str]:
     """The places of the tensors of a shape, in the order of :func:`flatten`: ``args[0].hidden``."""
     if isinstance(shape, Tensor):
         return [path]
-    if isinstance(shape, Constant):
+    if isinstance(shape, (Constant, Count)):
         return []
     return [
         found
@@ -147,13 +158,16 @@ def _extra(value):
     return None
 
 
-def unflatten(shape, tensors):
-    """The tree of ``shape`` with ``tensors`` in it; the inverse of :func:`flatten`."""
+def unflatten(shape, tensors, rows=None):
+    """The tree of ``shape`` with ``tensors`` in it, the inverse of :func:`flatten`; counts are
+    those at this number of ``rows``."""
     if isinstance(shape, Tensor):
         return tensors[shape.index]
     if isinstance(shape, Constant):
         return shape.value
-    children = [unflatten(child, tensors) for child in shape.children]
+    if isinstance(shape, Count):
+        return shape.at(rows)
+    children = [unflatten(child, tensors, rows) for child in shape.children]
     kind = shape.type
     if issubclass(kind, tuple):
         return kind(*children) if hasattr(kind, "_fields") else kind(children)
@@ -172,6 +186,30 @@ def unflatten(shape, tensors):
     for name, child in items.items():
         object.__setattr__(rebuilt, name, child)
     return rebuilt
+
+
+def joined(shapes, rows):
+    """The first of ``shapes``, which were found at these numbers of ``rows``, with a Count for each
+    integer that differs."""
+    first, second, *_ = shapes
+    if all(isinstance(shape, Container) and shape.keys == first.keys for shape in shapes):
+        columns = zip(*(shape.children for shape in shapes), strict=True)
+        return dataclasses.replace(first, children=tuple(joined(each, rows) for each in columns))
+    if all(isinstance(shape, Constant) and type(shape.value) is int for shape in shapes):
+        per_row = (second.value - first.value) // (rows[1] - rows[0])
+        if per_row != 0:
+            return Count(first.value - per_row * rows[0], per_row)
+    return first
+
+
+def at_rows(shape, rows):
+    """The shape at a number of rows, with constants for its counts."""
+    if isinstance(shape, Count):
+        return Constant(shape.at(rows))
+    if not isinstance(shape, Container):
+        return shape
+    children = tuple(at_rows(child, rows) for child in shape.children)
+    return dataclasses.replace(shape, children=children)
 
 
 def difference(expected, got, path: str) -> str | None:

@@ -13,7 +13,7 @@ def replay(captured, model, args, kwargs):
     rows = captured.batch_size(args, kwargs)
     inputs = captured.flatten(args, kwargs)
     tensors = interpreter.run(inputs, [state[name] for name in interpreter.state_names()], rows)
-    return captured.unflatten(tensors)
+    return captured.unflatten(tensors, rows)
 
 
 def backward(outputs):

@@ -485,9 +485,23 @@ def test_an_error_of_the_model_itself_is_the_cause():
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-def test_a_result_that_holds_the_batch_size_is_an_error():
+@pytest.mark.parametrize("of_size", [lambda n: n * n, float, lambda n: n > 4, lambda n: [0] * n])
+def test_a_result_that_is_no_line_in_the_batch_size_is_an_error(of_size):
     with pytest.raises(TraceError, match=r"result of the model depends on the batch size"):
-        capture_function(lambda m, x: (m.linear(x), x.size(0)))
+        capture_function(lambda m, x: (m.linear(x), of_size(x.size(0))))
+
+
+def test_a_result_may_hold_the_number_of_rows():
+    """`return loss, x.shape[0]`"""
+
+    def function(m, x):
+        return m.linear(x), {"rows": x.size(0), "ends": [x.numel() - 1, -x.size(0)], "width": 8}
+
+    captured = capture_function(function)
+    args, kwargs = inputs(6, seed=1)
+    _, counts = replay(captured, Free(function), args, kwargs)
+    assert counts == {"rows": 6, "ends": [47, -6], "width": 8}
+    assert_replay_equals_eager(captured, lambda: Free(function), args, kwargs)
 
 
 # Models and arguments of a kind that cannot be captured: how they are made, and what is said.

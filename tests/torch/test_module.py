@@ -508,6 +508,19 @@ def test_attributes_that_forward_changes_are_a_warning_once(capfd):
     assert model.model[0].count == 0
 
 
+def test_a_model_may_return_the_number_of_its_rows():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 4)
+
+        def forward(self, x):
+            return self.inner(x).square().mean(), x.shape[0]
+
+    model, _ = wrap(Counting(), calibrate=False, pipeline_num=2)
+    assert [model(batch(rows=rows))[1] for rows in (6, 4)] == [6, 4]
+
+
 def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd, tmp_path):
     class Centred(nn.Module):
         def __init__(self):
