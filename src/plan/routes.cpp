@@ -77,7 +77,8 @@ void check_mixed(const ir::Value& value, const Crossing& crossing, const Program
                     "micro-batch, not {} replicas and {} micro-batches",
                     value.name, stage, replicas, program.split.micro_batches));
   }
-  const bool cut_for_users = has_row_dependent_size(value) && !ir::has_row_dimension(value);
+  const bool cut_for_users = program.split.places.size() > 1 && has_row_dependent_size(value) &&
+                             !ir::has_row_dimension(value);
   if (crossing.to_stage == kUser && cut_for_users) {
     throw PlanError(fmt::format(
         "the output '{}' has a size that depends on the batch, but its rows interact, so no rank's "

@@ -508,6 +508,28 @@ def test_attributes_that_forward_changes_are_a_warning_once(capfd):
     assert model.model[0].count == 0
 
 
+def test_one_rank_returns_what_pairs_every_row_with_every_other():
+    """CLIP's logits; several ranks could not tell their rows apart in it."""
+
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 4)
+
+        def forward(self, x):
+            logits = self.inner(x) @ self.inner(-x).t()
+            return nn.functional.cross_entropy(logits, torch.arange(x.shape[0])), logits
+
+    plain = Pairs()
+    twin = copy.deepcopy(plain)
+    model, _ = wrap(plain, calibrate=False)
+    for one in (model, twin):
+        loss, logits = one(batch())
+        (loss + logits.pow(3).mean()).backward()
+    torch.testing.assert_close(plain.inner.weight.grad, twin.inner.weight.grad)
+    torch.testing.assert_close(model(batch()), twin(batch()))
+
+
 def test_a_model_may_return_the_number_of_its_rows():
     class Counting(nn.Module):
         def __init__(self):

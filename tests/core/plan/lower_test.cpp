@@ -250,6 +250,12 @@ TEST(Lower, KeepsMixedRowsWhole) {
       "the output 'n1_out' has a size that depends on the batch, but its rows interact, so no "
       "rank's rows can be told apart in it.\n  Return a reduced value, or compute it outside "
       "the model.");
+  // The only rank of a job gets it whole.
+  Plan alone = chain_plan({}, 1);
+  alone.stages = {stage({"n0", "n1"}, {0})};
+  const Program whole = lower(alone, maker.graph, {3}, true);
+  verify(whole, maker.graph);
+  EXPECT_EQ(std::ranges::count(whole.transfers, mixed, &Transfer::value), 1);
 }
 
 TEST(Lower, HandsOutTheRowsOfAMixedOutputWhereItsShapeTellsThemApart) {
