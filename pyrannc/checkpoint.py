@@ -47,14 +47,19 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
     names = json.loads(comm.broadcast(json.dumps(sorted(given)).encode(), 0).decode())
     known = set(given or names)
     missing, unexpected = sorted(entries.keys() - known), sorted(known - entries.keys())
+    fault = ""
     if strict and (missing or unexpected):
-        raise RaNNCError(f"load_state_dict: missing {missing}, unexpected {unexpected}")
+        fault = f"missing {missing}, unexpected {unexpected}"
     for name in entries.keys() & given.keys():
         if given[name].shape != entries[name].shape:
-            raise RaNNCError(
-                f"load_state_dict: '{name}' has shape {tuple(given[name].shape)}, "
+            fault = (
+                f"'{name}' has shape {tuple(given[name].shape)}, "
                 f"the model has {tuple(entries[name].shape)}"
             )
+    # On every rank, as the others would wait for one that stops here.
+    for rank, found in enumerate(comm.all_gather(fault.encode())):
+        if found:
+            raise RaNNCError(f"load_state_dict on rank {rank}: {found.decode()}")
     with torch.no_grad():
         for name, tensor in entries.items():
             takers = [rank for rank in owners.ranks[name] if not has_own[rank]]

@@ -66,6 +66,7 @@ class RaNNCModule(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"RaNNCModule wraps a torch.nn.Module, not {type(model).__name__}")
+        _refuse_wrapped(model, "")
         if outside_loss not in ("mean", "sum"):
             raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
         config = config or Config.from_env()
@@ -301,3 +302,12 @@ class RaNNCModule(nn.Module):
             if name in ("model", "_deployment"):  # not there yet: __init__ has raised
                 raise
             return getattr(self.model, name)
+
+
+def _refuse_wrapped(module, path):
+    """Not by named_modules(): those of a RaNNCModule are its model's."""
+    if isinstance(module, RaNNCModule):
+        what = f"'{path}' of the model" if path else "the model"
+        raise RaNNCError(f"{what} is a RaNNCModule already.\n  Wrap either the whole or that part.")
+    for name, child in module.named_children():
+        _refuse_wrapped(child, f"{path}.{name}" if path else name)

@@ -118,6 +118,12 @@ def test_state_moves_between_ranks_by_name_and_modes_change_after_the_first_call
         assert all((value == 2).all() for value in model.state_dict(rank0_only=False).values())
         assert sum(p.numel() for p in model.parameters()) < sum(v.numel() for v in start.values())
 
+        wide = {"3.weight": torch.ones(3, 8)} if pyrannc.get_rank() == 1 else {}
+        try:
+            model.load_state_dict(everywhere | wide)
+            raise AssertionError("a wrong shape was taken")
+        except pyrannc.RaNNCError as error:  # on both ranks
+            assert "rank 1: '3.weight' has shape (3, 8), the model has (2, 8)" in str(error), error
         model.load_state_dict(everywhere)
         model.eval()
         with torch.no_grad():

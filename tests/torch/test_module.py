@@ -279,6 +279,13 @@ def test_state_loads_before_and_after_the_first_call(pair):
         model.load_state_dict({k: v for k, v in other.state_dict().items() if k != "4.bias"})
 
 
+def test_a_model_is_wrapped_once():
+    with pytest.raises(RaNNCError, match=r"^the model is a RaNNCModule already"):
+        RaNNCModule(RaNNCModule(build()))
+    with pytest.raises(RaNNCError, match=r"^'0' of the model is a RaNNCModule already"):
+        RaNNCModule(nn.Sequential(RaNNCModule(build()), nn.Linear(4, 4)))
+
+
 @pytest.mark.parametrize("called", [False, True])
 def test_an_outer_module_saves_and_loads_the_wrapped_model_by_its_names(called):
     # The outer one's recursion hands down a dict and a prefix, which were ignored: a checkpoint was
