@@ -115,17 +115,15 @@ def differences(case, comm):
     if model.plan.stages[0].predicted.rows != -(-2 * ROWS // taken // (2 if plan == "2" else 1)):
         yield f"predicts {model.plan.stages[0].predicted.rows} rows"
 
-    yield from differences_of_training(model, losses, twin, taken)
+    yield from differences_of_training(model, losses, twin)
 
 
-def differences_of_training(model, losses, twin, micro_batches):
+def differences_of_training(model, losses, twin):
     whole = torch.optim.AdamW(twin.parameters(), lr=0.01)
     expected = train(twin, whole, slice(None))
     if not torch.allclose(torch.tensor(losses), torch.tensor(expected), rtol=1e-12):
         yield f"losses {losses}, one process {expected}"
     state = model.state_dict(rank0_only=False)
-    # A step of the wrapped one counts each micro-batch, a trial counts nothing.
-    twin.seen *= micro_batches
     for name, value in twin.state_dict().items():
         if not torch.allclose(state[name], value, rtol=1e-10, atol=1e-12):
             yield f"{name} differs"
@@ -180,7 +178,7 @@ def differences_with_shapes(case, comm):
     layers = {name.rsplit(".", 1)[0] for stage in here for name in stage.nodes if "layers" in name}
     if held != stepped or len(held) != 2 * len(layers):
         yield f"holds {len(held)}, steps {len(stepped)} parameters of {sorted(layers)}"
-    yield from differences_of_training(model, losses, twin, model.plan.micro_batches)
+    yield from differences_of_training(model, losses, twin)
 
 
 def error_of_rank_0(comm):

@@ -92,7 +92,7 @@ def test_ranks_idle_as_long_as_the_simulator_says():
         executor = executor_on(communicator)
         step(executor)
         steps = []
-        for _ in range(6):
+        for _ in range(16):
             before, begin = executor.times.idle_ns, time.monotonic_ns()
             step(executor)
             passed = time.monotonic_ns() - begin
