@@ -9,11 +9,10 @@ import contextlib
 import dataclasses
 import json
 import math
-import random
 
 import torch
 
-from pyrannc import _C, attributes, compare, pytree, rows, sums
+from pyrannc import _C, attributes, compare, pytree, random_states, rows, sums
 from pyrannc.compare import Difference
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.first_difference import locate
@@ -354,12 +353,7 @@ def _untouched(model, graph):
     kept = [(p, p.detach().clone()) for n, p in model.named_parameters() if n in written]
     # Hooks of the user change gradients and may count calls; they see the training steps only.
     hooks = [(p, p._backward_hooks) for p in model.parameters() if p._backward_hooks]
-    python_random = random.getstate()
-    devices = [p.device for p in model.parameters() if p.device.type == "cuda"]
-    with (
-        attributes.kept(model),
-        torch.random.fork_rng(devices=sorted({device.index for device in devices})),
-    ):
+    with attributes.kept(model), random_states.kept():
         for parameter, _ in hooks:
             parameter._backward_hooks = None
         try:
@@ -368,7 +362,6 @@ def _untouched(model, graph):
             # Of casts of the weights that the caller's autocast caches while the model runs: it
             # holds them weakly, and a tensor with weak references cannot be released.
             torch.clear_autocast_cache()
-            random.setstate(python_random)
             with torch.no_grad():
                 for owner, name, buffer, content in homes:
                     owner[name] = buffer
