@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rannc/ops/make_node.h"
+#include "runtime/shares_memory.h"
 
 namespace rannc::runtime {
 namespace {
@@ -16,16 +17,11 @@ using torch::autograd::variable_list;
 // The engine runs it before all others that are ready, as it does torch's AccumulateGrad.
 constexpr uint64_t kFirst = std::numeric_limits<uint64_t>::max();
 
-/// Whether other tensors look at the memory of `gradient`, as where two parameters get one gradient
-/// in two views. Then it cannot be a sum, to which more is added.
-bool shares_memory(const at::Tensor& gradient) {
-  return gradient.has_storage() && gradient.storage().use_count() > 1;
-}
-
 class AddUpGradients final : public torch::autograd::Node {
  public:
-  AddUpGradients(const std::vector<at::Tensor>& tensors, std::vector<size_t> joined)
-      : Node(kFirst), tensors_(tensors), joined_(std::move(joined)) {}
+  AddUpGradients(const std::vector<at::Tensor>& tensors, std::vector<size_t> joined,
+                 std::function<void(size_t)> added)
+      : Node(kFirst), tensors_(tensors), joined_(std::move(joined)), added_(std::move(added)) {}
 
   std::string name() const override { return "AddUpGradients"; }
 
@@ -39,19 +35,22 @@ class AddUpGradients final : public torch::autograd::Node {
       torch::autograd::AccumulateGrad::accumulateGrad(
           tensor, sum, gradient, /*num_expected_refs=*/shares_memory(gradient) ? 0 : 1,
           [&](at::Tensor&& updated) { sum = std::move(updated); });
+      if (added_) added_(joined_[index]);
     }
     return {};
   }
 
   const std::vector<at::Tensor>& tensors_;  // they refer to this node, so it does not own them
   const std::vector<size_t> joined_;
+  const std::function<void(size_t)> added_;
 };
 
 }  // namespace
 
-void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined) {
+void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined,
+                      std::function<void(size_t)> added) {
   if (joined.empty()) return;
-  const auto node = ops::make_node<AddUpGradients>(tensors, joined);
+  const auto node = ops::make_node<AddUpGradients>(tensors, joined, std::move(added));
   for (size_t index : joined) torch::autograd::set_history(tensors[index], node);
 }
 

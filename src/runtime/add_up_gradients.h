@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace rannc::runtime {
@@ -18,6 +19,8 @@ inline constexpr int64_t kMostJoinedBytes = int64_t{1} << 20;
 /// Args:
 ///   tensors: Where the node finds them; to stay there as long as what is computed from them.
 ///   joined: Indices of those of this node, without a history so far.
-void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined);
+///   added: Hears of each of these tensors when a backward has added all that it will add to it.
+void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined,
+                      std::function<void(size_t)> added = {});
 
 }  // namespace rannc::runtime

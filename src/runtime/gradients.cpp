@@ -7,6 +7,7 @@
 #include "rannc/plan/outputs.h"
 #include "rannc/util/error.h"
 #include "runtime/pipeline_call.h"
+#include "runtime/shares_memory.h"
 #include "runtime/tags.h"
 
 namespace rannc::runtime {
@@ -58,7 +59,12 @@ std::vector<at::Tensor> PipelineCall::take_gradients() {
     gradients.push_back(std::move(alias.mutable_grad()));
     alias.mutable_grad().reset();
   }
-  for (Assembly& gradient : input_grads_) gradients.push_back(std::move(gradient.tensor));
+  for (Assembly& assembly : input_grads_) {
+    at::Tensor gradient = std::move(assembly.tensor);
+    // The caller may add to it, as to every gradient.
+    if (gradient.defined() && shares_memory(gradient)) gradient = gradient.clone();
+    gradients.push_back(std::move(gradient));
+  }
   return gradients;
 }
 
@@ -88,13 +94,23 @@ std::vector<std::unique_ptr<GradientSum>> PipelineCall::make_sums(
   return sums;
 }
 
-/// Before autograd adds to the gradients of a Program that sums them.
-void PipelineCall::watch_sums() {
-  if (!with_backward_ || summing_ != Summing::in_program) return;
-  sums_ = make_sums(parameters_);
-  for (const auto& sum : sums_) {
-    if (sum) sum->watch();
+/// [parameter]: of those whose gradients this rank sums with others.
+std::vector<std::optional<PipelineCall::SumPlace>> PipelineCall::sum_places() const {
+  std::vector<std::optional<SumPlace>> places(part_->parameter_names.size());
+  for (size_t index = 0; index < program().reductions.size(); ++index) {
+    const plan::Reduction& reduction = program().reductions[index];
+    if (!std::ranges::binary_search(reduction.ranks, part_->rank)) continue;
+    for (size_t position = 0; position < reduction.parameters.size(); ++position) {
+      const ir::ValueId value = reduction.parameters[position];
+      places[part_->parameter_places[value.index]] = SumPlace{index, position};
+    }
   }
+  return places;
+}
+
+/// Before autograd adds to the gradients of a Program that sums them.
+void PipelineCall::prepare_sums() {
+  if (with_backward_ && summing_ == Summing::in_program) sums_ = make_sums(parameters_);
 }
 
 /// Gradients that no later backward of this rank adds to are complete when the stage's last one

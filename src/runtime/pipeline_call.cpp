@@ -78,7 +78,7 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
   for (at::Tensor& input : inputs_) {
     input = input.detach().to(part_->device);
   }
-  watch_sums();
+  prepare_sums();
   const size_t micro_batches = program().split.micro_rows.size();
   for (size_t stage = 0; stage < part_->stages.size(); ++stage) {
     const LocalStage& local = part_->stages[stage];
@@ -115,18 +115,17 @@ PipelineCall::~PipelineCall() {
 void PipelineCall::make_aliases(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameters_.push_back(parameter.detach());
   if (!with_backward_) return;
-  const auto is_of_this_rank = [&](const plan::Reduction& reduction) {
-    return std::ranges::binary_search(reduction.ranks, part_->rank);
-  };
-  const bool watched =
-      summing_ == Summing::in_program && std::ranges::any_of(program().reductions, is_of_this_rank);
+  std::vector<std::optional<SumPlace>> places(parameters.size());
+  if (summing_ == Summing::in_program) places = sum_places();
   std::vector<size_t> small;
   int64_t bytes = 0;
   for (size_t index = 0; index < parameters.size(); ++index) {
     if (!parameters[index].requires_grad()) continue;
     const auto size = static_cast<int64_t>(parameters[index].nbytes());
-    if (watched) {  // by hooks of torch's own nodes: see GradientSum
-      parameters_[index].set_requires_grad(true);
+    if (const auto place = places[index]) {  // its sum over ranks may start when it is complete
+      add_up_gradients(parameters_, {index}, [this, place](size_t /*parameter*/) {
+        sums_[place->reduction]->added(place->position);
+      });
     } else if (bytes + size > kMostJoinedBytes) {
       add_up_gradients(parameters_, {index});
     } else {
@@ -202,7 +201,7 @@ void PipelineCall::prepare_backward() {
   }
   user_grads_.assign(user_grads_.size(), {});
   input_grads_.assign(input_grads_.size(), {});
-  watch_sums();
+  prepare_sums();
 }
 
 void PipelineCall::run(size_t begin, size_t end) {

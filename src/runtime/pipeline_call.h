@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "rannc/runtime/executor.h"
@@ -64,6 +65,12 @@ class PipelineCall final : public Call {
     plan::RowRange range;
   };
 
+  /// Of a parameter: Program::reductions, and Reduction::parameters there.
+  struct SumPlace {
+    size_t reduction = 0;
+    size_t position = 0;
+  };
+
   void run(size_t begin, size_t end);
   void run(const plan::Action& action, Exchange& exchange);
   void run_forward(int stage, int micro_batch);
@@ -97,7 +104,8 @@ class PipelineCall final : public Call {
   [[nodiscard]] std::vector<std::vector<plan::Rank>> ranks_of_parameters() const;
   [[nodiscard]] std::vector<std::unique_ptr<GradientSum>> make_sums(
       const std::vector<at::Tensor>& parameters) const;
-  void watch_sums();
+  [[nodiscard]] std::vector<std::optional<SumPlace>> sum_places() const;
+  void prepare_sums();
   void begin_sums(int stage);
   void start_sums(int stage);
   void keep(std::vector<at::Tensor>& gradients);

@@ -4,8 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <numeric>
 #include <optional>
@@ -39,18 +37,6 @@ constexpr comm::Purpose kPurpose{.what = "gradient reduction"};
 
 }  // namespace
 
-class GradientSum::Hook final : public torch::autograd::PostAccumulateGradHook {
- public:
-  Hook(GradientSum& sum, size_t parameter) : sum_(sum), parameter_(parameter) {}
-  void operator()(const torch::autograd::Variable& /*parameter*/) override {
-    sum_.added(parameter_);
-  }
-
- private:
-  GradientSum& sum_;
-  const size_t parameter_;
-};
-
 GradientSum::GradientSum(std::vector<at::Tensor> parameters,
                          const std::vector<plan::Bucket>& buckets, int64_t call,
                          comm::Communicator& comm, comm::Stream& stream, std::vector<int> ranks,
@@ -71,13 +57,6 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters,
       begin += parameters_[parameter].numel();
     }
     buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, {}});
-  }
-}
-
-void GradientSum::watch() {
-  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
-    torch::autograd::impl::set_post_acc_grad_hooks(parameters_[parameter],
-                                                   std::make_unique<Hook>(*this, parameter));
   }
 }
 
@@ -121,7 +100,7 @@ at::Tensor GradientSum::part_of(size_t parameter) const {
 void GradientSum::start(size_t index) {
   Bucket& bucket = buckets_[index];
   for (size_t parameter : bucket.parameters) place(parameter);
-  if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].grad();
+  if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].mutable_grad();
   const at::Tensor numbers =
       bucket.numbers.is_complex() ? at::view_as_real(bucket.numbers) : bucket.numbers;
   const std::optional<int64_t> tag =
@@ -133,7 +112,9 @@ void GradientSum::start(size_t index) {
 void GradientSum::start_rest() {
   if (counting_) return;
   counts_ = std::make_shared<std::vector<int64_t>>();
-  for (const at::Tensor& parameter : parameters_) counts_->push_back(parameter.grad().defined());
+  for (const at::Tensor& parameter : parameters_) {
+    counts_->push_back(parameter.mutable_grad().defined());  // grad() warns of aliases
+  }
   counts_->push_back(call_);
   const std::optional<int64_t> tag = count_tag_ < 0 ? std::nullopt : std::optional(count_tag_);
   counting_ =

@@ -30,9 +30,9 @@ class GradientSum {
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
-  /// From now on autograd says here what it has added to. This object outlives every backward.
-  void watch();
-  /// What autograd adds to from now on is complete then.
+  /// A backward has added to `.grad` of this parameter.
+  void added(size_t parameter);
+  /// What a backward adds to from now on is complete then.
   void begin_last_backward() { last_ = true; }
   /// Everything is complete: starts what has not been started.
   void start_rest();
@@ -41,9 +41,6 @@ class GradientSum {
   void wait();
 
  private:
-  class Hook;
-
-  void added(size_t parameter);
   void complete(size_t parameter);
   void place(size_t parameter);
   [[nodiscard]] at::Tensor part_of(size_t parameter) const;

@@ -74,7 +74,12 @@ class Turned(nn.Module):
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize("kept_passes", [0, 1, 2])
-def test_replicas_add_up_apart_also_what_they_keep_under_no_sync(schedule, kept_passes):
+@pytest.mark.parametrize("micro_batches", [1, 2])
+# Each alone in a bucket, which then is the gradient's own memory, or both in one.
+@pytest.mark.parametrize("bucket_bytes", [1, 1000])
+def test_replicas_add_up_apart_also_what_they_keep_under_no_sync(
+    schedule, kept_passes, micro_batches, bucket_bytes
+):
     torch.manual_seed(0)
     model, rows = Turned().double(), 4
     x = torch.randn(2 * rows, 3, dtype=torch.float64)
@@ -87,7 +92,7 @@ def test_replicas_add_up_apart_also_what_they_keep_under_no_sync(schedule, kept_
         "format": "rannc-plan",
         "version": 1,
         "schedule": schedule,
-        "micro_batches": 2,
+        "micro_batches": micro_batches,
         "stages": [{"nodes": nodes, "ranks": [0, 1], "recompute": False}],
     }
 
@@ -97,6 +102,7 @@ def test_replicas_add_up_apart_also_what_they_keep_under_no_sync(schedule, kept_
             captured.objects,
             _C.plan.Plan.from_json(json.dumps(plan)),
             communicator,
+            bucket_bytes=bucket_bytes,
         )
         own = x[rows * communicator.rank :][:rows]
         for no_sync in (*[True] * kept_passes, False):
@@ -107,3 +113,30 @@ def test_replicas_add_up_apart_also_what_they_keep_under_no_sync(schedule, kept_
     for found in run_ranks(2, one_rank):
         for gradient, once in zip(found, gradients, strict=True):
             torch.testing.assert_close(gradient, (1 + kept_passes) * once)
+
+
+class TwoInputs(nn.Module):
+    """Its arguments get views of one gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x, y):
+        return self.linear((x.unsqueeze(1) + y.unsqueeze(1)).squeeze(1)).square().mean()
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_gradients_of_arguments_are_scaled_and_added_up_apart(schedule, micro_batches):
+    torch.manual_seed(0)
+    twin = TwoInputs().double()
+    x, y = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    expected = torch.autograd.grad(twin(x, y), (x, y))
+    config = Config(schedule=schedule, pipeline_num=micro_batches)
+    model = RaNNCModule(copy.deepcopy(twin), None, config)
+    loss = model(x, y) * 3
+    loss.backward(retain_graph=True)
+    loss.backward()
+    for argument, once in zip((x, y), expected, strict=True):
+        torch.testing.assert_close(argument.grad, 6 * once, rtol=1e-12, atol=1e-12)
