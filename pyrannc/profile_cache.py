@@ -11,6 +11,9 @@ import torch
 from pyrannc import __version__, files, log
 
 FORMAT, VERSION = "rannc-profile-cache", 1
+# To be counted up when operators are measured in another way. 2: the memory of a linear layer's
+# backward is without the gradient of its weight.
+_METHOD = 2
 # Beyond these the oldest go: a file stays at a few megabytes.
 MOST_ENTRIES = 20_000
 
@@ -87,6 +90,7 @@ def environment_of_process() -> dict:
         "torch": torch.__version__,
         "device": _processor(),
         "threads": torch.get_num_threads(),
+        "method": _METHOD,
     }
 
 

@@ -8,6 +8,7 @@
 
 #include <optional>
 
+#include "rannc/ops/add_up_gradients.h"
 #include "rannc/ops/make_node.h"
 
 namespace rannc::ops {
@@ -36,7 +37,14 @@ struct LinearBackward final : torch::autograd::Node {
         result[0] = result[0].view(sizes);
       }
     }
-    if (task_should_compute_output(1)) result[1] = grad.t().mm(rows_of(input.unpack()));
+    if (task_should_compute_output(1)) {
+      const at::Tensor rows = rows_of(input.unpack());
+      if (at::Tensor* sum = sum_at(next_edge(1))) {
+        sum->addmm_(grad.t(), rows);
+      } else {
+        result[1] = grad.t().mm(rows);
+      }
+    }
     if (task_should_compute_output(2)) result[2] = grad.sum(0);
     return result;
   }
@@ -56,6 +64,10 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool adds_weight_gradients(const torch::autograd::Node* node) {
+  return dynamic_cast<const LinearBackward*>(node) != nullptr;
+}
 
 bool call_linear(torch::jit::Stack& stack) {
   const at::Tensor& input = stack[0].toTensor();

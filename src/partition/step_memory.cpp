@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "partition/stage_memory.h"
+#include "rannc/cost/accumulation.h"
 #include "rannc/plan/ahead.h"
 #include "rannc/plan/buckets.h"
 
@@ -71,6 +72,16 @@ class Walker {
         arrays_.push_back(static_cast<double>(bucket.bytes));
       }
     }
+  }
+
+  /// Of the node's parameters that have none yet.
+  [[nodiscard]] double first_gradients_of(const cost::ProfileNode& node) const {
+    double bytes = 0;
+    for (uint32_t index : node.params) {
+      const cost::ProfileParam& param = profile_.params[index];
+      if (param.trainable && !gradients_.contains(index)) bytes += param.bytes;
+    }
+    return bytes;
   }
 
   /// What begins to live when the gradients of the node are there.
@@ -186,14 +197,16 @@ class Walker {
     auto saved = stage.saved.rbegin();
     const std::vector<double> waiting = waiting_bytes(stage, rows);
     for (uint32_t node : stage.nodes | std::views::reverse) {
-      // A gradient is where its operator has put it, until it has been copied.
+      // A gradient is where its operator has put it, until it has been copied; that is workspace.
       const bool copied = std::ranges::any_of(profile_.nodes[node].params, [&](uint32_t param) {
         return array_of_.contains(profile_.params[param].id);
       });
       const double workspace = at(profile_.nodes[node].workspace_bytes, rows) + waiting[node];
-      if (!copied) reach(workspace);
+      const bool in_place = cost::adds_in_place(profile_.nodes[node]);
+      const double made = in_place && copied ? first_gradients_of(profile_.nodes[node]) : 0;
+      if (!copied && !in_place) reach(workspace);
       live_ += gradients_of(profile_.nodes[node]);
-      if (copied) reach(workspace);
+      if (copied || in_place) reach(workspace + made);
       for (; saved != stage.saved.rend() && saved->first_user >= node; ++saved) {
         live_ -= at(saved->bytes, rows);
       }

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "rannc/cost/accumulation.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -56,7 +57,7 @@ class Stages {
     if (rows == 0) return 0;
     double ns = costs_.action_ns + sum(stage, rows, &cost::ProfileNode::backward_ns);
     if (recompute_[stage]) ns += forward_ns(stage, rows);
-    if (!first) ns += gradient_bytes(stage) * costs_.accumulate_ns_per_byte;
+    if (!first) ns += added_bytes(stage) * costs_.accumulate_ns_per_byte;
     return ns;
   }
 
@@ -84,9 +85,15 @@ class Stages {
     return total;
   }
 
-  [[nodiscard]] double gradient_bytes(size_t stage) const {
+  /// Of gradients that are made and then added.
+  [[nodiscard]] double added_bytes(size_t stage) const {
+    std::set<uint32_t> params;
+    for (uint32_t node : nodes_[stage]) {
+      if (cost::adds_in_place(profile_.nodes[node])) continue;
+      params.insert(profile_.nodes[node].params.begin(), profile_.nodes[node].params.end());
+    }
     double bytes = 0;
-    for (uint32_t param : params_[stage]) {
+    for (uint32_t param : params) {
       if (profile_.params[param].trainable) bytes += profile_.params[param].bytes;
     }
     return bytes;

@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "rannc/ops/add_up_gradients.h"
 #include "rannc/ops/memory.h"
 #include "rannc/ops/operator.h"
 
@@ -59,6 +61,11 @@ class Timer {
       written_.push_back(std::ranges::find(node_.writes, operand) != node_.writes.end());
       fresh_.push_back(graph[operand].kind == ir::ValueKind::result);
     }
+    const std::vector<ir::ValueId> operands = graph.operands(node);
+    if (operands.size() > 1 && graph[operands[1]].kind == ir::ValueKind::parameter &&
+        leaves_[1].requires_grad()) {
+      weight_bytes_ = static_cast<int64_t>(leaves_[1].nbytes());
+    }
     for (const at::Tensor& leaf : leaves_) {
       const bool repeated = std::ranges::any_of(
           wanted_, [&](const at::Tensor& other) { return other.is_same(leaf); });
@@ -81,7 +88,8 @@ class Timer {
     }
     Sample sample;
     std::vector<at::Tensor> results;
-    sample.forward_ns = timed(workspace_bytes, 0, [&] { operator_.call(operands, results); });
+    sample.forward_ns =
+        timed(workspace_bytes, std::nullopt, [&] { operator_.call(operands, results); });
     operands.clear();
     backward(results, workspace_bytes, sample);
     return sample;
@@ -100,20 +108,22 @@ class Timer {
     if (outputs.empty() || wanted_.empty()) return;
     bench_.cache.evict();
     for (const at::Tensor& gradient : gradients) Cache::touch(gradient);
+    const bool adds = ops::adds_weight_gradients(outputs[0].grad_fn().get());
     variable_list found;  // kept, as the gradients that go out count
-    const int64_t ns = timed(workspace_bytes, incoming,
+    const int64_t ns = timed(workspace_bytes, incoming - (adds ? weight_bytes_ : 0),
                              [&] { found = gradients_of(outputs, wanted_, gradients); });
     sample.backward_ns = std::max<int64_t>(ns - bench_.engine_ns, 1);
   }
 
   /// The forward's results remain allocated and are no temporaries; of the backward everything is.
+  /// `more_bytes`: of a backward, that it needs beside what it allocates.
   template <class Call>
-  int64_t timed(int64_t* workspace_bytes, int64_t incoming_bytes, Call call) {
+  int64_t timed(int64_t* workspace_bytes, std::optional<int64_t> more_bytes, Call call) {
     if (workspace_bytes == nullptr) return bench_.stopwatch.time_ns(call);
     const ops::MemoryRecorder counter;
     const int64_t ns = bench_.stopwatch.time_ns(call);
-    const int64_t kept = incoming_bytes > 0 ? 0 : std::max<int64_t>(counter.current_bytes(), 0);
-    const int64_t peak = std::max<int64_t>(counter.peak_bytes() - kept, 0) + incoming_bytes;
+    const int64_t kept = more_bytes ? 0 : std::max<int64_t>(counter.current_bytes(), 0);
+    const int64_t peak = std::max<int64_t>(counter.peak_bytes() - kept, 0) + more_bytes.value_or(0);
     *workspace_bytes = std::max(*workspace_bytes, peak);
     return ns;
   }
@@ -123,6 +133,7 @@ class Timer {
   std::vector<at::Tensor> leaves_;
   std::vector<bool> written_;  // [operand]
   std::vector<bool> fresh_;    // [operand] another operator has just written it
+  int64_t weight_bytes_ = 0;   // of a trained parameter that is operand 1
   variable_list wanted_;       // leaves that require a gradient, each once
   Bench& bench_;
 };

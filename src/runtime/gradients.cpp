@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
+#include "rannc/ops/shares_memory.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/util/error.h"
 #include "runtime/pipeline_call.h"
-#include "runtime/shares_memory.h"
 #include "runtime/tags.h"
 
 namespace rannc::runtime {
@@ -62,7 +62,7 @@ std::vector<at::Tensor> PipelineCall::take_gradients() {
   for (Assembly& assembly : input_grads_) {
     at::Tensor gradient = std::move(assembly.tensor);
     // The caller may add to it, as to every gradient.
-    if (gradient.defined() && shares_memory(gradient)) gradient = gradient.clone();
+    if (gradient.defined() && ops::shares_memory(gradient)) gradient = gradient.clone();
     gradients.push_back(std::move(gradient));
   }
   return gradients;

@@ -10,11 +10,11 @@
 #include <optional>
 #include <utility>
 
+#include "rannc/ops/add_up_gradients.h"
 #include "rannc/ops/dtype.h"
 #include "rannc/plan/ahead.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
-#include "runtime/add_up_gradients.h"
 #include "runtime/random_state.h"
 #include "runtime/tags.h"
 
@@ -123,17 +123,17 @@ void PipelineCall::make_aliases(const std::vector<at::Tensor>& parameters) {
     if (!parameters[index].requires_grad()) continue;
     const auto size = static_cast<int64_t>(parameters[index].nbytes());
     if (const auto place = places[index]) {  // its sum over ranks may start when it is complete
-      add_up_gradients(parameters_, {index}, [this, place](size_t /*parameter*/) {
+      ops::add_up_gradients(parameters_, {index}, [this, place](size_t /*parameter*/) {
         sums_[place->reduction]->added(place->position);
       });
-    } else if (bytes + size > kMostJoinedBytes) {
-      add_up_gradients(parameters_, {index});
+    } else if (bytes + size > ops::kMostJoinedBytes) {
+      ops::add_up_gradients(parameters_, {index});
     } else {
       bytes += size;
       small.push_back(index);
     }
   }
-  add_up_gradients(parameters_, small);
+  ops::add_up_gradients(parameters_, small);
 }
 
 void PipelineCall::forward() {

@@ -132,6 +132,24 @@ TEST(StepMemory, GradientsComeWhileWhatWasSavedGoes) {
             std::vector<double>{160});
 }
 
+TEST(StepMemory, WhatALinearLayersBackwardNeedsComesBesideItsGradient) {
+  // 96 of state, and 20 for a while in each backward: in which the gradient of 16 lies, or not.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  const auto peaks = [&](const char* op) {
+    cost::GraphProfile profile = profile_of(graph);
+    for (cost::ProfileNode& node : profile.nodes) {
+      node.op = op;
+      node.workspace_bytes.assign(profile.rows.size(), 20);
+    }
+    return step_peak_bytes(plan::lower(plan, graph, {2}, /*training=*/true), plan, graph, profile,
+                           {}, {.state_factor = 2});
+  };
+  EXPECT_EQ(peaks("aten::mm"), std::vector<double>{96 + 16 + 20});
+  EXPECT_EQ(peaks("aten::linear"), std::vector<double>{96 + 16 + 16 + 20});
+}
+
 TEST(StepMemory, GradientsOfReplicasShareAnArray) {
   // As above on each of two ranks, but the first gradient, n1's, brings the array of both: 32
   // before n1's 32 of saved bytes go.

@@ -1,4 +1,4 @@
-#include "runtime/add_up_gradients.h"
+#include "rannc/ops/add_up_gradients.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "rannc/ops/make_node.h"
-#include "runtime/shares_memory.h"
+#include "rannc/ops/shares_memory.h"
 
-namespace rannc::runtime {
+namespace rannc::ops {
 namespace {
 
 using torch::autograd::variable_list;
@@ -25,17 +25,20 @@ class AddUpGradients final : public torch::autograd::Node {
 
   std::string name() const override { return "AddUpGradients"; }
 
+  at::Tensor& sum(size_t index) { return tensors_[joined_[index]].mutable_grad(); }
+
  private:
   variable_list apply(variable_list&& gradients) override {
     for (size_t index = 0; index < gradients.size(); ++index) {
       const at::Tensor gradient = std::move(gradients[index]);
-      if (!gradient.defined()) continue;
-      const at::Tensor& tensor = tensors_[joined_[index]];
-      at::Tensor& sum = tensor.mutable_grad();
-      torch::autograd::AccumulateGrad::accumulateGrad(
-          tensor, sum, gradient, /*num_expected_refs=*/shares_memory(gradient) ? 0 : 1,
-          [&](at::Tensor&& updated) { sum = std::move(updated); });
-      if (added_) added_(joined_[index]);
+      at::Tensor& sum = this->sum(index);
+      if (gradient.defined()) {
+        torch::autograd::AccumulateGrad::accumulateGrad(
+            tensors_[joined_[index]], sum, gradient,
+            /*num_expected_refs=*/shares_memory(gradient) ? 0 : 1,
+            [&](at::Tensor&& updated) { sum = std::move(updated); });
+      }
+      if (added_ && sum.defined()) added_(joined_[index]);  // here, or by the operators: sum_at()
     }
     return {};
   }
@@ -47,11 +50,18 @@ class AddUpGradients final : public torch::autograd::Node {
 
 }  // namespace
 
+at::Tensor* sum_at(const torch::autograd::Edge& edge) {
+  auto* node = dynamic_cast<AddUpGradients*>(edge.function.get());
+  if (node == nullptr) return nullptr;
+  at::Tensor& sum = node->sum(edge.input_nr);
+  return sum.defined() && sum.layout() == at::kStrided ? &sum : nullptr;
+}
+
 void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined,
                       std::function<void(size_t)> added) {
   if (joined.empty()) return;
-  const auto node = ops::make_node<AddUpGradients>(tensors, joined, std::move(added));
+  const auto node = make_node<AddUpGradients>(tensors, joined, std::move(added));
   for (size_t index : joined) torch::autograd::set_history(tensors[index], node);
 }
 
-}  // namespace rannc::runtime
+}  // namespace rannc::ops

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-namespace rannc::runtime {
+namespace rannc::ops {
 
 /// Of gradients that one node adds up: they are all held until the end of a backward, beside their
 /// sums.
@@ -23,4 +24,12 @@ inline constexpr int64_t kMostJoinedBytes = int64_t{1} << 20;
 void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined,
                       std::function<void(size_t)> added = {});
 
-}  // namespace rannc::runtime
+/// The sum so far, for an operator whose backward adds to it by itself, rather than giving a
+/// gradient of the same size to be added. Null where there is none yet, it is not dense, or the
+/// edge leads elsewhere.
+[[nodiscard]] at::Tensor* sum_at(const torch::autograd::Edge& edge);
+
+/// Whether the node is of such an operator: its input 1 is a weight.
+[[nodiscard]] bool adds_weight_gradients(const torch::autograd::Node* node);
+
+}  // namespace rannc::ops
