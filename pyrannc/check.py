@@ -105,6 +105,23 @@ def check(model, capture, args, kwargs, seed: int = 0) -> CheckReport:
     return check_.report
 
 
+def names_of_written(graph) -> set:
+    """What some node writes, by the name of what holds its memory."""
+    return {graph.values[graph.values[v].storage].name for n in graph.nodes for v in n.writes}
+
+
+class _Before(torch.autograd.Function):
+    """What a parameter held before, with the parameter's gradient."""
+
+    @staticmethod
+    def forward(ctx, parameter, before):
+        return before.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
 class _Check:
     def __init__(self, model, capture, args, kwargs, seed):
         self.model, self.capture, self.seed = model, capture, seed
@@ -120,6 +137,11 @@ class _Check:
             for name, buffer in model.named_buffers(remove_duplicate=False)
         }
         self.leaves = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self.written = {  # parameters, as they were before the first run
+            name: self.parameters[name].detach().clone()
+            for name in names_of_written(self.graph)
+            if name in self.parameters
+        }
         tensors = [*self.parameters.values(), *self.originals]
         self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         self.report = CheckReport(self.rows)
@@ -150,11 +172,14 @@ class _Check:
                 "operator was captured in another order, or not at all"
             )
             return
-        state = {**self.parameters, **{name: b.clone() for name, b in self.buffers.items()}}
+        state = self.parameters_as_before() | {n: b.clone() for n, b in self.buffers.items()}
         # As before the first run, for models whose output depends on their buffers.
         for name, buffer in buffers.items():
             with torch.no_grad():
                 buffer.copy_(self.buffers[name])
+        for name, then in self.written.items():
+            with torch.no_grad():
+                self.parameters[name].copy_(then)
         torch.manual_seed(self.seed)
         batch = list(self.batch)
         sums.add(self.capture, [batch], [self.rows], self.buffers, str(self.device))
@@ -190,9 +215,15 @@ class _Check:
         replays = []
         for part, size in zip(parts, sizes, strict=True):
             buffers = {name: self.buffers[name].clone() for name in names if name in self.buffers}
-            state = [buffers[n] if n in buffers else self.parameters[n] for n in names]
+            parameters = self.parameters_as_before()
+            state = [buffers[n] if n in buffers else parameters[n] for n in names]
             replays.append((interpreter.run(part, state, size), buffers))
         return replays
+
+    def parameters_as_before(self):
+        """By name; of those that a run writes copies, with the gradients of the originals."""
+        copies = {n: _Before.apply(self.parameters[n], then) for n, then in self.written.items()}
+        return self.parameters | copies
 
     # -- comparing ------------------------------------------------------------------------------
 
@@ -349,7 +380,7 @@ def _untouched(model, graph):
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    written = {graph.values[graph.values[v].storage].name for n in graph.nodes for v in n.writes}
+    written = names_of_written(graph)
     kept = [(p, p.detach().clone()) for n, p in model.named_parameters() if n in written]
     # Hooks of the user change gradients and may count calls; they see the training steps only.
     hooks = [(p, p._backward_hooks) for p in model.parameters() if p._backward_hooks]

@@ -5,7 +5,7 @@ import json
 
 import torch
 
-from pyrannc import _C, calibrate, hooks, log, optim, optimizer_trial, schedules, state
+from pyrannc import _C, calibrate, check, hooks, log, optim, optimizer_trial, schedules, state
 from pyrannc.agreement import same_graph
 from pyrannc.errors import PlanError, RaNNCError
 from pyrannc.not_returned import NotReturned
@@ -185,9 +185,7 @@ class Run:
             if parameter.requires_grad
         ]
         graph = captured.graph
-        written = {
-            graph.values[graph.values[v].storage].name for n in graph.nodes for v in n.writes
-        }
+        written = check.names_of_written(graph)
         self._written = [tensors[name] for name in executor.parameter_names if name in written]
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = any(value.requires_grad for value in graph.values)

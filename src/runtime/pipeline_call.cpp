@@ -91,7 +91,8 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
     }
     batches_.push_back(std::move(batches));
   }
-  found_.resize(buffers_.size());
+  found_buffers_.resize(buffers_.size());
+  found_parameters_.resize(parameters_.size());
   updated_.assign(part_->stages.size(), std::vector<std::vector<at::Tensor>>(micro_batches));
   for (ir::ValueId value : part_->scalar_outputs) {
     scalars_.push_back(at::zeros(sizes_at(part_->graph[value], 0),
@@ -269,15 +270,16 @@ std::vector<at::Tensor> PipelineCall::state_of(const LocalStage& local) const {
   return state;
 }
 
-/// Of all micro-batches and stages of this rank only the first one writes to the buffers
-/// themselves. The others find what it has found, and so compute the same.
+/// Of all micro-batches and stages of this rank only the first one writes to the buffers and
+/// parameters themselves. The others find what it has found, and so compute the same.
 void PipelineCall::write_once(const LocalStage& local, std::vector<at::Tensor>& state) {
   for (size_t index : local.row_free) {
-    at::Tensor& found = found_[local.state[index].index];
+    const StateSource& source = local.state[index];
+    at::Tensor& found = (source.buffer ? found_buffers_ : found_parameters_)[source.index];
     if (found.defined()) {
-      state[index] = found.clone();
+      state[index] = copy_of_state(found);
     } else {
-      found = state[index].clone();
+      found = copy_of_state(state[index]);
     }
   }
 }

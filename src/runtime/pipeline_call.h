@@ -138,7 +138,9 @@ class PipelineCall final : public Call {
   std::vector<at::Tensor> inputs_;      ///< [graph input]; until forward ends
   std::vector<at::Tensor> parameters_;  ///< aliases, whose `.grad` is the pending gradient
   std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> found_;  ///< [buffer] that a call writes once: as it was before
+  /// [buffer] and [parameter] that a call writes once: as it was before.
+  std::vector<at::Tensor> found_buffers_;
+  std::vector<at::Tensor> found_parameters_;
   /// [reduction]: until it is done; null where this rank takes no part. Empty unless `in_program`.
   std::vector<std::unique_ptr<GradientSum>> sums_;
 

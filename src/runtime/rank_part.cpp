@@ -88,7 +88,7 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
   }
-  const std::unordered_set<std::string> row_free = names_of(graph, ir::row_free_buffers(graph));
+  const std::unordered_set<std::string> row_free = names_of(graph, ir::row_free_state(graph));
   const std::vector<std::vector<ir::ValueId>> outputs =
       plan::stage_outputs(plan, graph, output_values);
   for (size_t index = 0; index < plan.stages.size(); ++index) {

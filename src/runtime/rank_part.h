@@ -33,7 +33,7 @@ struct LocalStage {
   std::vector<StateSource> state;
   std::vector<bool> input_requires_grad;  ///< [stage input]
   RunningStatistics statistics;
-  std::vector<size_t> row_free;  ///< into `state`: buffers that a call writes once
+  std::vector<size_t> row_free;  ///< into `state`: what a call writes once
 };
 
 /// Index of `value`, which must be among `values`.

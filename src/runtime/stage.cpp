@@ -56,6 +56,14 @@ void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::
 
 }  // namespace
 
+at::Tensor copy_of_state(const at::Tensor& tensor) {
+  at::Tensor copy = tensor.detach().clone();
+  if (tensor.requires_grad()) {
+    torch::autograd::impl::set_gradient_edge(copy, torch::autograd::impl::gradient_edge(tensor));
+  }
+  return copy;
+}
+
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
              std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device)
     : graph_(ir::extract(whole, nodes, outputs)),
@@ -80,7 +88,7 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
   }
   const std::vector<std::string>& names = interpreter_->state_names();
   for (size_t index = 0; index < names.size(); ++index) {
-    if (written.contains(names[index])) written_buffers_.push_back(index);
+    if (written.contains(names[index])) written_state_.push_back(index);
   }
 }
 
@@ -113,7 +121,9 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
     pass.inputs.push_back(inputs[index].detach().set_requires_grad(requires_grad[index]));
   }
   if (recompute) {
-    for (size_t index : written_buffers_) pass.buffers.emplace_back(index, state[index].clone());
+    for (size_t index : written_state_) {
+      pass.written.emplace_back(index, copy_of_state(state[index]));
+    }
     pass.random = RandomState::now(device_);
     return forward(std::move(inputs), state, rows, pass.key.get(), pass.batch);
   }
@@ -147,8 +157,8 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
   if (pass.recompute) {
     // The statistics and counters were updated by the first run, so this one gets copies.
     std::vector<at::Tensor> replayed = state;
-    for (auto& [index, buffer] : pass.buffers) {
-      replayed[index] = keep_graph ? buffer.clone() : std::move(buffer);
+    for (auto& [index, before] : pass.written) {
+      replayed[index] = keep_graph ? copy_of_state(before) : std::move(before);
     }
     const RandomState now = RandomState::now(device_);
     pass.random.restore();

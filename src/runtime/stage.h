@@ -27,11 +27,14 @@ struct StagePass {
   std::vector<at::Tensor> inputs;  ///< leaves; without recompute only those that take a gradient
   std::shared_ptr<GraphEnds> ends;
   bool recompute = false;
-  std::vector<std::pair<size_t, at::Tensor>> buffers;  ///< of the state, as they were before
+  std::vector<std::pair<size_t, at::Tensor>> written;  ///< of the state, as it was before
   RandomState random;
   std::shared_ptr<const DrawKey> key;
   std::shared_ptr<WholeBatch> batch;
 };
+
+/// A copy of a parameter or buffer whose gradient, if it takes one, is that of the original.
+[[nodiscard]] at::Tensor copy_of_state(const at::Tensor& tensor);
 
 /// One stage as this rank runs it, on any micro-batch. `state` below is Interpreter::state_names().
 class Stage {
@@ -82,8 +85,8 @@ class Stage {
   ir::Graph graph_;
   std::vector<ir::ValueId> inputs_;
   std::vector<ir::ValueId> outputs_;
-  std::vector<size_t> written_buffers_;  ///< indices of the state
-  bool only_aten_ = false;               ///< no operator is of another library or of the user
+  std::vector<size_t> written_state_;  ///< indices of the state
+  bool only_aten_ = false;             ///< no operator is of another library or of the user
   std::unique_ptr<Interpreter> interpreter_;
   c10::Device device_;
 };

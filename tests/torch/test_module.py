@@ -598,3 +598,108 @@ def test_a_mixture_of_experts_trains_as_without_the_wrapper():
             one(**kwargs).loss.backward()
             its_optimizer.step()
     assert_equal_state(model, twin)
+
+
+class Followed(nn.Module):
+    """A layer, and what ``follow`` writes in each forward: a frozen copy or the layer itself."""
+
+    def __init__(self, follow):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer, self.last = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.teacher = nn.Linear(8, 8).requires_grad_(False)
+        self.register_buffer("scale", torch.ones(()))
+        self.follow = follow
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.follow(self)
+        hidden = torch.tanh(self.layer(x * self.scale)) - self.teacher(x)
+        return self.last(hidden).square().mean()
+
+
+def averaged(model):
+    for slow, fast in zip(model.teacher.parameters(), model.layer.parameters(), strict=True):
+        slow.mul_(0.9).add_(fast, alpha=0.1)
+
+
+def bounded(model):
+    model.layer.weight.mul_(0.9).clamp_(-0.2, 0.2)
+
+
+def nothing(model):
+    pass
+
+
+def train_both(make, between=lambda model, step: None, **config):
+    """Three steps of a model in four micro-batches, and of its twin; ``between`` comes before."""
+    plain = make()
+    twin = copy.deepcopy(plain)
+    model, optimizer = wrap(plain, **{"pipeline_num": 4} | config)
+    twin_optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        for called, one, its_optimizer in (
+            (model, plain, optimizer),
+            (twin, twin, twin_optimizer),
+        ):
+            between(one, step)
+            its_optimizer.zero_grad()
+            called(batch(step, 8)).backward()
+            its_optimizer.step()
+    assert_equal_state(model, twin)
+
+
+@pytest.mark.parametrize("recompute", ["auto", "always"])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("follow", [averaged, bounded])
+def test_parameters_that_forward_writes_are_written_once_and_keep_their_gradients(
+    follow, schedule, recompute
+):
+    train_both(lambda: Followed(follow), schedule=schedule, recompute=recompute)
+
+
+def test_a_tensor_that_takes_the_place_of_another_between_calls_is_used():
+    def replace(model, step):
+        if step > 0:
+            model.scale = torch.tensor(1.0 + step)
+            model.teacher.weight = nn.Parameter(torch.full((8, 8), 0.1), requires_grad=False)
+
+    train_both(lambda: Followed(nothing), replace)
+
+
+def test_buffers_may_repeat_their_memory():
+    def make():
+        model = Followed(nothing)
+        model.register_buffer("repeated", torch.ones(1).expand(8))
+        model.follow = lambda model: model.scale.copy_(model.repeated.mean())
+        return model
+
+    model, _ = wrap(make())
+    model(batch()).backward()
+    state = {name: tensor + 1 for name, tensor in model.state_dict().items()}
+    model.load_state_dict(state)
+    assert torch.equal(model.state_dict()["repeated"], torch.full((8,), 2.0))
+
+
+def test_a_constant_that_is_returned_is_a_new_tensor_in_each_call():
+    class Counts(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).square().mean(), torch.tensor([1.0, 2.0])
+
+    model, _ = wrap(Counts(8, 4), schedule="gpipe")
+    for _ in range(2):
+        _, counts = model(batch())
+        assert counts.tolist() == [1, 2]
+        counts.add_(1)
+
+
+def test_complex_sums_over_the_batch_keep_their_imaginary_part():
+    class Spectrum(nn.Linear):
+        def forward(self, x):
+            waves = torch.fft.fft(super().forward(x))
+            return waves.abs().square().mean(), waves.mean(0)
+
+    plain = Spectrum(8, 4)
+    expected = plain(batch())[1]
+    model, _ = wrap(plain, schedule="gpipe", pipeline_num=2)
+    torch.testing.assert_close(model(batch())[1], expected)

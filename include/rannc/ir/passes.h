@@ -84,11 +84,11 @@ struct RunningStatistic {
 /// return the statistics.
 [[nodiscard]] Graph whole_batch_statistics(const Graph& graph);
 
-/// Buffers that are written, but never with what depends on the rows: the vectors of
-/// spectral_norm's power iteration, counters of calls. One forward pass writes them once, however
+/// Buffers and parameters that are written, but never with what depends on the rows: the vectors of
+/// spectral_norm's power iteration, counters of calls, a teacher that follows its student. One forward pass writes them once, however
 /// many shares it has. Not the counters beside running statistics, which count the shares that
 /// these have taken.
-[[nodiscard]] std::vector<ValueId> row_free_buffers(const Graph& graph);
+[[nodiscard]] std::vector<ValueId> row_free_state(const Graph& graph);
 
 /// Sets of nodes that must share a stage: all that touch a storage up to its last write, as its
 /// content is final only then. (Inputs, parameters and buffers: all that ever touch it.) Each set

@@ -207,7 +207,7 @@ TEST(RowFreeBuffers, AreWrittenWithoutRowsAndCountNoStatistics) {
   node sees = aten::add_.Tensor(%seen, %s, 1) -> %t writes %seen
     result t: float32[3] shares %seen
 )");
-  const std::vector<ValueId> found = row_free_buffers(graph);
+  const std::vector<ValueId> found = row_free_state(graph);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(graph[found[0]].name, "calls");
 }

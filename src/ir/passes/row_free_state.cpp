@@ -1,11 +1,12 @@
 #include <set>
 #include <string_view>
 
+#include "ir/passes/effects.h"
 #include "rannc/ir/passes.h"
 
 namespace rannc::ir {
 
-std::vector<ValueId> row_free_buffers(const Graph& graph) {
+std::vector<ValueId> row_free_state(const Graph& graph) {
   const std::vector<bool> dependent = depends_on_rows(graph);
   std::set<std::string_view> normalisations;
   for (const RunningStatistic& statistic : running_statistics(graph)) {
@@ -17,15 +18,15 @@ std::vector<ValueId> row_free_buffers(const Graph& graph) {
     const Node& node = graph.nodes[index];
     const bool counts = dependent[index] || normalisations.contains(node.module);
     for (ValueId value : node.writes) {
-      if (graph[graph[value].storage].kind != ValueKind::buffer) continue;
+      if (!is_state(graph, value)) continue;
       (counts ? by_share : written).insert(graph[value].storage.index);
     }
   }
-  std::vector<ValueId> buffers;
+  std::vector<ValueId> state;
   for (uint32_t storage : written) {
-    if (!by_share.contains(storage)) buffers.push_back({storage});
+    if (!by_share.contains(storage)) state.push_back({storage});
   }
-  return buffers;
+  return state;
 }
 
 }  // namespace rannc::ir
