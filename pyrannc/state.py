@@ -42,7 +42,8 @@ def raw(tensor: torch.Tensor):
 
 def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
     """``tensor`` of ``root`` into that of every rank in ``ranks``, in place."""
-    whole = tensor.detach().contiguous()
+    # Complex numbers may lie there as their conjugates.
+    whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
     comm.broadcast_into(raw(whole), root, ranks)
     if whole.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(whole)

@@ -19,7 +19,7 @@ Exchange::~Exchange() {
 }
 
 void Exchange::send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose) {
-  RANNC_CHECK(tensor.is_contiguous(), c10::str("message ", slot, " to rank ", to));
+  RANNC_CHECK(is_plain(tensor), c10::str("message ", slot, " to rank ", to));
   drop_sent();
   comm::Handle handle = comm_.send_from(memory_of(tensor, stream_), to, first_tag_ + slot, purpose);
   sends_.push_back({std::move(handle), std::move(tensor)});

@@ -23,7 +23,7 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  /// Starts sending a contiguous tensor.
+  /// Starts sending a plain tensor: see device_memory.h.
   void send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose);
   /// Starts receiving into a contiguous tensor.
   void post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose);

@@ -15,6 +15,7 @@
 #include "rannc/plan/ahead.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
+#include "runtime/device_memory.h"
 #include "runtime/random_state.h"
 #include "runtime/tags.h"
 
@@ -38,6 +39,10 @@ comm::Purpose purpose_of(const plan::Transfer& transfer, Direction direction, bo
   return {.what = direction == Direction::forward ? "activation" : "gradient",
           .stage = to_target ? transfer.to_stage : transfer.from_stage,
           .micro_batch = transfer.micro_batch};
+}
+
+c10::ScalarType wide_dtype(const ir::Value& value) {
+  return c10::isComplexType(ops::to_torch(value.dtype)) ? at::kComplexDouble : at::kDouble;
 }
 
 at::Tensor zeros_on_wire(const ir::Value& value, const plan::Transfer& transfer, int64_t rows,
@@ -95,8 +100,9 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
   found_parameters_.resize(parameters_.size());
   updated_.assign(part_->stages.size(), std::vector<std::vector<at::Tensor>>(micro_batches));
   for (ir::ValueId value : part_->scalar_outputs) {
-    scalars_.push_back(at::zeros(sizes_at(part_->graph[value], 0),
-                                 at::TensorOptions().dtype(at::kDouble).device(part_->device)));
+    scalars_.push_back(at::zeros(
+        sizes_at(part_->graph[value], 0),
+        at::TensorOptions().dtype(wide_dtype(part_->graph[value])).device(part_->device)));
   }
   own_outputs_.resize(part_->output_values.size());
   user_grads_.resize(part_->output_values.size());
@@ -352,8 +358,9 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
     const ir::ValueId value = part_->scalar_outputs[index];
     const int output = local.stage->find_output(value);
     if (output < 0) continue;
-    scalars_[index].add_(batch.outputs[static_cast<size_t>(output)].to(at::kDouble),
-                         scalar_weight(value, batch));
+    scalars_[index].add_(
+        batch.outputs[static_cast<size_t>(output)].to(scalars_[index].scalar_type()),
+        scalar_weight(value, batch));
   }
   if (batch.unsent == 0) batch.outputs.clear();
 }
@@ -446,7 +453,7 @@ void PipelineCall::send(const plan::Action& action, Exchange& exchange) {
   if (to_myself) {
     exchange.leave(slot_of(action), std::move(message));
   } else {
-    exchange.send(slot_of(action), peer, message.contiguous(),
+    exchange.send(slot_of(action), peer, plain(message),
                   purpose_of(transfer, action.direction, /*sending=*/true));
   }
   if (forward && transfer.from_stage != kUser) {

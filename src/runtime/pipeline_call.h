@@ -147,7 +147,7 @@ class PipelineCall final : public Call {
   std::vector<std::vector<MicroBatch>> batches_;               ///< [stage][k]
   std::vector<std::vector<std::vector<at::Tensor>>> updated_;  ///< [stage][k]: running statistics
 
-  std::vector<at::Tensor> scalars_;     ///< [scalar output]: float64 sums so far
+  std::vector<at::Tensor> scalars_;     ///< [scalar output]: sums so far, in float64 or complex128
   std::vector<Assembly> own_outputs_;   ///< [output value]: this rank's rows
   std::vector<at::Tensor> outputs_;     ///< [graph output]
   std::vector<at::Tensor> user_grads_;  ///< [output value]: of the loss of all ranks

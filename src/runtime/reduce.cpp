@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
 
@@ -31,6 +32,11 @@ comm::Element element_of(const at::Tensor& tensor) {
                            " cannot be summed over ranks.\n  Use float64, float32, float16 or "
                            "bfloat16 parameters, or give their stage one replica."));
   }
+}
+
+/// Complex numbers as pairs.
+at::Tensor as_real(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
 }
 
 constexpr comm::Purpose kPurpose{.what = "gradient reduction"};
@@ -77,7 +83,7 @@ void GradientSum::place(size_t parameter) {
   Bucket& bucket = buckets_[place.bucket];
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
   const bool alone = bucket.parameters.size() == 1;
-  if (place.placed || (alone && gradient.defined() && gradient.is_contiguous())) return;
+  if (place.placed || (alone && gradient.defined() && is_plain(gradient))) return;
   if (!bucket.numbers.defined()) {
     bucket.numbers = at::empty({bucket.size}, parameters_[parameter].options());
   }
@@ -101,8 +107,7 @@ void GradientSum::start(size_t index) {
   Bucket& bucket = buckets_[index];
   for (size_t parameter : bucket.parameters) place(parameter);
   if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].mutable_grad();
-  const at::Tensor numbers =
-      bucket.numbers.is_complex() ? at::view_as_real(bucket.numbers) : bucket.numbers;
+  const at::Tensor numbers = as_real(bucket.numbers);
   const std::optional<int64_t> tag =
       first_tag_ < 0 ? std::nullopt : std::optional(first_tag_ + static_cast<int64_t>(index));
   bucket.sum = comm_.start_sum(memory_of(numbers, stream_), element_of(numbers), ranks_, kPurpose,
@@ -160,7 +165,7 @@ void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::
                  const char* what) {
   if (sums.empty() || comm.size() == 1) return;
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& sum : sums) parts.push_back(sum.flatten().to(at::kDouble));
+  for (const at::Tensor& sum : sums) parts.push_back(as_real(sum).flatten().to(at::kDouble));
   const at::Tensor flat = at::cat(parts);
   std::vector<int> ranks(static_cast<size_t>(comm.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -168,9 +173,11 @@ void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::
       *comm.start_sum(memory_of(flat, stream), comm::Element::float64, ranks, {.what = what}));
   int64_t begin = 0;
   for (at::Tensor& sum : sums) {
-    const at::Tensor part = flat.narrow(0, begin, sum.numel()).view(sum.sizes());
-    begin += sum.numel();
-    sum = part.to(sum.options());
+    const at::Tensor real = as_real(sum);
+    const at::Tensor part = flat.narrow(0, begin, real.numel()).view(real.sizes());
+    begin += real.numel();
+    sum = sum.is_complex() ? at::view_as_complex(part.clone()).to(sum.options())
+                           : part.to(sum.options());
   }
 }
 

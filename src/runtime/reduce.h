@@ -78,8 +78,8 @@ class GradientSum {
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
                    comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks);
 
-/// Sums tensors over all ranks, as one message of float64 numbers; keeps shapes and dtypes. `what`
-/// names it in errors.
+/// Sums tensors over all ranks, as one message of float64 numbers, two for a complex one; keeps
+/// shapes and dtypes. `what` names it in errors.
 void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::Stream& stream,
                  const char* what);
 

@@ -61,7 +61,7 @@ class GraphText:
         words += ["writes " + ", ".join(map(str, writes))] if writes else []
         words += [f"in {module}"] if module else []
         self._lines.append(" ".join(words))
-        grad = "grad" if dtype == "float64" else ""
+        grad = "grad" if dtype in ("float64", "complex128") else ""
         for value in values:
             self._declare("result", value, grad, f"shares {shares}" if shares else "")
         if any(value.rows != "none" for value in values):

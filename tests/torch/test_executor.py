@@ -542,6 +542,22 @@ def test_integers_and_bools_cross_stages(ranks):
     check(graph, outputs, plan, local_rows=[2, 1, 1, 3])
 
 
+@pytest.mark.parametrize("ranks", PLANS)
+def test_conjugates_that_torch_makes_when_they_are_read_cross_stages(ranks):
+    graph = GraphText()
+    h = graph.linear(graph.input("x", ("B", 4)), "in", 4)
+    pairs = graph.call("aten::view", [h, "[B, 2, 2]"], ("B", 2, 2))
+    both = []
+    for _ in range(4):
+        numbers = graph.call("aten::view_as_complex", [pairs], ("B", 2), dtype="complex128")
+        turned = graph.call("aten::conj", [numbers], ("B", 2), dtype="complex128")
+        plain = graph.call("aten::resolve_conj", [turned], ("B", 2), dtype="complex128")
+        pairs = graph.call("aten::view_as_real", [plain], ("B", 2, 2))
+        both.append(graph.call("aten::sin", [pairs], ("B", 2, 2)))
+    plan = make_plan(graph.node_names, PLANS[ranks], 2)
+    check(graph, both, plan, local_rows=[2, 1, 1, 3][: max(map(max, PLANS[ranks])) + 1])
+
+
 def unusual_outputs():
     """Outputs that no stage computes: an argument, a parameter, and what follows from it."""
     graph = GraphText()
