@@ -2,6 +2,7 @@
 
 import functools
 import json
+import operator
 
 import torch
 
@@ -175,15 +176,12 @@ class Run:
 
     def __init__(self, deployment, captured, executor):
         self.capture, self.executor, self._deployment = captured, executor, deployment
+        places = state.places(deployment.model)
+        self._parameter_places = [places[name] for name in executor.parameter_names]
+        self._buffer_places = [places[name] for name in executor.buffer_names]
+        self._parameters = self._buffers = None
+        self._find_state()
         tensors = state.tensors(deployment.model)
-        self._parameters = [tensors[name] for name in executor.parameter_names]
-        self._buffers = [tensors[name] for name in executor.buffer_names]
-        # Autograd makes these anew in each step unless somebody holds them.
-        self._accumulators = [
-            torch.autograd.graph.get_gradient_edge(parameter).node
-            for parameter in self._parameters
-            if parameter.requires_grad
-        ]
         graph = captured.graph
         written = check.names_of_written(graph)
         self._written = [tensors[name] for name in executor.parameter_names if name in written]
@@ -191,7 +189,7 @@ class Run:
         self._trains = any(value.requires_grad for value in graph.values)
         self._has_half = any(value.dtype == "float16" for value in graph.values)
         plan, training = deployment.plan, deployment.model.training
-        if training and not schedules.can_train(plan, graph):
+        if training and self._trains and not schedules.can_train(plan, graph):
             raise PlanError(
                 f"the plan has schedule '{plan.schedule}', but this call, unlike the first one, "
                 "returns no loss to start the backward from: return it, or call eval() first"
@@ -204,6 +202,20 @@ class Run:
         self._numbers = [
             first[value] if value_is_number(graph.values[value]) else None
             for value in graph.outputs
+        ]
+
+    def _find_state(self):
+        """The tensors that the modules hold now: the user may have put others in their places."""
+        self._buffers = [registry[name] for registry, name in self._buffer_places]
+        parameters = [registry[name] for registry, name in self._parameter_places]
+        if self._parameters is not None and all(map(operator.is_, parameters, self._parameters)):
+            return
+        self._parameters = parameters
+        # Autograd makes these anew in each step unless somebody holds them.
+        self._accumulators = [
+            torch.autograd.graph.get_gradient_edge(parameter).node
+            for parameter in parameters
+            if parameter.requires_grad
         ]
 
     def calibrate(self, inputs, program, optimizer, patience) -> dict:
@@ -230,6 +242,7 @@ class Run:
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
         deployment = self._deployment
         as_planned = self is deployment.first and turn.local_rows == deployment.local_rows
+        self._find_state()
         tracked = self._trains and torch.is_grad_enabled()
         with_backward = tracked and not self._forward_only
         with deployment.steps.forward(with_backward, as_planned):

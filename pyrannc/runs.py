@@ -23,13 +23,15 @@ class Runs:
     """One :class:`~pyrannc.deployment.Run` per kind of call.
 
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
-    hold: modes of the modules, shapes, dtypes and constant arguments are in the captured graph.
+    hold: modes of the modules, which parameters take a gradient, shapes, dtypes and constant
+    arguments are in the captured graph.
     """
 
     def __init__(self, deployment, call, batch_dims, config):
         first = deployment.first
         self._deployment = deployment
         self._modules = list(deployment.model.modules())  # walking through them takes a while
+        self._trained = trained(self._modules)
         self._batch_dims, self._config = batch_dims, config
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made = 0
@@ -94,13 +96,26 @@ class Runs:
     def _describe(self, call) -> str:
         model = self._deployment.model
         mode = "training mode" if model.training else "eval mode"
+        if (now := trained(self._modules)) != self._trained:
+            mode += f", with gradients for {sum(now)} parameters instead of {sum(self._trained)}"
         return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"
+
+
+def trained(modules) -> tuple:
+    """Whether each parameter takes a gradient, which the user may change: layers are unfrozen."""
+    return tuple(
+        parameter.requires_grad
+        for module in modules
+        for parameter in module._parameters.values()
+        if parameter is not None
+    )
 
 
 def settings_of(modules, call) -> tuple:
     """What a captured graph depends on beside the call's shape."""
     return (
         tuple(module.training for module in modules),
+        trained(modules),
         tuple(tensor.requires_grad for tensor in call.tensors),
         torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
     )

@@ -16,6 +16,16 @@ def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return named | dict(model.named_buffers(remove_duplicate=False))
 
 
+def places(model: nn.Module) -> dict[str, tuple[dict, str]]:
+    """Where the modules keep each of these: a dictionary, and the key there."""
+    return {
+        f"{path}.{name}" if path else name: (registry, name)
+        for path, module in model.named_modules(remove_duplicate=False)
+        for registry in (module._parameters, module._buffers)
+        for name in registry
+    }
+
+
 def release(tensor: torch.Tensor) -> None:
     """Frees the memory of a parameter or buffer; it stays the same object, on the meta device."""
     _swap(tensor, torch.empty_like(tensor, device="meta", requires_grad=False))

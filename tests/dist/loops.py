@@ -505,6 +505,20 @@ def inside_a_larger_model(side):
     side.keep("stem", {n: side.sum_over_ranks(p.grad) for n, p in stem.named_parameters()})
 
 
+def unfreezing(side):
+    """Layers that were frozen at the first call take gradients later; rank by rank their stages."""
+    optimizer = side.optimizer()
+    for step, trained in enumerate((0, 2, 1, 5)):  # layers from the end
+        for number, layer in enumerate(side.model.layers):
+            for parameter in (layer.weight, layer.bias):
+                parameter.requires_grad = number >= 4 - trained
+        optimizer.zero_grad()
+        side.loss(step).backward()
+        side.keep(f"step {step}")
+        optimizer.step()
+    side.keep("parameter", side.parameters())
+
+
 LOOPS = [
     three_steps, accumulation, forwards_before_the_backwards, losses_added, other_terms,
     loss_used_further, zero_grad_after_the_forward, retain_graph, retain_graph_of_several_outputs,
@@ -516,6 +530,7 @@ LOOPS = [
 # Each of these has a model of its own.
 ALONE = {
     all_outputs: {"outputs": "all"},
+    unfreezing: {"frozen": True},
     inside_a_larger_model: {"reduction": "sum", "takes_gradient": True},
 }
 # With batch normalisation by the whole batch, whose replicas wait for each other in every backward,
@@ -599,16 +614,19 @@ def make_sides(
     outputs="loss",
     takes_gradient=False,
     sync_batch_norm=False,
+    frozen=False,
 ):
     between = norm_and_dropout if sync_batch_norm else nn.Identity
-    twin = build(reduction, between)
+    twin, plain = build(reduction, between), build(reduction, between)
+    for layers in (twin.layers[:4], plain.layers[:4]) if frozen else ():
+        layers.requires_grad_(False)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         micro_batches = 1 if sync_batch_norm else MICRO_BATCHES
         content = plan_of(twin, PLANS[plan], schedule, micro_batches, takes_gradient)
         path.write_text(json.dumps(content))
         model = pyrannc.RaNNCModule(
-            build(reduction, between),
+            plain,
             config=pyrannc.Config(
                 comm_timeout_s=60,
                 self_check=False,
