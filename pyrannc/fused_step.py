@@ -48,9 +48,21 @@ def _possible(group, state):
         gradient = parameter.grad
         if gradient is not None and (gradient.is_sparse or not gradient.is_cpu):
             return False
+        # It goes through memory, and does not look at the strides.
+        if gradient is not None and not _laid_out_alike(parameter, gradient, state):
+            return False
     if group.get("momentum") and _some_begin(group, state):
         return False
     return all(parameter.dtype in _DTYPES for parameter in group["params"])
+
+
+def _laid_out_alike(parameter, gradient, state):
+    strides = parameter.stride()
+    return gradient.stride() == strides and all(
+        value.stride() == strides
+        for value in state.get(parameter, {}).values()
+        if torch.is_tensor(value) and value.shape == parameter.shape
+    )
 
 
 def _some_begin(group, state):

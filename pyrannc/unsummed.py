@@ -2,6 +2,7 @@
 
 import weakref
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pyrannc import _C, state
@@ -38,7 +39,9 @@ class Unsummed:
         for name, gradient in self.kept.sum(deployment.world).items():
             parameter = tensors[name]
             if parameter.grad is None:
-                parameter.grad = gradient
+                # Laid out like the parameter, as autograd does it.
+                alike = gradient.stride() == parameter.stride()
+                parameter.grad = gradient if alike else torch.empty_like(parameter).copy_(gradient)
             else:
                 parameter.grad.add_(gradient)
 

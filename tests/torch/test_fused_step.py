@@ -115,3 +115,26 @@ def test_a_trial_takes_the_same_implementation():
     with mock.patch.object(torch, "_fused_adamw_", wraps=torch._fused_adamw_) as fused:
         optimizer_trial.step(optimizer, copied)
     assert fused.called and tensor.abs().min() > 0
+
+
+@pytest.mark.parametrize("change", ["gradient", "parameter"])
+def test_a_tensor_that_is_laid_out_in_another_order_is_stepped_right(change):
+    def train(wrap):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(6, 5)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        called = model
+        if wrap:
+            called = pyrannc.RaNNCModule(model, optimizer, pyrannc.Config(self_check=False))
+        for step in range(3):
+            optimizer.zero_grad()
+            called(torch.full((8, 6), 0.1 * step)).square().mean().backward()
+            other = model.weight.grad.t().contiguous().t()
+            if change == "gradient":
+                model.weight.grad = other
+            elif step == 1:
+                model.weight.data = model.weight.data.t().contiguous().t()
+            optimizer.step()
+        return model.weight.detach()
+
+    torch.testing.assert_close(train(wrap=True), train(wrap=False))
