@@ -133,6 +133,13 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
   }
   const auto is_written = [&](ir::ValueId id) { return written[graph[id].storage.index]; };
 
+  // The caller may write what a call returns, and the next call needs the constant as it was.
+  const auto is_returned = [&](ir::ValueId id) {
+    return std::ranges::any_of(graph.outputs, [&](ir::ValueId output) {
+      return graph[output].storage == graph[id].storage;
+    });
+  };
+
   for (ir::ValueId input : graph.inputs) {
     input_registers.push_back(input.index);
     clone_input.push_back(is_written(input));
@@ -147,7 +154,8 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
                       objects[value.object.index].isTensor(),
                   c10::str("constant '", value.name, "' refers to object ", value.object.index,
                            " of ", objects.size(), ", which is no tensor"));
-      constants.push_back({i, objects[value.object.index].toTensor().to(device), is_written({i})});
+      constants.push_back({i, objects[value.object.index].toTensor().to(device),
+                           is_written({i}) || is_returned({i})});
     }
   }
   for (ir::ValueId output : graph.outputs) output_registers.push_back(output.index);
