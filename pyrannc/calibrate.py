@@ -9,6 +9,8 @@ import time
 
 import torch
 
+from pyrannc import state
+
 # After a run that takes longer there is no other.
 SLOW_S = 2.0
 
@@ -103,7 +105,7 @@ def measure(
         torch.set_rng_state(random)
         with torch.no_grad():
             for tensor, before in kept:
-                tensor.copy_(before)
+                state.write(tensor, before)
     summary = summarize(json.loads(program.to_json()), runs[1:] or runs)
     return {
         **summary,

@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from pyrannc import _C, attributes, compare, pytree, random_states, rows, sums
+from pyrannc import _C, attributes, compare, pytree, random_states, rows, state, sums
 from pyrannc.compare import Difference
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.first_difference import locate
@@ -396,7 +396,7 @@ def _untouched(model, graph):
             with torch.no_grad():
                 for owner, name, buffer, content in homes:
                     owner[name] = buffer
-                    buffer.copy_(content)
+                    state.write(buffer, content)
                 for parameter, content in kept:
                     parameter.copy_(content)
             for parameter, own in hooks:

@@ -64,7 +64,7 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
         for name, tensor in entries.items():
             takers = [rank for rank in owners.ranks[name] if not has_own[rank]]
             if comm.rank in owners.ranks[name] and name in given:
-                tensor.copy_(given[name])
+                state.write(tensor, given[name])
             if not takers or name not in known:
                 continue
             ranks = sorted({0, *takers})
@@ -73,7 +73,7 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
             whole = given[name].to(tensor.dtype).cpu() if comm.rank == 0 else _empty(tensor)
             state.broadcast(comm, whole.contiguous(), 0, ranks)
             if comm.rank in takers:
-                tensor.copy_(whole)
+                state.write(tensor, whole)
     return torch.nn.modules.module._IncompatibleKeys(missing, unexpected)
 
 

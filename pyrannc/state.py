@@ -50,13 +50,21 @@ def raw(tensor: torch.Tensor):
     return tensor.detach().reshape(-1).view(torch.uint8).numpy()
 
 
+def write(tensor: torch.Tensor, content: torch.Tensor) -> None:
+    """Copies into a tensor that may repeat its memory, as ``torch.ones(1).expand(4)`` does."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor, content = tensor.narrow(dim, 0, 1), content.narrow(dim, 0, 1)
+    tensor.copy_(content)
+
+
 def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
     """``tensor`` of ``root`` into that of every rank in ``ranks``, in place."""
     # Complex numbers may lie there as their conjugates.
     whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
     comm.broadcast_into(raw(whole), root, ranks)
     if whole.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(whole)
+        write(tensor.detach(), whole)
 
 
 class Owners:
