@@ -6,7 +6,18 @@ import operator
 
 import torch
 
-from pyrannc import _C, calibrate, check, hooks, log, optim, optimizer_trial, schedules, state
+from pyrannc import (
+    _C,
+    calibrate,
+    check,
+    hooks,
+    log,
+    optim,
+    optimizer_trial,
+    schedules,
+    shared_memory,
+    state,
+)
 from pyrannc.agreement import same_graph
 from pyrannc.errors import PlanError, RaNNCError
 from pyrannc.not_returned import NotReturned
@@ -69,10 +80,26 @@ class Deployment:
         """From here on every rank holds, and its optimizer steps, what its stages use; the rest of
         the model is freed. Collective, once, before the first step."""
         executor = self.first.executor
-        self.owners.assign({*executor.parameter_names, *executor.buffer_names})
+        used = {*executor.parameter_names, *executor.buffer_names}
+        shared = self._sharing_memory() if self.world.size > 1 else []
+        self.owners.assign(used, shared)
         if self._optimizer is not None:
             held = {id(p) for p in self.model.parameters() if not p.is_meta}
             optim.keep_local(self._optimizer, held)
+
+    def _sharing_memory(self):
+        """Tensors of which the optimizer or forward() changes one and with it the other."""
+        held = state.tensors(self.model)
+        written = check.names_of_written(self._planned.graph)
+        changing = {n: t for n, t in held.items() if t.requires_grad or n in written}
+        used = set(map(id, self._planned.objects))
+        constants = {
+            f"{path}.{name}" if path else name: value
+            for path, module in self.model.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, torch.Tensor) and id(value) in used
+        }
+        return shared_memory.pairs(changing, held | constants)
 
     def calibrate(self, inputs, optimizer, patience=calibrate.FIRST) -> dict:
         """What the plan's actions, and a step of ``optimizer`` (or None), take on ``inputs``; empty

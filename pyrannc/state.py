@@ -9,6 +9,8 @@ import json
 import torch
 from torch import nn
 
+from pyrannc.errors import PlanError
+
 
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by every name they have; tied ones appear under each."""
@@ -75,10 +77,14 @@ class Owners:
         self._model = model
         self.ranks = {name: list(range(comm.size)) for name in tensors(model)}
 
-    def assign(self, local: set[str]) -> None:
+    def assign(self, local: set[str], shared=()) -> None:
         """Lets every rank hold what its stages use (``local``, by name) and frees the rest.
 
         What no stage uses stays on rank 0, for the checkpoints. Tied names go together.
+
+        Raises:
+            PlanError: Two tensors of ``shared``, pairs of names that have memory in common, come to
+                lie on different ranks. On every rank.
         """
         wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
         held = tensors(self._model)
@@ -86,6 +92,16 @@ class Owners:
             same = [other for other, candidate in held.items() if candidate is tensor]
             used = [rank for rank, names in enumerate(wanted) if names.intersection(same)]
             self.ranks[name] = used or [0]
+        everywhere = list(range(self._comm.size))
+        for one, other in shared:
+            if self.ranks[one] != self.ranks.get(other, everywhere):
+                raise PlanError(
+                    f"'{one}' and '{other}' are two tensors that share memory, but the plan puts "
+                    "them on different ranks, where a change of the one would not reach the "
+                    "other.\n  Tie parameters by making them one: b.weight = a.weight; compute "
+                    "views of them in forward(); or use Config(partition_num=1)."
+                )
+        for name, tensor in held.items():
             if self._comm.rank not in self.ranks[name] and not tensor.is_meta:
                 release(tensor)
 
