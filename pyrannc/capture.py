@@ -314,6 +314,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
 
 def _store_replaced_buffers(model, states, fakes):
     """`self.count = self.count + 1` on a buffer: stored as a write to it."""
+    replaced = []
     for names, tensor, kind in states:
         if kind != "buffer":
             continue
@@ -326,8 +327,16 @@ def _store_replaced_buffers(model, states, fakes):
                 f"forward() replaces the buffer '{names[0]}' by one of another shape or dtype; "
                 "write into it instead"
             )
-        with torch.no_grad():
-            fake.copy_(held)
+        replaced.append((fake, held))
+    with torch.no_grad():
+        # `self.before = self.now` takes what `now` held, which the loop below may overwrite.
+        held_before = set(map(id, fakes.values()))
+        contents = [
+            held.clone() if {id(held), id(held._base)} & held_before else held
+            for _, held in replaced
+        ]
+        for (fake, _), content in zip(replaced, contents, strict=True):
+            fake.copy_(content)
 
 
 def _states(model):

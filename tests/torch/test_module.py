@@ -703,3 +703,17 @@ def test_complex_sums_over_the_batch_keep_their_imaginary_part():
     expected = plain(batch())[1]
     model, _ = wrap(plain, schedule="gpipe", pipeline_num=2)
     torch.testing.assert_close(model(batch())[1], expected)
+
+
+def test_a_buffer_may_take_the_place_of_another_that_is_replaced_in_the_same_call():
+    def shift(model):
+        model.before = model.scale
+        model.scale = model.scale * 0.5 + 1
+
+    def make():
+        model = Followed(shift)
+        model.scale.mul_(2)
+        model.register_buffer("before", torch.zeros(()))
+        return model
+
+    train_both(make, self_check=False)
