@@ -46,7 +46,12 @@ def _possible(group, state):
         return False
     for parameter in group["params"]:
         gradient = parameter.grad
-        if gradient is not None and (gradient.is_sparse or not gradient.is_cpu):
+        if gradient is None:
+            continue
+        if gradient.is_sparse or not gradient.is_cpu:
+            return False
+        # It goes over memory, whatever the strides are.
+        if not (parameter.is_contiguous() and gradient.is_contiguous()):
             return False
         # It goes through memory, and does not look at the strides.
         if gradient is not None and not _laid_out_alike(parameter, gradient, state):

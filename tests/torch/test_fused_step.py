@@ -94,6 +94,28 @@ def test_parameters_may_get_their_first_gradients_at_different_steps():
         torch.testing.assert_close(after, steps(lambda layer, _: layer, uses))
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("rows_apart", [False, True])
+def test_a_step_follows_the_strides(kind, rows_apart):
+    # torch's fused ones take every tensor for contiguous, in 2.13.
+    def steps(wrap):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 5)
+        layer.weight = torch.nn.Parameter(torch.randn(5, 8)[:, :3] if rows_apart else layer.weight)
+        optimizer = kind(layer.parameters(), lr=0.1)
+        model = wrap(layer, optimizer)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(4, 3)).sin().sum().backward()
+            layer.weight.grad = layer.weight.grad.t().contiguous().t()
+            optimizer.step()
+        return list(layer.parameters())
+
+    config = pyrannc.Config(calibrate=False, self_check=False)
+    after = steps(lambda layer, optimizer: pyrannc.RaNNCModule(layer, optimizer, config))
+    torch.testing.assert_close(after, steps(lambda layer, _: layer))
+
+
 def test_each_group_has_its_own_implementation():
     def make(parameters):
         first, *rest = parameters
