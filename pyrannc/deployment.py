@@ -187,7 +187,7 @@ class Deployment:
             self.world.all_reduce_sum(squares.numpy(), list(range(self.world.size)))
             norm = squares.sqrt().item()
             scale = max_norm / (norm + 1e-6)
-            if scale < 1:
+            if not scale >= 1:  # a norm that is not a number makes all of them so, as in torch
                 for gradient, _ in held:
                     gradient.mul_(scale)
         return norm

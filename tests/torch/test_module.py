@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 
 import models
 import pytest
@@ -190,6 +191,19 @@ def two_heads():
     plain = TwoHeads()
     model = RaNNCModule(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
     return plain, lambda: model(torch.randn(6, 4))[0].sum()  # the loss leaves one head out
+
+
+def test_a_norm_that_is_not_a_number_makes_all_gradients_so_as_in_torch(pair):
+    model, _, twin, _ = pair
+    for one, clip in (
+        (model, model.clip_grad_norm),
+        (twin, lambda norm: nn.utils.clip_grad_norm_(twin.parameters(), norm)),
+    ):
+        loss_of(one, batch()).backward()
+        next(iter(one.parameters())).grad[0, 0] = float("nan")
+        assert math.isnan(clip(1.0))
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True)
 
 
 def test_hooks_of_parameters_without_a_gradient_are_not_called(two_heads):
