@@ -225,8 +225,6 @@ class RaNNCModule(nn.Module):
         return self
 
     def requires_grad_(self, requires_grad=True):
-        if self._deployment is not None:
-            raise RaNNCError("requires_grad_ after the first call would change the captured graph")
         self.model.requires_grad_(requires_grad)
         return self
 

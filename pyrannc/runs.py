@@ -7,6 +7,7 @@ import torch
 from pyrannc import log
 from pyrannc.batch_dims import find_batch_dims, input_names
 from pyrannc.capture import capture
+from pyrannc.errors import RaNNCError
 
 #: Kinds of calls whose captures are kept.
 MOST = 16
@@ -32,6 +33,13 @@ class Runs:
         self._deployment = deployment
         self._modules = list(deployment.model.modules())  # walking through them takes a while
         self._trained = trained(self._modules)
+        self._contents = [
+            (module, registry, name, held)
+            for module in self._modules
+            for registry in (module._parameters, module._buffers, module._modules)
+            for name, held in registry.items()
+            if held is not None
+        ]
         self._batch_dims, self._config = batch_dims, config
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made = 0
@@ -43,6 +51,7 @@ class Runs:
 
     def enter(self, call, args, kwargs, no_sync):
         """The run of a call and the turn that all ranks have agreed on."""
+        self._refuse_replaced()
         settings = settings_of(self._modules, call)
         kind = self._find(settings, call)
         dims = kind.run.capture.batch_dims if kind else self._dims(call)
@@ -61,6 +70,20 @@ class Runs:
                 self._kinds.insert(0, self._kinds.pop(position))
                 return kind
         return None
+
+    def _refuse_replaced(self):
+        """Tensors may be put in the places of others, but another module computes otherwise."""
+        for module, registry, name, held in self._contents:
+            now = registry.get(name)
+            if now is held or (now is not None and registry is not module._modules):
+                continue
+            paths = (path for path, each in self._deployment.model.named_modules() if each is module)
+            path = next(paths, "")
+            raise RaNNCError(
+                f"'{f'{path}.{name}' if path else name}' of the model was replaced or removed after "
+                "the first call, whose plan goes on with what was there.\n  Wrap the changed model "
+                "anew."
+            )
 
     def _dims(self, call):
         names = input_names(self._deployment.model, call)

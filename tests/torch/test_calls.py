@@ -115,6 +115,36 @@ def test_inputs_that_begin_to_require_a_gradient_get_one():
     torch.testing.assert_close(x.grad, layer.weight.detach().sum(0).expand(4, 3))
 
 
+def test_parameters_that_begin_to_require_a_gradient_are_captured_again(pair):
+    pair[1].embed.requires_grad_(False)
+    pair[0].embed.requires_grad_(False)
+    check(pair, tokens(5, 4))
+    for flag, kinds in ((True, 2), (False, 2), (True, 2)):  # the second kind does for both
+        for one in pair:
+            one.requires_grad_(flag)
+            one.head.requires_grad_()
+        check(pair, tokens(5, 4))
+        assert len(list(pair[0]._runs)) == kinds
+
+
+@pytest.mark.parametrize(
+    "change, name",
+    [
+        (lambda m: setattr(m, "head", nn.Linear(6, 5)), "head"),
+        (lambda m: delattr(m, "head"), "head"),
+        (lambda m: delattr(m.head, "bias"), "head.bias"),
+        (lambda m: setattr(m.head, "bias", None), "head.bias"),
+    ],
+)
+def test_modules_that_are_replaced_and_tensors_that_are_removed_later_are_an_error(change, name):
+    plain = Tagger()
+    model = RaNNCModule(plain, config=Config(calibrate=False))
+    model(tokens(3, 4))
+    change(plain)
+    with pytest.raises(RaNNCError, match=f"'{name}' of the model was replaced or removed"):
+        model(tokens(3, 4))
+
+
 def test_autocast_of_a_later_call_counts():
     layer = nn.Linear(3, 2)
     model = RaNNCModule(copy.deepcopy(layer), config=Config())
