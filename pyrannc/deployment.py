@@ -19,6 +19,7 @@ from pyrannc import (
     state,
 )
 from pyrannc.agreement import same_graph
+from pyrannc.borrowing import Borrowing
 from pyrannc.errors import PlanError, RaNNCError
 from pyrannc.not_returned import NotReturned
 from pyrannc.steps import Steps
@@ -114,8 +115,20 @@ class Deployment:
         same_graph(captured, 1, self.world)
         plan = _C.plan.map_to(self.plan, self._planned.graph, captured.graph)
         executor = self._executor(captured, plan)
-        self.owners.fetch({*executor.parameter_names, *executor.buffer_names})
-        return Run(self, captured, executor)
+        users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
+        self.owners.move_unused(users, self._move_in_optimizer)
+        elsewhere = {
+            name: ranks for name, ranks in users.items() if ranks != self.owners.ranks[name]
+        }
+        if elsewhere:
+            parameters = dict(self.model.named_parameters(remove_duplicate=False))
+            holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
+            executor = self._executor(captured, plan, holders)
+        return Run(self, captured, executor, elsewhere)
+
+    def _move_in_optimizer(self, tensor, root, ranks):
+        if self._optimizer is not None and isinstance(tensor, torch.nn.Parameter):
+            optim.move(self._optimizer, tensor, self.world, root, ranks)
 
     def note_batch(self, local_rows):
         """Says once that a batch is larger than planned, and once that one is of another size."""
@@ -156,7 +169,7 @@ class Deployment:
         if communicates and not turn.no_sync:
             self.unsummed.add_to_gradients()  # of parameters that this call does not have
 
-    def _executor(self, captured, plan):
+    def _executor(self, captured, plan, holders=None):
         return _C.runtime.Executor(
             captured.graph,
             captured.objects,
@@ -168,6 +181,7 @@ class Deployment:
             draws=self.draws,
             kept=self.unsummed.kept,
             bucket_bytes=self._bucket_bytes,
+            holders=holders or {},
         )
 
     def clip_grad_norm(self, max_norm: float) -> float:
@@ -199,9 +213,13 @@ def value_is_number(value):
 
 
 class Run:
-    """One capture of the model with its executor."""
+    """One capture of the model with its executor.
 
-    def __init__(self, deployment, captured, executor):
+    Args:
+        users: The ranks whose stages use a tensor, by its name, where they are not its owners.
+    """
+
+    def __init__(self, deployment, captured, executor, users=()):
         self.capture, self.executor, self._deployment = captured, executor, deployment
         places = state.places(deployment.model)
         self._parameter_places = [places[name] for name in executor.parameter_names]
@@ -211,6 +229,7 @@ class Run:
         tensors = state.tensors(deployment.model)
         graph = captured.graph
         written = check.names_of_written(graph)
+        self._borrowing = Borrowing(deployment, executor, users, written) if users else None
         self._written = [tensors[name] for name in executor.parameter_names if name in written]
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = any(value.requires_grad for value in graph.values)
@@ -242,7 +261,7 @@ class Run:
         self._accumulators = [
             torch.autograd.graph.get_gradient_edge(parameter).node
             for parameter in parameters
-            if parameter.requires_grad
+            if parameter.requires_grad and not parameter.is_meta
         ]
 
     def calibrate(self, inputs, program, optimizer, patience) -> dict:
@@ -272,19 +291,24 @@ class Run:
         self._find_state()
         tracked = self._trains and torch.is_grad_enabled()
         with_backward = tracked and not self._forward_only
+        parameters, buffers = self._parameters, self._buffers
         with deployment.steps.forward(with_backward, as_planned):
+            if self._borrowing:
+                parameters, buffers = self._borrowing.begin(parameters, buffers)
             call = self.executor.forward(
                 [tensor.detach() for tensor in inputs],
                 [
                     parameter.detach() if not with_backward else parameter
-                    for parameter in self._parameters
+                    for parameter in parameters
                 ],
-                self._buffers,
+                buffers,
                 turn.local_rows,
                 with_backward,
                 turn.no_sync,
                 turn.loss_seed if self._has_half else 1.0,
             )
+            if self._borrowing:
+                self._borrowing.end(parameters, buffers)
         if not tracked:
             return list(call.outputs)
         if self._deployment.draws is not None:
@@ -292,7 +316,7 @@ class Run:
         hooks.only_with_gradient(inputs)
         outputs = _C.runtime.join_autograd(
             call,
-            [*self._parameters, *inputs],
+            [*parameters, *inputs],
             self._differentiable,
             functools.partial(self._backward, call, turn),
         )

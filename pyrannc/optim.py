@@ -1,5 +1,7 @@
 """What RaNNC has to know of the user's optimizer: whose parameters it holds, and its memory."""
 
+import pickle
+
 import torch
 from torch import nn
 
@@ -70,3 +72,30 @@ def keep_local(optimizer: torch.optim.Optimizer, local: set[int]) -> None:
         group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
         for parameter in gone:
             optimizer.state.pop(parameter, None)
+
+
+def group_of(optimizer: torch.optim.Optimizer, parameter) -> int | None:
+    """The index of the group that holds it."""
+    for index, group in enumerate(optimizer.param_groups):
+        if any(held is parameter for held in group["params"]):
+            return index
+    return None
+
+
+def move(optimizer: torch.optim.Optimizer, parameter, comm, root: int, ranks: list[int]) -> None:
+    """Lets the optimizers of ``ranks`` hold a parameter that until now that of ``root`` did, if
+    any, with its state. Collective."""
+    group, state = None, None
+    if comm.rank == root:
+        group, state = group_of(optimizer, parameter), optimizer.state.get(parameter)
+    group, state = pickle.loads(comm.broadcast(pickle.dumps((group, state)), root))
+    if group is None:
+        return
+    if comm.rank not in ranks:
+        params = optimizer.param_groups[group]["params"]
+        params[:] = [held for held in params if held is not parameter]
+        optimizer.state.pop(parameter, None)
+    elif group_of(optimizer, parameter) is None:
+        optimizer.param_groups[group]["params"].append(parameter)
+        if state is not None:
+            optimizer.state[parameter] = state

@@ -70,11 +70,15 @@ def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
 
 
 class Owners:
-    """For each tensor name, the ranks that hold it, ascending; equal on all ranks."""
+    """For each tensor name, the ranks that hold it, ascending; equal on all ranks.
+
+    They are the ranks whose stages use it in the first capture that does.
+    """
 
     def __init__(self, comm, model: nn.Module):
         self._comm = comm
         self._model = model
+        self._used = set()  # names that some capture uses
         self.ranks = {name: list(range(comm.size)) for name in tensors(model)}
 
     def assign(self, local: set[str], shared=()) -> None:
@@ -86,12 +90,11 @@ class Owners:
             PlanError: Two tensors of ``shared``, pairs of names that have memory in common, come to
                 lie on different ranks. On every rank.
         """
-        wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
+        users = self.users(local)
+        self._used.update(users)
         held = tensors(self._model)
-        for name, tensor in held.items():
-            same = [other for other, candidate in held.items() if candidate is tensor]
-            used = [rank for rank, names in enumerate(wanted) if names.intersection(same)]
-            self.ranks[name] = used or [0]
+        for name in held:
+            self.ranks[name] = users.get(name, [0])
         everywhere = list(range(self._comm.size))
         for one, other in shared:
             if self.ranks[one] != self.ranks.get(other, everywhere):
@@ -111,23 +114,46 @@ class Owners:
         mine = [ranks for name, ranks in self.ranks.items() if held[name].requires_grad]
         return sorted(set().union(*(ranks for ranks in mine if self._comm.rank in ranks)))
 
-    def fetch(self, local: set[str]) -> None:
-        """Brings tensors here that another capture of the model uses in addition."""
+    def users(self, local: set[str]) -> dict[str, list[int]]:
+        """For each name that some rank uses (``local``), the ranks that do. Tied names go together.
+
+        Collective.
+        """
         wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
+        held = tensors(self._model)
+        names_of = {}
+        for name, tensor in held.items():
+            names_of.setdefault(id(tensor), set()).add(name)
+        users = {
+            name: [rank for rank, names in enumerate(wanted) if names & names_of[id(tensor)]]
+            for name, tensor in held.items()
+        }
+        return {name: ranks for name, ranks in users.items() if ranks}
+
+    def move_unused(self, users: dict[str, list[int]], moved) -> None:
+        """Lets ``users`` hold what no capture has used so far. Collective.
+
+        ``moved(tensor, root, ranks)`` is called on every rank for each tensor, while the rank
+        ``root``, which held it, and ``ranks``, which will, have it.
+        """
+        done = set()
         for name, tensor in tensors(self._model).items():
-            takers = [
-                rank
-                for rank, names in enumerate(wanted)
-                if name in names and rank not in self.ranks[name]
-            ]
-            if not takers:
+            if name not in users or name in self._used:
                 continue
-            root = self.ranks[name][0]
-            if self._comm.rank in takers:
+            root, takers = self.ranks[name][0], users[name]
+            self.ranks[name] = takers
+            if id(tensor) in done:
+                continue
+            done.add(id(tensor))
+            if self._comm.rank in takers and tensor.is_meta:
                 materialize(tensor)
-            if self._comm.rank in (root, *takers):
-                broadcast(self._comm, tensor, root, sorted({root, *takers}))
-            self.ranks[name] = sorted({*self.ranks[name], *takers})
+            ranks = sorted({root, *takers})
+            if self._comm.rank in ranks and len(ranks) > 1:
+                broadcast(self._comm, tensor, root, ranks)
+            moved(tensor, root, takers)
+            if self._comm.rank not in takers and not tensor.is_meta:
+                release(tensor)
+        self._used.update(users)
 
     def _gather(self, value) -> list[str]:
         return [item.decode() for item in self._comm.all_gather(json.dumps(value).encode())]

@@ -38,6 +38,8 @@ class Unsummed:
         tensors = state.tensors(deployment.model)
         for name, gradient in self.kept.sum(deployment.world).items():
             parameter = tensors[name]
+            if parameter.is_meta:  # it was borrowed, and its owners have the sum, too
+                continue
             if parameter.grad is None:
                 # Laid out like the parameter, as autograd does it.
                 alike = gradient.stride() == parameter.stride()

@@ -34,18 +34,22 @@ MaybeTensors to_optional(Tensors tensors) {
   return maybe;
 }
 
-std::unique_ptr<Executor> make_executor(
-    const ir::Graph& graph, const py::sequence& objects, const plan::Plan& plan,
-    std::shared_ptr<comm::Communicator> communicator, const std::string& device,
-    plan::Outputs outputs, std::vector<ir::Graph> preludes, bool outside_sum,
-    std::shared_ptr<runtime::DrawSteps> draws, std::shared_ptr<runtime::KeptGradients> kept,
-    int64_t bucket_bytes, const std::shared_ptr<comm::Stream>& stream) {
+std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequence& objects,
+                                        const plan::Plan& plan,
+                                        std::shared_ptr<comm::Communicator> communicator,
+                                        const std::string& device, plan::Outputs outputs,
+                                        std::vector<ir::Graph> preludes, bool outside_sum,
+                                        std::shared_ptr<runtime::DrawSteps> draws,
+                                        std::shared_ptr<runtime::KeptGradients> kept,
+                                        int64_t bucket_bytes, plan::ParameterHolders holders,
+                                        const std::shared_ptr<comm::Stream>& stream) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
   return std::make_unique<Executor>(
       graph, held, plan, std::move(communicator), c10::Device(device),
       runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws),
-                       stream ? stream : comm::make_host_stream(), std::move(kept), bucket_bytes});
+                       stream ? stream : comm::make_host_stream(), std::move(kept), bucket_bytes,
+                       std::move(holders)});
 }
 
 /// Calls `function`(output_grads, keep_graph, backward), and lets go of it where Python still runs.
@@ -125,7 +129,8 @@ void init_executor(py::module_& m) {
       .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,
            "device"_a = "cpu", "outputs"_a = plan::Outputs::loss,
            "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none(),
-           "kept"_a = py::none(), "bucket_bytes"_a = plan::kBucketBytes, "stream"_a = py::none())
+           "kept"_a = py::none(), "bucket_bytes"_a = plan::kBucketBytes,
+           "holders"_a = plan::ParameterHolders(), "stream"_a = py::none())
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

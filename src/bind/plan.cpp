@@ -117,7 +117,8 @@ void init_programs(py::module_& m) {
       "has_loss", [](const ir::Graph& graph) { return plan::loss_of(graph).has_value(); },
       "graph"_a);
   m.def("lower", &plan::lower, "plan"_a, "graph"_a, "local_rows"_a, "training"_a,
-        "outputs"_a = plan::Outputs::loss, py::call_guard<py::gil_scoped_release>());
+        "outputs"_a = plan::Outputs::loss, "holders"_a = plan::ParameterHolders(),
+        py::call_guard<py::gil_scoped_release>());
   m.def("verify", py::overload_cast<const plan::Program&, const ir::Graph&>(&plan::verify),
         "program"_a, "graph"_a, py::call_guard<py::gil_scoped_release>());
 }

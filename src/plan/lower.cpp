@@ -167,7 +167,7 @@ class Orders {
 }  // namespace
 
 Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_t>& local_rows,
-              bool training, Outputs outputs) {
+              bool training, Outputs outputs, const ParameterHolders& holders) {
   Program program;
   program.schedule = plan.schedule;
   program.training = training;
@@ -180,7 +180,7 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
   }
   check_statistics(program, graph, placement);
   program.transfers = routes(graph, crossings(plan, graph, program.outputs), program);
-  if (training) program.reductions = reductions(graph, placement, program.stage_ranks);
+  if (training) program.reductions = reductions(graph, placement, program.stage_ranks, holders);
   program.actions.resize(local_rows.size());
 
   const Job job = describe(program, graph, placement);

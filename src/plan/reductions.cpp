@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "plan/routes.h"
 
 namespace rannc::plan {
 
 std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& placement,
-                                  const std::vector<std::vector<Rank>>& stage_ranks) {
+                                  const std::vector<std::vector<Rank>>& stage_ranks,
+                                  const ParameterHolders& holders) {
   // Of all outputs, whatever this Program returns: a rank that holds a parameter for another one
   // must see the same gradient.
   const auto taken = taken_from_outside(graph, placement, graph.outputs);
@@ -18,23 +21,26 @@ std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& place
     }
   }
 
-  std::map<std::vector<int>, Reduction> sets;  // by stages; the ranks follow from them
+  std::map<std::pair<std::vector<int>, std::vector<Rank>>, Reduction> sets;  // by stages and ranks
   for (const auto& [parameter, stages] : stages_of) {
-    sets[stages].parameters.push_back(parameter);
+    std::vector<Rank> ranks;
+    for (int stage : stages) {
+      ranks.insert(ranks.end(), stage_ranks[stage].begin(), stage_ranks[stage].end());
+    }
+    if (const auto others = holders.find(graph[parameter].name); others != holders.end()) {
+      ranks.insert(ranks.end(), others->second.begin(), others->second.end());
+    }
+    std::ranges::sort(ranks);
+    const auto repeats = std::ranges::unique(ranks);
+    ranks.erase(repeats.begin(), repeats.end());
+    sets[{stages, ranks}].parameters.push_back(parameter);
   }
 
   std::vector<Reduction> own, tied;
-  for (auto& [stages, reduction] : sets) {
-    reduction.stages = stages;
-    for (int stage : stages) {
-      reduction.ranks.insert(reduction.ranks.end(), stage_ranks[stage].begin(),
-                             stage_ranks[stage].end());
-    }
-    std::ranges::sort(reduction.ranks);
-    const auto repeats = std::ranges::unique(reduction.ranks);
-    reduction.ranks.erase(repeats.begin(), repeats.end());
+  for (auto& [key, reduction] : sets) {
+    std::tie(reduction.stages, reduction.ranks) = key;
     if (reduction.ranks.size() < 2) continue;
-    (stages.size() == 1 ? own : tied).push_back(std::move(reduction));
+    (reduction.stages.size() == 1 ? own : tied).push_back(std::move(reduction));
   }
 
   std::vector<Reduction> ordered(own.rbegin(), own.rend());

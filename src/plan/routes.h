@@ -19,7 +19,8 @@ namespace rannc::plan {
 /// What must be summed over ranks, in the order in which it becomes ready: the last stage ends its
 /// backwards first; tied parameters come after every stage's own.
 [[nodiscard]] std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& placement,
-                                                const std::vector<std::vector<Rank>>& stage_ranks);
+                                                const std::vector<std::vector<Rank>>& stage_ranks,
+                                                const ParameterHolders& holders);
 
 /// Whether the value is put together by a sum over micro-batches and replicas.
 [[nodiscard]] inline bool is_scalar(const ir::Value& value) {

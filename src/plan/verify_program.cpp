@@ -98,7 +98,9 @@ void check_reductions(const Program& program, const ir::Graph& graph) {
       }
       ranks.insert(program.stage_ranks[stage].begin(), program.stage_ranks[stage].end());
     }
-    if (ranks.size() < 2 || reduction.ranks != std::vector<Rank>(ranks.begin(), ranks.end())) {
+    const std::set<Rank> all(reduction.ranks.begin(), reduction.ranks.end());
+    if (all.size() < 2 || reduction.ranks != std::vector<Rank>(all.begin(), all.end()) ||
+        !std::ranges::includes(all, ranks)) {
       fail_program(fmt::format("reduction {} is not over the ranks of its stages", index));
     }
     for (ir::ValueId parameter : reduction.parameters) {

@@ -17,7 +17,8 @@ struct Executor::Impl {
             plan::returned_outputs(plan.schedule, graph, /*training=*/false, options.outputs), comm,
             device, options)),
         training(inference),
-        orders(plan, inference->graph, inference->rank, options.outputs, options.bucket_bytes),
+        orders(plan, inference->graph, inference->rank, options.outputs, options.bucket_bytes,
+               options.holders),
         kept(options.kept ? options.kept : std::make_shared<KeptGradients>(options.stream)) {
     // Without a loss there is no training step: lowering one says why.
     if (plan::backward_comes_first(plan.schedule) && !plan::loss_of(graph)) return;

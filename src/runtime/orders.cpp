@@ -1,6 +1,7 @@
 #include "runtime/orders.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rannc::runtime {
 namespace {
@@ -42,8 +43,14 @@ Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t 
 }
 
 OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank,
-                         plan::Outputs outputs, int64_t bucket_bytes)
-    : plan_(plan), graph_(graph), rank_(rank), outputs_(outputs), bucket_bytes_(bucket_bytes) {}
+                         plan::Outputs outputs, int64_t bucket_bytes,
+                         plan::ParameterHolders holders)
+    : plan_(plan),
+      graph_(graph),
+      rank_(rank),
+      outputs_(outputs),
+      bucket_bytes_(bucket_bytes),
+      holders_(std::move(holders)) {}
 
 std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
                                                bool training) {
@@ -54,7 +61,8 @@ std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local
     entries_.splice(entries_.begin(), entries_, found);
   } else {
     auto orders = std::make_shared<Orders>(
-        plan::lower(plan_, graph_, local_rows, training, outputs_), graph_, rank_, bucket_bytes_);
+        plan::lower(plan_, graph_, local_rows, training, outputs_, holders_), graph_, rank_,
+        bucket_bytes_);
     entries_.push_front({local_rows, training, std::move(orders)});
     if (entries_.size() > kKept) entries_.pop_back();
   }

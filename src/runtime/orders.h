@@ -37,7 +37,7 @@ class OrdersCache {
  public:
   /// `graph` must outlive it.
   OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank, plan::Outputs outputs,
-              int64_t bucket_bytes);
+              int64_t bucket_bytes, plan::ParameterHolders holders);
 
   /// Lowers the plan for `local_rows` unless it is among the sizes used last.
   [[nodiscard]] std::shared_ptr<const Orders> get(const std::vector<int64_t>& local_rows,
@@ -54,6 +54,7 @@ class OrdersCache {
   int rank_;
   plan::Outputs outputs_;
   int64_t bucket_bytes_;
+  plan::ParameterHolders holders_;
   std::list<Entry> entries_;  // the one used last first
 };
 

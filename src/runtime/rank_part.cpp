@@ -73,7 +73,7 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
                  "hold rows of the batch.\n  Make it a parameter of the model, or ", "detach it."));
   }
   add_stages(objects, plan);
-  name_state(whole);
+  name_state(whole, options.holders);
   find_gradients(plan);
 }
 
@@ -111,7 +111,7 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
   }
 }
 
-void RankPart::name_state(const RankPart* whole) {
+void RankPart::name_state(const RankPart* whole, const plan::ParameterHolders& holders) {
   const std::vector<std::string> first = prelude.state_names();
   std::unordered_set<std::string> used(first.begin(), first.end());
   if (whole) {
@@ -121,6 +121,10 @@ void RankPart::name_state(const RankPart* whole) {
   for (const LocalStage& local : stages) {
     if (!local.stage) continue;
     used.insert(local.stage->state_names().begin(), local.stage->state_names().end());
+  }
+
+  for (const auto& [name, ranks] : holders) {
+    if (std::ranges::find(ranks, rank) != ranks.end()) used.insert(name);
   }
 
   std::unordered_map<std::string, StateSource> sources;

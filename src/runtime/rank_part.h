@@ -71,7 +71,7 @@ struct RankPart {
 
  private:
   void add_stages(const ops::Objects& objects, const plan::Plan& plan);
-  void name_state(const RankPart* whole);
+  void name_state(const RankPart* whole, const plan::ParameterHolders& holders);
   void find_gradients(const plan::Plan& plan);
 };
 

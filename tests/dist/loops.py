@@ -62,6 +62,32 @@ class Net(nn.Module):
         return {"loss": loss, "logits": logits, "hidden": hidden}
 
 
+class Branching(Net):
+    """Other calls lead through the layers in another order, or use a head and a buffer of their
+    own, or only one of the two layers with tied weights."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.other = nn.Linear(8, CLASSES)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("others", torch.zeros(()))
+
+    def forward(self, x, labels, way="all"):
+        order = {"all": [0, 1, 2, 3], "swapped": [0, 3, 2, 1], "short": [0, 1]}.get(way, [0, 1, 2])
+        hidden = x
+        for index in order:
+            hidden = torch.tanh(self.layers[index](hidden))
+        if way == "swapped":
+            self.calls += 1
+        hidden = self.norm(hidden) / (1 + self.calls)
+        if way == "other":
+            self.others += 1
+            logits = self.other(hidden) * self.others
+        else:
+            logits = self.layers[-1](hidden)
+        return {"loss": functional.cross_entropy(logits, labels, reduction=self.reduction)}
+
+
 class Side:
     """A model with what its loop needs: its rows, its parameters, sums over ranks."""
 
@@ -84,8 +110,8 @@ class Side:
         x = torch.randn(total, WIDTH, generator=generator, dtype=torch.float64)
         return x[self.rows], torch.randint(CLASSES, (total,), generator=generator)[self.rows]
 
-    def loss(self, number):
-        loss = self.model(*self.batch(number))["loss"]
+    def loss(self, number, **arguments):
+        loss = self.model(*self.batch(number), **arguments)["loss"]
         self.losses += 1
         self.found[f"loss {self.losses}"] = loss.detach().clone()
         return loss
@@ -519,6 +545,30 @@ def unfreezing(side):
     side.keep("parameter", side.parameters())
 
 
+def other_ways(side):
+    """Calls that use parameters and buffers on other ranks than the first call did."""
+    ways = ["all", "swapped", "other", "short", "all", "other", "swapped"]
+    for step, way in enumerate(ways):
+        side.adamw.zero_grad()
+        with side.no_sync():
+            side.loss(3 * step, way=way).backward()
+        last = side.loss(3 * step + 1, way=ways[step - 1])
+        side.loss(3 * step + 2, way=way).backward()
+        last.backward()
+        side.keep(f"step {step}")
+        if side.wrapped:
+            norm = side.model.clip_grad_norm(0.5)
+        else:
+            norm = nn.utils.clip_grad_norm_(side.model.parameters(), 0.5).item()
+        side.keep(f"step {step}", {"norm": torch.tensor(norm, dtype=torch.float64)})
+        side.adamw.step()
+        with torch.no_grad():
+            side.loss(step, way=ways[-step])
+    side.keep("parameter", side.parameters())
+    whole = side.model.state_dict(**({"rank0_only": False} if side.wrapped else {}))
+    side.keep("saved", whole)
+
+
 LOOPS = [
     three_steps, accumulation, forwards_before_the_backwards, losses_added, other_terms,
     loss_used_further, zero_grad_after_the_forward, retain_graph, retain_graph_of_several_outputs,
@@ -532,6 +582,7 @@ ALONE = {
     all_outputs: {"outputs": "all"},
     unfreezing: {"frozen": True},
     inside_a_larger_model: {"reduction": "sum", "takes_gradient": True},
+    other_ways: {"kind": Branching},
 }
 # With batch normalisation by the whole batch, whose replicas wait for each other in every backward,
 # and with dropout, whose masks every backward and every recompute wants again.
@@ -555,9 +606,9 @@ def cases_of(group):
 # -- running them -------------------------------------------------------------------------------
 
 
-def build(reduction, between):
+def build(kind, reduction, between):
     torch.manual_seed(SEED)
-    return Net(reduction, between).double()
+    return kind(reduction, between).double()
 
 
 def norm_and_dropout():
@@ -615,9 +666,10 @@ def make_sides(
     takes_gradient=False,
     sync_batch_norm=False,
     frozen=False,
+    kind=Net,
 ):
     between = norm_and_dropout if sync_batch_norm else nn.Identity
-    twin, plain = build(reduction, between), build(reduction, between)
+    twin, plain = build(kind, reduction, between), build(kind, reduction, between)
     for layers in (twin.layers[:4], plain.layers[:4]) if frozen else ():
         layers.requires_grad_(False)
     with tempfile.TemporaryDirectory() as folder:
@@ -625,8 +677,10 @@ def make_sides(
         micro_batches = 1 if sync_batch_norm else MICRO_BATCHES
         content = plan_of(twin, PLANS[plan], schedule, micro_batches, takes_gradient)
         path.write_text(json.dumps(content))
+        optimizer = torch.optim.AdamW(plain.parameters(), lr=0.05)
         model = pyrannc.RaNNCModule(
             plain,
+            optimizer,
             config=pyrannc.Config(
                 comm_timeout_s=60,
                 self_check=False,
@@ -641,7 +695,10 @@ def make_sides(
         model(x.requires_grad_(takes_gradient), labels)["loss"].backward()
     if sync_batch_norm:
         hand_masks_to(twin, model)
-    return ours, Side(twin, comm, slice(0, ROWS * comm.size), schedule, wrapped=False)
+    theirs = Side(twin, comm, slice(0, ROWS * comm.size), schedule, wrapped=False)
+    ours.adamw = optimizer
+    theirs.adamw = torch.optim.AdamW(twin.parameters(), lr=0.05)
+    return ours, theirs
 
 
 def run_loop(loop, ours, twin, start):

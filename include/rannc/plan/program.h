@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,7 @@ struct Transfer {
 /// Gradients that are summed over ranks: parameters with the same set of ranks together.
 struct Reduction {
   std::vector<ir::ValueId> parameters;
-  std::vector<Rank> ranks;  ///< ascending, at least two
+  std::vector<Rank> ranks;  ///< ascending, at least two: of the stages, and other holders
   std::vector<int> stages;  ///< ascending; several for tied parameters
   friend bool operator==(const Reduction&, const Reduction&) = default;
 };
@@ -85,13 +86,16 @@ struct Program {
   friend bool operator==(const Program&, const Program&) = default;
 };
 
+/// By parameter: ranks that hold it and want its gradient, whether or not their stages use it.
+using ParameterHolders = std::map<std::string, std::vector<Rank>>;
+
 /// Turns a plan into orders for each rank. Requires verify(plan, graph, local_rows.size()).
 /// Row-independent nodes are not in the Program: every stage runs its clones. Throws PlanError as
 /// returned_outputs() does, and when the batch is too small: no row at all, or a share that batch
 /// normalisation cannot take.
 [[nodiscard]] Program lower(const Plan& plan, const ir::Graph& graph,
                             const std::vector<int64_t>& local_rows, bool training,
-                            Outputs outputs = Outputs::loss);
+                            Outputs outputs = Outputs::loss, const ParameterHolders& holders = {});
 
 /// A value that goes from one stage to a later one, with kUser for the user's side. Unbatched
 /// inputs stay where they are, so they are in no crossing; every output that the user gets is in

@@ -14,6 +14,7 @@
 #include "rannc/plan/buckets.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
+#include "rannc/plan/program.h"
 #include "rannc/runtime/draws.h"
 #include "rannc/runtime/kept_gradients.h"
 #include "rannc/runtime/timeline.h"
@@ -68,6 +69,9 @@ struct Options {
   std::shared_ptr<KeptGradients> kept;
   /// Gradients are summed in buckets of this size; equal on all ranks.
   int64_t bucket_bytes = plan::kBucketBytes;
+  /// Of parameters that are held by other ranks than those whose stages use them: such a rank takes
+  /// part in the sum of their gradients. Equal on all ranks.
+  plan::ParameterHolders holders;
 };
 
 /// Runs one rank's part of a plan, on batches of any size.
@@ -79,7 +83,8 @@ class Executor {
            const Options& options = {});
   ~Executor();
 
-  /// Parameters and buffers that this rank's stages use, in graph order: what forward() takes.
+  /// Parameters and buffers that this rank's stages use, and parameters of Options::holders, in
+  /// graph order: what forward() takes.
   [[nodiscard]] const std::vector<std::string>& parameter_names() const;
   [[nodiscard]] const std::vector<std::string>& buffer_names() const;
 
