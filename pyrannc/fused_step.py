@@ -50,18 +50,25 @@ def _possible(group, state):
             continue
         if gradient.is_sparse or not gradient.is_cpu:
             return False
-        # It goes over memory, whatever the strides are.
-        if not (parameter.is_contiguous() and gradient.is_contiguous()):
-            return False
-        # It goes through memory, and does not look at the strides.
-        if gradient is not None and not _laid_out_alike(parameter, gradient, state):
+        # It goes through memory from the first number on, and does not look at the strides.
+        if not (_is_dense(parameter) and _laid_out_alike(parameter, gradient, state)):
             return False
     if group.get("momentum") and _some_begin(group, state):
         return False
     return all(parameter.dtype in _DTYPES for parameter in group["params"])
 
 
+def _is_dense(parameter):
+    """Whether its numbers fill their memory without gaps, in whatever order."""
+    if parameter.is_contiguous():
+        return True
+    sizes = zip(parameter.shape, parameter.stride(), strict=True)
+    return sum((size - 1) * stride for size, stride in sizes) + 1 == parameter.numel()
+
+
 def _laid_out_alike(parameter, gradient, state):
+    if parameter.dim() < 2 and parameter.is_contiguous():  # most of them, in a small model
+        return gradient.is_contiguous()
     strides = parameter.stride()
     return gradient.stride() == strides and all(
         value.stride() == strides

@@ -77,12 +77,13 @@ class Runs:
             now = registry.get(name)
             if now is held or (now is not None and registry is not module._modules):
                 continue
-            paths = (path for path, each in self._deployment.model.named_modules() if each is module)
-            path = next(paths, "")
+            path = next(
+                path for path, each in self._deployment.model.named_modules() if each is module
+            )
             raise RaNNCError(
-                f"'{f'{path}.{name}' if path else name}' of the model was replaced or removed after "
-                "the first call, whose plan goes on with what was there.\n  Wrap the changed model "
-                "anew."
+                f"'{f'{path}.{name}' if path else name}' of the model was replaced or removed "
+                "after the first call, whose plan goes on with what was there.\n  Wrap the changed "
+                "model anew."
             )
 
     def _dims(self, call):

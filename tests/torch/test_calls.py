@@ -119,7 +119,7 @@ def test_parameters_that_begin_to_require_a_gradient_are_captured_again(pair):
     pair[1].embed.requires_grad_(False)
     pair[0].embed.requires_grad_(False)
     check(pair, tokens(5, 4))
-    for flag, kinds in ((True, 2), (False, 2), (True, 2)):  # the second kind does for both
+    for flag, kinds in ((True, 2), (False, 3), (True, 3)):
         for one in pair:
             one.requires_grad_(flag)
             one.head.requires_grad_()
