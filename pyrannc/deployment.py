@@ -195,7 +195,7 @@ class Deployment:
                 if parameter.grad is not None
             ]
             squares = sum(
-                (gradient.double().square().sum() / holders for gradient, holders in held),
+                (_square(gradient) / holders for gradient, holders in held),
                 start=torch.zeros((), dtype=torch.float64),
             ).reshape(1)
             self.world.all_reduce_sum(squares.numpy(), list(range(self.world.size)))
@@ -205,6 +205,12 @@ class Deployment:
                 for gradient, _ in held:
                     gradient.mul_(scale)
         return norm
+
+
+def _square(gradient):
+    """Of its norm, in float64."""
+    wide = torch.complex128 if gradient.is_complex() else torch.float64
+    return torch.linalg.vector_norm(gradient, dtype=wide).square()
 
 
 def value_is_number(value):

@@ -17,6 +17,10 @@ using torch::autograd::variable_list;
 // The engine runs it before all others that are ready, as it does torch's AccumulateGrad.
 constexpr uint64_t kFirst = std::numeric_limits<uint64_t>::max();
 
+bool is_strided(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided;
+}
+
 class AddUpGradients final : public torch::autograd::Node {
  public:
   AddUpGradients(const std::vector<at::Tensor>& tensors, std::vector<size_t> joined,
@@ -32,7 +36,10 @@ class AddUpGradients final : public torch::autograd::Node {
     for (size_t index = 0; index < gradients.size(); ++index) {
       const at::Tensor gradient = std::move(gradients[index]);
       at::Tensor& sum = this->sum(index);
-      if (gradient.defined()) {
+      if (gradient.defined() && is_strided(sum) && is_strided(gradient)) {
+        // Where the sum lies in an array, accumulateGrad() would warn of its strides.
+        sum.add_(gradient);
+      } else if (gradient.defined()) {
         torch::autograd::AccumulateGrad::accumulateGrad(
             tensors_[joined_[index]], sum, gradient,
             /*num_expected_refs=*/shares_memory(gradient) ? 0 : 1,
@@ -54,7 +61,7 @@ at::Tensor* sum_at(const torch::autograd::Edge& edge) {
   auto* node = dynamic_cast<AddUpGradients*>(edge.function.get());
   if (node == nullptr) return nullptr;
   at::Tensor& sum = node->sum(edge.input_nr);
-  return sum.defined() && sum.layout() == at::kStrided ? &sum : nullptr;
+  return is_strided(sum) ? &sum : nullptr;
 }
 
 void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined,

@@ -54,6 +54,10 @@ void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::
   }
 }
 
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
+}
+
 }  // namespace
 
 at::Tensor copy_of_state(const at::Tensor& tensor) {
@@ -124,6 +128,8 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
     for (size_t index : written_state_) {
       pass.written.emplace_back(index, copy_of_state(state[index]));
     }
+    for (const at::Tensor& input : pass.inputs) pass.versions.push_back(version_of(input));
+    for (const at::Tensor& tensor : state) pass.versions.push_back(version_of(tensor));
     pass.random = RandomState::now(device_);
     return forward(std::move(inputs), state, rows, pass.key.get(), pass.batch);
   }
@@ -133,6 +139,29 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
     if (!input.requires_grad()) input.reset();
   }
   return outputs;
+}
+
+/// What would be computed again from other numbers. Autograd itself looks at what it has saved in
+/// the same way.
+void Stage::check_versions(const StagePass& pass, const std::vector<at::Tensor>& state) const {
+  const auto refuse = [](const std::string& name) {
+    throw Error(c10::str("'", name, "' was modified by an in-place operation after the forward ",
+                         "pass, which its backward computes again (recompute).\n  Write to it ",
+                         "after backward(), or to a copy."));
+  };
+  for (size_t index = 0; index < pass.inputs.size(); ++index) {
+    if (version_of(pass.inputs[index]) != pass.versions[index]) {
+      refuse(graph_[graph_.inputs[index]].name);
+    }
+  }
+  for (size_t index = 0; index < state.size(); ++index) {
+    // Buffers change from micro-batch to micro-batch.
+    if (!state[index].requires_grad()) continue;
+    if (std::ranges::binary_search(written_state_, index)) continue;
+    if (version_of(state[index]) != pass.versions[pass.inputs.size() + index]) {
+      refuse(state_names()[index]);
+    }
+  }
 }
 
 std::vector<at::Tensor> Stage::record(const std::vector<at::Tensor>& leaves,
@@ -155,6 +184,7 @@ std::vector<at::Tensor> Stage::record(const std::vector<at::Tensor>& leaves,
 std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> grads,
                                         const std::vector<at::Tensor>& state, bool keep_graph) {
   if (pass.recompute) {
+    check_versions(pass, state);
     // The statistics and counters were updated by the first run, so this one gets copies.
     std::vector<at::Tensor> replayed = state;
     for (auto& [index, before] : pass.written) {

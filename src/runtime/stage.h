@@ -28,6 +28,7 @@ struct StagePass {
   std::shared_ptr<GraphEnds> ends;
   bool recompute = false;
   std::vector<std::pair<size_t, at::Tensor>> written;  ///< of the state, as it was before
+  std::vector<uint32_t> versions;  ///< of the inputs, then of the state, with recompute
   RandomState random;
   std::shared_ptr<const DrawKey> key;
   std::shared_ptr<WholeBatch> batch;
@@ -78,6 +79,7 @@ class Stage {
   void skip(const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
 
  private:
+  void check_versions(const StagePass& pass, const std::vector<at::Tensor>& state) const;
   [[nodiscard]] std::vector<at::Tensor> record(const std::vector<at::Tensor>& leaves,
                                                const std::vector<at::Tensor>& state,
                                                StagePass& pass);

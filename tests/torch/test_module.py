@@ -272,6 +272,17 @@ def test_a_write_to_a_parameter_before_its_backward_is_an_error_as_without_rannc
         loss.backward()
 
 
+@pytest.mark.parametrize("what", ["4.weight", "arg0"])
+def test_also_where_the_forward_is_computed_again(what):
+    model, _ = wrap(build(), recompute="always")
+    x = batch()
+    loss = loss_of(model, x)
+    with torch.no_grad():
+        (x if what == "arg0" else model.model[4].weight).mul_(2)
+    with pytest.raises(RaNNCError, match="was modified by an in-place operation after the forward"):
+        loss.backward()
+
+
 def test_second_derivatives_are_a_clear_error(pair):
     loss = loss_of(pair[0], batch())
     with pytest.raises(RaNNCError, match="create_graph=True"):
