@@ -85,9 +85,9 @@ struct RunningStatistic {
 [[nodiscard]] Graph whole_batch_statistics(const Graph& graph);
 
 /// Buffers and parameters that are written, but never with what depends on the rows: the vectors of
-/// spectral_norm's power iteration, counters of calls, a teacher that follows its student. One forward pass writes them once, however
-/// many shares it has. Not the counters beside running statistics, which count the shares that
-/// these have taken.
+/// spectral_norm's power iteration, counters of calls, a teacher that follows its student. One
+/// forward pass writes them once, however many shares it has. Not the counters beside running
+/// statistics, which count the shares that these have taken.
 [[nodiscard]] std::vector<ValueId> row_free_state(const Graph& graph);
 
 /// Sets of nodes that must share a stage: all that touch a storage up to its last write, as its
