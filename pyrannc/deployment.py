@@ -9,6 +9,7 @@ import torch
 from pyrannc import (
     _C,
     calibrate,
+    chained,
     check,
     hooks,
     log,
@@ -239,6 +240,12 @@ class Run:
         self._written = [tensors[name] for name in executor.parameter_names if name in written]
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = any(value.requires_grad for value in graph.values)
+        self._inputs_checked = deployment.world.size == 1
+        self._weighs_gradients = (
+            deployment.world.size > 1
+            and deployment._outside_loss == "mean"
+            and any(graph.values[v].dims and graph.values[v].requires_grad for v in graph.outputs)
+        )
         self._has_half = any(value.dtype == "float16" for value in graph.values)
         plan, training = deployment.plan, deployment.model.training
         if training and self._trains and not schedules.can_train(plan, graph):
@@ -319,6 +326,9 @@ class Run:
             return list(call.outputs)
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
+        if not self._inputs_checked and any(tensor.grad_fn is not None for tensor in inputs):
+            chained.refuse_marked(inputs)
+            self._inputs_checked = True  # others of the kind come from the same code
         hooks.only_with_gradient(inputs)
         outputs = _C.runtime.join_autograd(
             call,
@@ -326,6 +336,8 @@ class Run:
             self._differentiable,
             functools.partial(self._backward, call, turn),
         )
+        if self._weighs_gradients:
+            chained.mark(outputs)
         return [
             place if output is None else output
             for output, place in zip(outputs, self._not_returned, strict=True)

@@ -81,3 +81,38 @@ for one in (model, twin):
 train_both()
 train_both()
 """)
+
+
+def test_a_model_that_feeds_another_one_takes_outside_loss_sum():
+    run("""
+class Critic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
+critic = Critic()
+expected = copy.deepcopy(critic)(twin(x))
+gradients = torch.autograd.grad(expected, twin.parameters())
+gradients = dict(zip(dict(twin.named_parameters()), gradients))
+config = pyrannc.Config(comm_timeout_s=30, schedule="1f1b")
+judge = pyrannc.RaNNCModule(critic, None, config)
+config = pyrannc.Config(partition_num=2, replica_nums=[1, 1], comm_timeout_s=30)
+for outside_loss in ("mean", "sum"):
+    model = pyrannc.RaNNCModule(copy.deepcopy(plain), None, config, outside_loss=outside_loss)
+    judge(model(x[mine]).detach().requires_grad_()).backward()  # not its gradients
+    if outside_loss == "mean":
+        try:
+            judge(model(x[mine]))
+        except pyrannc.RaNNCError as error:
+            assert "outside_loss is 'mean'" in str(error)
+        else:
+            raise AssertionError("accepted")
+        continue
+    judge(model(x[mine]) + 0).backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name])
+""")
