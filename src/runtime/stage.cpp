@@ -54,6 +54,9 @@ void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::
   }
 }
 
+/// Counters and averages, which another call may write before the backward, are no larger.
+constexpr size_t kSmallBytes = size_t{16} << 10;
+
 uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
@@ -125,8 +128,8 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
     pass.inputs.push_back(inputs[index].detach().set_requires_grad(requires_grad[index]));
   }
   if (recompute) {
-    for (size_t index : written_state_) {
-      pass.written.emplace_back(index, copy_of_state(state[index]));
+    for (size_t index = 0; index < state.size(); ++index) {
+      if (is_kept(index, state[index])) pass.kept.emplace_back(index, copy_of_state(state[index]));
     }
     for (const at::Tensor& input : pass.inputs) pass.versions.push_back(version_of(input));
     for (const at::Tensor& tensor : state) pass.versions.push_back(version_of(tensor));
@@ -139,6 +142,11 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
     if (!input.requires_grad()) input.reset();
   }
   return outputs;
+}
+
+bool Stage::is_kept(size_t index, const at::Tensor& tensor) const {
+  if (std::ranges::binary_search(written_state_, index)) return true;
+  return !tensor.requires_grad() && tensor.nbytes() <= kSmallBytes;
 }
 
 /// What would be computed again from other numbers. Autograd itself looks at what it has saved in
@@ -155,9 +163,7 @@ void Stage::check_versions(const StagePass& pass, const std::vector<at::Tensor>&
     }
   }
   for (size_t index = 0; index < state.size(); ++index) {
-    // Buffers change from micro-batch to micro-batch.
-    if (!state[index].requires_grad()) continue;
-    if (std::ranges::binary_search(written_state_, index)) continue;
+    if (is_kept(index, state[index])) continue;
     if (version_of(state[index]) != pass.versions[pass.inputs.size() + index]) {
       refuse(state_names()[index]);
     }
@@ -187,7 +193,7 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
     check_versions(pass, state);
     // The statistics and counters were updated by the first run, so this one gets copies.
     std::vector<at::Tensor> replayed = state;
-    for (auto& [index, before] : pass.written) {
+    for (auto& [index, before] : pass.kept) {
       replayed[index] = keep_graph ? copy_of_state(before) : std::move(before);
     }
     const RandomState now = RandomState::now(device_);

@@ -27,7 +27,7 @@ struct StagePass {
   std::vector<at::Tensor> inputs;  ///< leaves; without recompute only those that take a gradient
   std::shared_ptr<GraphEnds> ends;
   bool recompute = false;
-  std::vector<std::pair<size_t, at::Tensor>> written;  ///< of the state, as it was before
+  std::vector<std::pair<size_t, at::Tensor>> kept;  ///< of the state, as it was before
   std::vector<uint32_t> versions;  ///< of the inputs, then of the state, with recompute
   RandomState random;
   std::shared_ptr<const DrawKey> key;
@@ -79,6 +79,8 @@ class Stage {
   void skip(const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
 
  private:
+  /// Whether a pass with recompute keeps a copy of this tensor of the state.
+  [[nodiscard]] bool is_kept(size_t index, const at::Tensor& tensor) const;
   void check_versions(const StagePass& pass, const std::vector<at::Tensor>& state) const;
   [[nodiscard]] std::vector<at::Tensor> record(const std::vector<at::Tensor>& leaves,
                                                const std::vector<at::Tensor>& state,
