@@ -105,11 +105,6 @@ def check(model, capture, args, kwargs, seed: int = 0) -> CheckReport:
     return check_.report
 
 
-def names_of_written(graph) -> set:
-    """What some node writes, by the name of what holds its memory."""
-    return {graph.values[graph.values[v].storage].name for n in graph.nodes for v in n.writes}
-
-
 class _Before(torch.autograd.Function):
     """What a parameter held before, with the parameter's gradient."""
 
@@ -139,7 +134,7 @@ class _Check:
         self.leaves = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.written = {  # parameters, as they were before the first run
             name: self.parameters[name].detach().clone()
-            for name in names_of_written(self.graph)
+            for name in state.written(self.graph)
             if name in self.parameters
         }
         tensors = [*self.parameters.values(), *self.originals]
@@ -172,18 +167,18 @@ class _Check:
                 "operator was captured in another order, or not at all"
             )
             return
-        state = self.parameters_as_before() | {n: b.clone() for n, b in self.buffers.items()}
+        held = self.parameters_as_before() | {n: b.clone() for n, b in self.buffers.items()}
         # As before the first run, for models whose output depends on their buffers.
         for name, buffer in buffers.items():
             with torch.no_grad():
-                buffer.copy_(self.buffers[name])
+                state.write(buffer, self.buffers[name])
         for name, then in self.written.items():
             with torch.no_grad():
                 self.parameters[name].copy_(then)
         torch.manual_seed(self.seed)
         batch = list(self.batch)
         sums.add(self.capture, [batch], [self.rows], self.buffers, str(self.device))
-        locate(self.report.difference, self.capture, self.model, self.new_call(), batch, state)
+        locate(self.report.difference, self.capture, self.model, self.new_call(), batch, held)
 
     def run_model(self):
         args, kwargs = self.new_call()
@@ -216,8 +211,8 @@ class _Check:
         for part, size in zip(parts, sizes, strict=True):
             buffers = {name: self.buffers[name].clone() for name in names if name in self.buffers}
             parameters = self.parameters_as_before()
-            state = [buffers[n] if n in buffers else parameters[n] for n in names]
-            replays.append((interpreter.run(part, state, size), buffers))
+            held = [buffers[n] if n in buffers else parameters[n] for n in names]
+            replays.append((interpreter.run(part, held, size), buffers))
         return replays
 
     def parameters_as_before(self):
@@ -380,7 +375,7 @@ def _untouched(model, graph):
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    written = names_of_written(graph)
+    written = state.written(graph)
     kept = [(p, p.detach().clone()) for n, p in model.named_parameters() if n in written]
     # Hooks of the user change gradients and may count calls; they see the training steps only.
     hooks = [(p, p._backward_hooks) for p in model.parameters() if p._backward_hooks]

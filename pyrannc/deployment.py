@@ -10,7 +10,6 @@ from pyrannc import (
     _C,
     calibrate,
     chained,
-    check,
     hooks,
     log,
     optim,
@@ -92,7 +91,7 @@ class Deployment:
     def _sharing_memory(self):
         """Tensors of which the optimizer or forward() changes one and with it the other."""
         held = state.tensors(self.model)
-        written = check.names_of_written(self._planned.graph)
+        written = state.written(self._planned.graph)
         changing = {n: t for n, t in held.items() if t.requires_grad or n in written}
         used = set(map(id, self._planned.objects))
         constants = {
@@ -235,7 +234,7 @@ class Run:
         self._find_state()
         tensors = state.tensors(deployment.model)
         graph = captured.graph
-        written = check.names_of_written(graph)
+        written = state.written(graph)
         self._borrowing = Borrowing(deployment, executor, users, written) if users else None
         self._written = [tensors[name] for name in executor.parameter_names if name in written]
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
