@@ -255,8 +255,16 @@ def _capture(model, call, names, dims, states, choices):
         fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
     traces, shapes = [], []
     traced_rows = _trace_rows(call, dims)
+    replaced = set()  # ids of buffers
     for rows in traced_rows:
-        trace, shape, changed = _trace(model, call, names, dims, states, mode, fakes, rows)
+        trace, shape, changed, found = _trace(
+            model, call, names, dims, states, mode, fakes, rows, replaced
+        )
+        if not found <= replaced:  # only the end of a trace tells
+            replaced |= found
+            trace, shape, changed, _ = _trace(
+                model, call, names, dims, states, mode, fakes, rows, replaced
+            )
         traces.append(trace)
         shapes.append(shape)
     outputs = pytree.joined(shapes, traced_rows)
@@ -277,7 +285,10 @@ def _fake_like(tensor):
     return fake.requires_grad_(tensor.requires_grad)
 
 
-def _trace(model, call, names, dims, states, mode, fakes, rows):
+def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
+    """The trace, what the model returned, the attributes that it changed, and the ids of buffers
+    that it replaced; ``replaced``: those of which this is known.
+    """
     session = Session(mode)
     for path, module in model.named_modules():
         session.paths[id(module)] = path
@@ -299,8 +310,9 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
         before = attributes.snapshot(model)
         try:
             with session.recording(), random_states.refused_outside_torch():
+                _copy_replaced_buffers(model, states, fakes, replaced)
                 result = model(*tree["args"], **tree["kwargs"])
-                _store_replaced_buffers(model, states, fakes)
+                found = _store_replaced_buffers(model, states, fakes)
                 with session.hidden():
                     outputs, shape = pytree.flatten(result)
                 trace = session.tracer.finish(type(model).__name__, rows, outputs)
@@ -309,12 +321,27 @@ def _trace(model, call, names, dims, states, mode, fakes, rows):
         except Exception as error:
             raise explain(session, error) from error
         changed = attributes.changed(before, model)
-    return trace, shape, changed
+    return trace, shape, changed, found
+
+
+def _copy_replaced_buffers(model, states, fakes, replaced):
+    """Lets forward() begin with copies of the buffers that it replaces: their old tensors, which
+    backward may need, live on in eager, while here the buffer itself is written.
+    """
+    for names, tensor, _ in states:
+        if id(tensor) not in replaced:
+            continue
+        copy = fakes[id(tensor)].clone()
+        for path in names:
+            owner, _, name = path.rpartition(".")
+            model.get_submodule(owner)._buffers[name] = copy
 
 
 def _store_replaced_buffers(model, states, fakes):
-    """`self.count = self.count + 1` on a buffer: stored as a write to it."""
-    replaced = []
+    """`self.count = self.count + 1` on a buffer: stored as a write to it. Returns the ids of such
+    buffers.
+    """
+    replaced = {}
     for names, tensor, kind in states:
         if kind != "buffer":
             continue
@@ -327,16 +354,17 @@ def _store_replaced_buffers(model, states, fakes):
                 f"forward() replaces the buffer '{names[0]}' by one of another shape or dtype; "
                 "write into it instead"
             )
-        replaced.append((fake, held))
+        replaced[id(tensor)] = (fake, held)
     with torch.no_grad():
         # `self.before = self.now` takes what `now` held, which the loop below may overwrite.
         held_before = set(map(id, fakes.values()))
         contents = [
             held.clone() if {id(held), id(held._base)} & held_before else held
-            for _, held in replaced
+            for _, held in replaced.values()
         ]
-        for (fake, _), content in zip(replaced, contents, strict=True):
+        for (fake, _), content in zip(replaced.values(), contents, strict=True):
             fake.copy_(content)
+    return set(replaced)
 
 
 def _states(model):

@@ -742,3 +742,16 @@ def test_a_buffer_may_take_the_place_of_another_that_is_replaced_in_the_same_cal
         return model
 
     train_both(make, self_check=False)
+
+
+def test_backward_may_need_what_a_buffer_held_before_it_was_replaced():
+    def raise_scale(model):
+        model.scale = model.scale * 0.5 + 1
+
+    class Scaled(Followed):
+        def forward(self, x):
+            weight = self.layer.weight * self.scale  # backward needs this scale
+            self.follow(self)
+            return (x @ weight.t()).square().mean()
+
+    train_both(lambda: Scaled(raise_scale))
