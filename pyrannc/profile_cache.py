@@ -12,8 +12,9 @@ from pyrannc import __version__, files, log
 
 FORMAT, VERSION = "rannc-profile-cache", 1
 # To be counted up when operators are measured in another way. 2: the memory of a linear layer's
-# backward is without the gradient of its weight.
-_METHOD = 2
+# backward is without the gradient of its weight. 3: weights are in no cache, where a step touches
+# much; a long operator is called twice.
+_METHOD = 3
 # Beyond these the oldest go: a file stays at a few megabytes.
 MOST_ENTRIES = 20_000
 

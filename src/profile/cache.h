@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace rannc::profile {
@@ -17,16 +18,19 @@ class Cache {
   /// `step_bytes`: what a step touches between two uses of a tensor. A smaller model stays cached.
   Cache(c10::Device device, int64_t step_bytes);
 
-  /// How much evict() reads for such a step.
-  [[nodiscard]] static int64_t evicted_bytes(int64_t step_bytes);
+  /// What evict() does for such a step.
+  [[nodiscard]] static std::string describe(int64_t step_bytes);
 
-  /// Everything that was used so far is out of the cache, up to the second level of it.
-  void evict();
+  /// Everything that was used so far is out of the cache, up to the second level of it; `weights`
+  /// are in no level, if a step touches more than the last one holds. (Without that, a convolution
+  /// of few rows with large weights was measured a third too fast.)
+  void evict(const std::vector<at::Tensor>& weights);
   /// `tensor` is in the cache.
   static void touch(const at::Tensor& tensor);
 
  private:
   std::vector<int64_t> pool_;
+  bool flushes_ = false;
 };
 
 }  // namespace rannc::profile

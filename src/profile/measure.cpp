@@ -208,14 +208,14 @@ std::vector<std::vector<NodeCost>> complete(const Work& work, const std::vector<
 
 std::vector<std::string> keys(const ir::Graph& graph, const MeasureOptions& options) {
   std::vector<std::string> keys;
-  const int64_t evicted = Cache::evicted_bytes(step_bytes(graph, options.rows.back()));
+  const std::string cache = Cache::describe(step_bytes(graph, options.rows.back()));
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     if (graph.nodes[index].kind != ir::OpKind::dispatcher) {
       keys.emplace_back();
       continue;
     }
     keys.push_back(c10::str(signature_at(graph, {index}, options.strides), "|rows ",
-                            c10::IntArrayRef(options.rows), "|evicted ", evicted));
+                            c10::IntArrayRef(options.rows), "|", cache));
   }
   return keys;
 }
