@@ -1,16 +1,21 @@
 """The whole model's state by name, gathered from the ranks that hold it and handed back to them."""
 
 import collections
-import json
+import dataclasses
+import pickle
 
 import torch
+from torch import nn
 
 from pyrannc import state
 from pyrannc.errors import RaNNCError
 
+# The key, behind a module's path, of what get_extra_state() returns.
+_EXTRA = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+
 
 def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="") -> dict:
-    """What ``model.state_dict()`` would be on one process: parameters and persistent buffers.
+    """What ``model.state_dict()`` would be on one process, by the model's own methods and hooks.
 
     Collective. With ``rank0_only`` the other ranks get an empty dict. ``destination`` and
     ``prefix``: the dict that gets it, and what its names begin with.
@@ -18,63 +23,114 @@ def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="
     comm, owners = deployment.world, deployment.owners
     everyone = list(range(comm.size))
     wanted = comm.rank == 0 or not rank0_only
-    if destination is None:
-        destination = collections.OrderedDict()
-        destination._metadata = collections.OrderedDict()
-    if wanted and hasattr(destination, "_metadata"):
-        destination._metadata.update(model.state_dict(prefix=prefix)._metadata)
-    for name, tensor in _entries(model):
-        holder = owners.ranks[name][0]
+    copies = {}  # by id, so that tied tensors stay tied
+    for path, tensor in _persistent(model).items():
+        holder = owners.ranks[path][0]
         ranks = sorted({0, holder}) if rank0_only else everyone
-        if comm.rank not in ranks:
+        if comm.rank not in ranks or id(tensor) in copies:
             continue
         whole = tensor.detach().clone() if comm.rank == holder else _empty(tensor)
         state.broadcast(comm, whole, holder, ranks)
-        if wanted:
-            destination[prefix + name] = whole
-    return destination
+        if isinstance(tensor, nn.Parameter):
+            whole = nn.Parameter(whole, requires_grad=tensor.requires_grad)
+        copies[id(tensor)] = whole
+    if not wanted:
+        return collections.OrderedDict() if destination is None else destination
+    with state.in_place(model, copies):
+        return model.state_dict(destination=destination, prefix=prefix)
 
 
 def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: bool):
-    """Loads ``given`` into the tensors of each rank.
+    """Loads ``given`` into the tensors of each rank, by the model's own methods and hooks.
 
-    Collective. A rank with an empty dict takes rank 0's values; names and shapes are compared with
-    the model's before anything is changed.
+    Collective. A rank with an empty dict takes what rank 0 has loaded. Where a rank cannot load its
+    dict all of them raise, and nothing has changed.
     """
     comm, owners = deployment.world, deployment.owners
     has_own = [flag == b"1" for flag in comm.all_gather(b"1" if given else b"0")]
-    entries = dict(_entries(model))
-    names = json.loads(comm.broadcast(json.dumps(sorted(given)).encode(), 0).decode())
-    known = set(given or names)
-    missing, unexpected = sorted(entries.keys() - known), sorted(known - entries.keys())
-    fault = ""
-    if strict and (missing or unexpected):
-        fault = f"missing {missing}, unexpected {unexpected}"
-    for name in entries.keys() & given.keys():
-        if given[name].shape != entries[name].shape:
-            fault = (
-                f"'{name}' has shape {tuple(given[name].shape)}, "
-                f"the model has {tuple(entries[name].shape)}"
-            )
+    has_own[0] = True
+    held = _persistent(model)
+    takers_of = {path: [rank for rank in owners.ranks[path] if not has_own[rank]] for path in held}
+    loaded, found, fault, cause = {}, None, "", None
+    if has_own[comm.rank]:
+        try:
+            loaded, found = _load(model, given, strict)
+        except Exception as error:  # torch's, or of a hook of the model
+            fault, cause = str(error) or type(error).__name__, error
+        else:
+            fault = _left(given.keys() - loaded.keys(), takers_of) if comm.rank == 0 else ""
     # On every rank, as the others would wait for one that stops here.
-    for rank, found in enumerate(comm.all_gather(fault.encode())):
-        if found:
-            raise RaNNCError(f"load_state_dict on rank {rank}: {found.decode()}")
+    for rank, text in enumerate(comm.all_gather(fault.encode())):
+        if text:
+            raise RaNNCError(f"load_state_dict on rank {rank}: {text.decode()}") from cause
+    news = pickle.dumps(_news(model, given, loaded, found)) if comm.rank == 0 else b""
+    from_root = pickle.loads(comm.broadcast(news, 0))
     with torch.no_grad():
-        for name, tensor in entries.items():
-            takers = [rank for rank in owners.ranks[name] if not has_own[rank]]
-            if comm.rank in owners.ranks[name] and name in given:
-                state.write(tensor, given[name])
-            if not takers or name not in known:
+        for path, tensor in held.items():
+            if path in loaded and comm.rank in owners.ranks[path]:
+                state.write(tensor, loaded[path])
+            takers = takers_of[path]
+            if not takers or path not in from_root.changed:
                 continue
             ranks = sorted({0, *takers})
             if comm.rank not in ranks:
                 continue
-            whole = given[name].to(tensor.dtype).cpu() if comm.rank == 0 else _empty(tensor)
+            whole = loaded[path].to(tensor.dtype).cpu() if comm.rank == 0 else _empty(tensor)
             state.broadcast(comm, whole.contiguous(), 0, ranks)
             if comm.rank in takers:
                 state.write(tensor, whole)
-    return torch.nn.modules.module._IncompatibleKeys(missing, unexpected)
+    if has_own[comm.rank]:
+        return found
+    for path, extra in from_root.extra.items():
+        model.get_submodule(path).set_extra_state(extra)
+    return from_root.found
+
+
+@dataclasses.dataclass
+class _News:
+    """What ranks without a state_dict have to know of rank 0's."""
+
+    found: object  # what load_state_dict() returns
+    changed: set  # paths of tensors
+    extra: dict  # what set_extra_state() gets, by the path of the module
+
+
+def _news(model, given, loaded, found):
+    extra = {}
+    for path, module in model.named_modules():
+        key = f"{path}.{_EXTRA}" if path else _EXTRA
+        if key in given and type(module).set_extra_state is not nn.Module.set_extra_state:
+            extra[path] = given[key]
+    return _News(found, set(loaded), extra)
+
+
+def _load(model, given, strict):
+    """``model.load_state_dict(given, strict)``, but for the tensors: what would be copied into
+    them, by path, and what that returns. Where a module writes its tensor by itself, that is it.
+    """
+    before = _persistent(model)
+    with state.in_place(model, {}):
+        # What is given takes the places of what is here, for as long as that.
+        found = model.load_state_dict(given, strict=strict, assign=True)
+        after = _persistent(model)
+    loaded = {
+        path: after[path].detach()
+        for path, tensor in before.items()
+        if path in after and (after[path] is not tensor or (path in given and not tensor.is_meta))
+    }
+    return loaded, found
+
+
+def _left(paths, takers_of) -> str:
+    """What is wrong where rank 0 has been given tensors, but has not got them for others."""
+    left = sorted(path for path in paths if takers_of.get(path))
+    if not left:
+        return ""
+    return (
+        f"the module of '{left[0]}' loads it in a way of its own, which only works on the ranks "
+        f"that hold it ({', '.join(map(str, takers_of[left[0]]))}), and they have an empty "
+        "state_dict.\n  Give every rank the whole state_dict."
+    )
 
 
 def part_of(model, state_dict, prefix: str, metadata: dict) -> dict[str, torch.Tensor]:
@@ -91,10 +147,18 @@ def part_of(model, state_dict, prefix: str, metadata: dict) -> dict[str, torch.T
     return part
 
 
-def _entries(model):
-    """Names and tensors of the model's own state_dict, in its order; released ones are meta."""
-    held = state.tensors(model)
-    return [(name, held[name]) for name in model.state_dict(keep_vars=True) if name in held]
+def _persistent(model) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers by all their paths; released ones are meta."""
+    return {
+        f"{path}.{name}" if path else name: tensor
+        for path, module in model.named_modules(remove_duplicate=False)
+        for registry, left_out in (
+            (module._parameters, ()),
+            (module._buffers, module._non_persistent_buffers_set),
+        )
+        for name, tensor in registry.items()
+        if tensor is not None and name not in left_out
+    }
 
 
 def _empty(tensor):

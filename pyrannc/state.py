@@ -4,6 +4,7 @@ A tensor that this rank does not hold is a meta tensor in the same Python object
 reference the user has (optimizer groups, ``model.layers[3].weight``) stays valid.
 """
 
+import contextlib
 import json
 
 import torch
@@ -31,6 +32,20 @@ def places(model: nn.Module) -> dict[str, tuple[dict, str]]:
         for registry in (module._parameters, module._buffers)
         for name in registry
     }
+
+
+@contextlib.contextmanager
+def in_place(model: nn.Module, others: dict[int, torch.Tensor]):
+    """Inside, ``others[id(tensor)]`` are where the modules keep these tensors. Afterwards these
+    tensors are there again, whatever has been put there inside."""
+    before = [(registry, name, registry[name]) for registry, name in places(model).values()]
+    try:
+        for registry, name, tensor in before:
+            registry[name] = others.get(id(tensor), tensor)
+        yield
+    finally:
+        for registry, name, tensor in before:
+            registry[name] = tensor
 
 
 def release(tensor: torch.Tensor) -> None:

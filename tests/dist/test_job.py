@@ -99,7 +99,21 @@ def test_state_moves_between_ranks_by_name_and_modes_change_after_the_first_call
         import copy, pyrannc, torch
         from torch import nn
         torch.manual_seed(pyrannc.get_rank())  # rank 0's values count
-        plain = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+        class Counted(nn.Linear):
+            rounds = 0
+
+            def get_extra_state(self):
+                return {"rounds": self.rounds}
+
+            def set_extra_state(self, state):
+                self.rounds = state["rounds"]
+
+        def make():
+            return nn.Sequential(
+                nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), Counted(8, 2)
+            )
+
+        plain = make()
         start = copy.deepcopy(plain.state_dict())
         config = pyrannc.Config(partition_num=2, replica_nums=[1, 1], pipeline_num=2)
         model = pyrannc.RaNNCModule(plain, config=config)
@@ -113,22 +127,29 @@ def test_state_moves_between_ranks_by_name_and_modes_change_after_the_first_call
             assert torch.equal(everywhere["3.weight"], start["3.weight"])
         assert everywhere["1.num_batches_tracked"] == 2  # one per micro-batch
 
-        changed = {name: torch.full_like(value, 2) for name, value in everywhere.items()}
+        changed = {
+            name: torch.full_like(value, 2) if isinstance(value, torch.Tensor) else {"rounds": 7}
+            for name, value in everywhere.items()
+        }
         model.load_state_dict(changed if pyrannc.get_rank() == 0 else {})
-        assert all((value == 2).all() for value in model.state_dict(rank0_only=False).values())
-        assert sum(p.numel() for p in model.parameters()) < sum(v.numel() for v in start.values())
+        assert plain[3].rounds == 7
+        loaded = model.state_dict(rank0_only=False)
+        assert loaded.pop("3._extra_state") == {"rounds": 7}
+        assert all((value == 2).all() for value in loaded.values())
+        whole = sum(p.numel() for p in make().parameters())
+        assert sum(p.numel() for p in model.parameters()) < whole
 
         wide = {"3.weight": torch.ones(3, 8)} if pyrannc.get_rank() == 1 else {}
         try:
             model.load_state_dict(everywhere | wide)
             raise AssertionError("a wrong shape was taken")
         except pyrannc.RaNNCError as error:  # on both ranks
-            assert "rank 1: '3.weight' has shape (3, 8), the model has (2, 8)" in str(error), error
+            assert "rank 1: " in str(error) and "size mismatch for 3.weight" in str(error), error
         model.load_state_dict(everywhere)
         model.eval()
         with torch.no_grad():
             ours = model(x)
-        twin = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+        twin = make()
         twin.load_state_dict(everywhere)
         torch.testing.assert_close(ours, twin.eval()(x).detach())
         model.train()
@@ -140,6 +161,40 @@ def test_state_moves_between_ranks_by_name_and_modes_change_after_the_first_call
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("all right") == 2
+
+
+def test_modules_that_load_by_themselves_need_the_state_dict_on_every_rank():
+    done = run(
+        """
+        import pyrannc, torch
+        from torch import nn
+
+        class Halved(nn.Linear):
+            def _load_from_state_dict(self, state_dict, prefix, *_):
+                with torch.no_grad():
+                    for name, tensor in self.named_parameters():
+                        tensor.copy_(state_dict[prefix + name] / 2)
+
+        config = pyrannc.Config(partition_num=2, replica_nums=[1, 1], pipeline_num=2)
+        plain = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), Halved(8, 2))
+        model = pyrannc.RaNNCModule(plain, config=config)
+        model(torch.randn(4, 4)).sum().backward()
+        before = model.state_dict(rank0_only=False)
+        given = {name: torch.full_like(value, 2) for name, value in before.items()}
+        try:
+            model.load_state_dict(given if pyrannc.get_rank() == 0 else {})
+            raise AssertionError("rank 1 has not got it")
+        except pyrannc.RaNNCError as error:  # on both ranks
+            assert "rank 0: the module of '2.bias' loads it in a" in str(error), error
+        for name, value in model.state_dict(rank0_only=False).items():
+            assert torch.equal(value, before[name])
+        model.load_state_dict(given)
+        for name, value in model.state_dict(rank0_only=False).items():
+            assert (value == (2 if name.startswith("0.") else 1)).all()
+        print("all right", flush=True)
+        """
+    )
+    assert done.stdout.count("all right") == 2, done.stderr
 
 
 def test_an_outer_module_saves_and_loads_what_the_ranks_hold():

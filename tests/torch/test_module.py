@@ -300,8 +300,61 @@ def test_state_loads_before_and_after_the_first_call(pair):
         other[0].weight.add_(1)
     model.load_state_dict(other.state_dict())
     assert_equal_state(model, other)
-    with pytest.raises(RaNNCError, match=r"missing .*4\.bias"):
+    with pytest.raises(RaNNCError, match=r'Missing key.*"4\.bias"'):
         model.load_state_dict({k: v for k, v in other.state_dict().items() if k != "4.bias"})
+
+
+class OwnState(nn.Linear):
+    """Has more state than tensors, and other names in its checkpoints."""
+
+    def __init__(self):
+        super().__init__(8, 8)
+        self.rounds = 0
+        self.register_state_dict_post_hook(self.rename)
+        self.register_load_state_dict_pre_hook(self.rename_back)
+
+    @staticmethod
+    def rename(module, state, prefix, metadata):
+        state[f"{prefix}matrix"] = state.pop(f"{prefix}weight") * 2
+
+    @staticmethod
+    def rename_back(module, state, prefix, *_):
+        state[f"{prefix}weight"] = state.pop(f"{prefix}matrix") / 2
+
+    def get_extra_state(self):
+        return {"rounds": self.rounds}
+
+    def set_extra_state(self, state):
+        self.rounds = state["rounds"]
+
+
+def test_modules_save_and_load_by_their_own_methods_and_hooks():
+    plain = nn.Sequential(OwnState(), nn.ReLU(), nn.Linear(8, 4))
+    plain[2].half_way = plain[2].weight  # under two names
+    twin, other = copy.deepcopy(plain), copy.deepcopy(plain)
+    model, _ = wrap(plain)
+    loss_of(model, batch())
+    plain[0].rounds = twin[0].rounds = 3
+
+    state, expected = model.state_dict(), twin.state_dict()
+    assert list(state) == list(expected)
+    assert state["0._extra_state"] == {"rounds": 3}
+    assert torch.equal(state["0.matrix"], expected["0.matrix"])
+    assert state["2.half_way"].data_ptr() == state["2.weight"].data_ptr()
+
+    with torch.no_grad():
+        for tensor in other.parameters():
+            tensor.add_(1)
+    other[0].rounds = 5
+    given = other.state_dict()
+    assert model.load_state_dict(given) == ([], [])
+    torch.testing.assert_close(plain[0].weight, other[0].weight)
+    torch.testing.assert_close(plain[2].weight, other[2].weight)
+    assert plain[0].rounds == 5
+
+    with pytest.raises(RaNNCError, match=r"rank 0: '?0\.matrix"):  # of the hook
+        model.load_state_dict({name: v for name, v in given.items() if name != "0.matrix"})
+    torch.testing.assert_close(plain[2].weight, other[2].weight)
 
 
 def test_a_model_is_wrapped_once():
