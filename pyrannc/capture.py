@@ -6,7 +6,7 @@ import threading
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pyrannc import _C, attributes, pytree, random_states
+from pyrannc import _C, attributes, pytree, random_states, selections
 from pyrannc.batch_dims import find_batch_dims, input_names
 from pyrannc.errors import TraceError
 from pyrannc.fake_mode import FakeMode
@@ -315,6 +315,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
                 found = _store_replaced_buffers(model, states, fakes)
                 with session.hidden():
                     outputs, shape = pytree.flatten(result)
+                selections.refuse_in(shape)
                 trace = session.tracer.finish(type(model).__name__, rows, outputs)
         except TraceError:
             raise

@@ -19,7 +19,7 @@ from torch.nn.modules import transformer
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import CheckpointFunction
 
-from pyrannc import _C, attributes, pytree
+from pyrannc import _C, attributes, pytree, selections
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -87,6 +87,7 @@ class Session:
             stack.enter_context(_RecordByHand(self))
             for patch in (_plain_sizes, _module_paths, _constants, _calls, _settings):
                 stack.enter_context(patch(self))
+            stack.enter_context(selections.allowed(self, replaced))
             stack.callback(self.tracer.stop)
             self.tracer.start()
             yield
@@ -254,6 +255,7 @@ def _calls(session):
             function, _, *arguments = args
             return function(*arguments)
         tensors, shape = pytree.flatten(args)
+        selections.refuse_in(shape)
         written = written_in(tensors)
         with session.hidden():
             outputs = call(*args, **kwargs)
@@ -363,7 +365,8 @@ def explain(session, error) -> TraceError:
         return TraceError(
             f"{where}: the values of a tensor decide what runs next or how large a result is "
             f"({error}).\n  A captured model cannot depend on them: no .item(), no `if` on a "
-            "tensor, no nonzero() or boolean mask that selects; use torch.where or masking."
+            "tensor, no nonzero(); of what a mask selects only what is computed for each element "
+            "by itself, sums and means. Use torch.where, or masking."
         )
     if "requires grad as a constant" in str(error):
         return TraceError(

@@ -46,6 +46,8 @@ LOSSES = [
     "ignored",
     "standardised",
     "masked_mean",
+    "selected_labels",
+    "selected_errors",
     "class_weights",
     "label_smoothing",
     "likelihood",

@@ -60,6 +60,15 @@ def masked_mean(model, scores, labels, mask):
     return (error(scores, mask) * mask).sum() / mask.sum()
 
 
+def selected_labels(model, scores, labels, mask):
+    return functional.cross_entropy(scores[labels != -100], labels[labels != -100])
+
+
+def selected_errors(model, scores, labels, mask):
+    kept = mask > 0
+    return error(scores, mask)[kept].mean() + 0.1 * scores[kept].abs().mean()
+
+
 def at_least_one(model, scores, labels, mask):
     kept = (labels != -100).sum().clamp_(min=1)
     return (error(scores, mask) * (labels != -100)).sum() / kept
@@ -106,7 +115,8 @@ def inputs(rows, generator):
 
 FUNCTIONS = (
     ignored, class_weights, label_smoothing, weights_and_smoothing, likelihood, masked_mean,
-    at_least_one, total, several_terms, standardised, sample_weights,
+    at_least_one, total, several_terms, standardised, sample_weights, selected_labels,
+    selected_errors,
 )  # fmt: skip
 
 
