@@ -49,6 +49,14 @@ _ALONG = {
     "amin": (1, None),
     "max": (1, None),
     "min": (1, None),
+    "prod": (1, None),
+    "std": (1, None),
+    "var": (1, None),
+    "sort": (1, -1),
+    "topk": (2, -1),
+    "chunk": (2, 0),
+    "split": (2, 0),
+    "linalg_vector_norm": (2, None),
     "squeeze": (1, None),
     "unsqueeze": (1, None),
     "select": (1, None),
@@ -335,7 +343,7 @@ def _along(func, place, default, args, kwargs):
     if not isinstance(dim, int) or dim % room == 0:
         refuse()
     result = func(*map(_rows, args), **{name: _rows(value) for name, value in kwargs.items()})
-    if isinstance(result, tuple):  # values and indices
+    if isinstance(result, (tuple, list)):  # values and indices, or parts
         return type(result)([Selection(part, mask) for part in result])
     return Selection(result, mask)
 

@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import _SingleLevelFunction
 from torch.distributions import Distribution
+from torch.nn import functional
 from torch.nn.modules import transformer
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import CheckpointFunction
@@ -294,16 +295,25 @@ def _settings(session):
     """Python code does not see the tracer (modules would hand out sizes as tensors), no cast of an
     earlier trace is reused, and the encoder's fused inference path, which has no gradient, is off.
     nn.Transformer does not look into its masks, which it does only to pick a kernel, and
-    distributions do not look whether their arguments are valid ones.
+    distributions and gaussian_nll_loss do not look whether their arguments are valid ones.
     """
 
     def is_causal_hint(mask, is_causal=None, size=None):
         return is_causal is True if session.here() else detect(mask, is_causal, size)
 
+    def gaussian_nll_loss(*args, **kwargs):
+        with (
+            replaced(torch, any=lambda negative: False)
+            if session.here()
+            else contextlib.nullcontext()
+        ):
+            return likelihood(*args, **kwargs)
+
     def unless_here(answer, original):
         return lambda: answer if threading.get_ident() == session.thread else original()
 
     detect = transformer._detect_is_causal_mask
+    likelihood = functional.gaussian_nll_loss
     fast_path = torch.backends.mha.get_fastpath_enabled()
     # FakeTensor logs a stack at error level for mistakes that the caller then reports.
     logger = logging.getLogger("torch._subclasses.fake_tensor")
@@ -320,6 +330,7 @@ def _settings(session):
             ),
             replaced(transformer, _detect_is_causal_mask=is_causal_hint),
             replaced(Distribution, _validate_args=False),
+            replaced(functional, gaussian_nll_loss=gaussian_nll_loss),
         ):
             yield
     finally:

@@ -204,6 +204,14 @@ def test_a_constant_that_forward_writes_is_fresh_in_every_run():
         assert_replay_equals_eager(captured, lambda: Free(function), *inputs(6, seed=seed))
 
 
+def test_a_loss_does_not_look_whether_variances_are_negative():
+    def function(m, x):
+        return nn.GaussianNLLLoss(full=True)(m.linear(x), x.mean(1, keepdim=True), x.square())
+
+    captured = capture_function(function)
+    assert_replay_equals_eager(captured, lambda: Free(function), *inputs(6, seed=1))
+
+
 @pytest.mark.parametrize("how", ["in place", "replaced"])
 def test_buffers_that_forward_changes_are_written(how):
     def function(m, x):

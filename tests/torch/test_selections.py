@@ -119,9 +119,15 @@ def sum_by_batch(m, y, labels, target):
     return functional.kl_div(log, wanted, reduction="batchmean") - log.mean((0, 1))
 
 
+def parts(m, y, labels, target):
+    known = labels >= 0
+    one, other = y[known].chunk(2, dim=-1)
+    return (one * torch.sigmoid(other)).mean() + y[known].topk(2).values.sum(1).mean()
+
+
 IDIOMS = (
     mean_error, masked_select, labels_twice, module_losses, head_of_the_selected, focal, columns,
-    probabilities, of_the_selected, written_back, sum_by_batch,
+    probabilities, of_the_selected, written_back, sum_by_batch, parts,
 )  # fmt: skip
 
 
