@@ -1,6 +1,7 @@
 #include "rannc/partition/step_memory.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <ranges>
@@ -10,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "partition/message_times.h"
 #include "partition/stage_memory.h"
 #include "rannc/cost/accumulation.h"
 #include "rannc/plan/ahead.h"
@@ -27,21 +29,25 @@ using plan::Rank;
 class Walker {
  public:
   Walker(const plan::Program& program, const ir::Graph& graph, const cost::GraphProfile& profile,
-         const std::vector<StageMemory>& stages, const OptimizerMemory& optimizer,
-         int64_t bucket_bytes)
+         const std::vector<StageMemory>& stages, const std::vector<SavedStorage>& saved,
+         const OptimizerMemory& optimizer, int64_t bucket_bytes)
       : program_(program),
         graph_(graph),
         profile_(profile),
         stages_(stages),
         optimizer_(optimizer),
-        bucket_bytes_(bucket_bytes) {}
+        bucket_bytes_(bucket_bytes),
+        times_(message_times(program, profile, stages)) {
+    find_saved_results(saved);
+  }
 
   double peak_bytes(Rank rank) {
     live_ = peak_ = 0;
     gradients_.clear();
     received_.clear();
     find_arrays(rank);
-    sent_ = leaving_ = 0;
+    sent_.clear();
+    own_.clear();
     hold_state(rank);
     const std::vector<Action>& actions = program_.actions[static_cast<size_t>(rank)];
     const auto user = std::ranges::find(actions, ActionKind::return_outputs, &Action::kind);
@@ -52,6 +58,16 @@ class Walker {
   }
 
  private:
+  struct Sent {
+    double bytes;
+    double posted_ns;  // by its receiver
+    bool moved = false;
+  };
+  struct Own {
+    double bytes = 0;
+    int takers = 0;
+  };
+
   void reach(double more) { peak_ = std::max(peak_, live_ + more); }
 
   [[nodiscard]] double at(const std::vector<double>& values, int64_t rows) const {
@@ -121,9 +137,13 @@ class Walker {
         if (actions[posted].kind == ActionKind::receive) post(actions[posted]);
         if (is_computation(actions[posted])) ++ahead;
       }
+      now_ns_ = times_.begin_ns[static_cast<size_t>(rank)][static_cast<size_t>(
+          &action - program_.actions[static_cast<size_t>(rank)].data())];
       run(rank, action);
       if (is_computation(action)) --ahead;
     }
+    move_sent();
+    drop_sent(std::numeric_limits<double>::infinity());
   }
 
   static bool is_computation(const Action& action) {
@@ -136,9 +156,10 @@ class Walker {
         return forward(rank, action);
       case ActionKind::backward:
         return backward(rank, action);
-      case ActionKind::receive:
       case ActionKind::reduce_gradients:
-        return leave_messages();
+        return move_sent();
+      case ActionKind::receive:
+        return receive(action);
       case ActionKind::send:
         return send(action);
       default:
@@ -171,7 +192,7 @@ class Walker {
     const StageMemory& stage = stages_[static_cast<size_t>(action.stage)];
     const int64_t rows = this->rows(rank, action);
     if (rows == 0) return;
-    age_messages();
+    drop_sent(now_ns_);
     // What arrived is among what is saved, or gone after its last use; recompute keeps it.
     const double inputs = take_received(action, Direction::forward);
     if (stage.recompute) {
@@ -187,7 +208,7 @@ class Walker {
     const StageMemory& stage = stages_[static_cast<size_t>(action.stage)];
     const int64_t rows = this->rows(rank, action);
     if (rows == 0) return;
-    age_messages();
+    drop_sent(now_ns_);
     // The incoming gradients are workspace of the last nodes, or wait.
     live_ -= take_received(action, Direction::backward);
     if (stage.recompute) {
@@ -230,7 +251,6 @@ class Walker {
 
   /// After the last backward only gradients are left, and what the optimizer computes with.
   void step_optimizer() {
-    leave_messages();
     double largest = 0, all = 0;
     for (uint32_t param : gradients_) {
       if (!optimizer_.largest_bytes.empty()) {
@@ -241,9 +261,54 @@ class Walker {
     reach(largest + all);
   }
 
+  /// Values that cross between stages and that their operator saves, as relu() does, so that they
+  /// are among what its stage has saved.
+  void find_saved_results(const std::vector<SavedStorage>& saved) {
+    for (const plan::Transfer& transfer : program_.transfers) {
+      const ir::NodeId producer = graph_[transfer.value].producer;
+      if (transfer.from != transfer.to || !producer.valid()) continue;
+      const auto holds_it = [&](const SavedStorage& storage) {
+        return storage.nodes.front() == producer.index &&
+               std::ranges::any_of(storage.nodes, [&](uint32_t node) {
+                 const std::vector<ir::ValueId> operands = graph_.operands({node});
+                 return std::ranges::find(operands, transfer.value) != operands.end();
+               });
+      };
+      if (std::ranges::any_of(saved, holds_it)) saved_results_.insert(transfer.value.index);
+    }
+  }
+
+  [[nodiscard]] bool is_own(const Action& action) const {
+    const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
+    return action.stage != kUser && transfer.from == transfer.to;
+  }
+
+  /// What a rank hands from one of its stages to another, held until the last of them has taken it.
+  Own& own(const Action& action) {
+    const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
+    return own_[{transfer.value.index, transfer.micro_batch, action.direction}];
+  }
+
+  void leave(const Action& action) {
+    Own& own = this->own(action);
+    const ir::ValueId value = program_.transfers[static_cast<size_t>(action.index)].value;
+    const bool is_saved =
+        action.direction == Direction::forward && saved_results_.contains(value.index);
+    if (own.takers++ > 0 || is_saved) return;
+    own.bytes = bytes_of(action);
+    live_ += own.bytes;
+    reach(0);
+  }
+
+  void receive(const Action& action) {
+    if (action.stage == kUser || !is_own(action)) return move_sent();
+    Own& own = this->own(action);
+    if (--own.takers > 0) return;
+    received_[{action.stage, action.micro_batch, action.direction}] += std::exchange(own.bytes, 0);
+  }
+
   [[nodiscard]] double bytes_of(const Action& action) const {
     const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
-    if (transfer.from == transfer.to) return 0;  // shared, not copied
     const int64_t rows = transfer.whole
                              ? program_.split.micro_rows[static_cast<size_t>(transfer.micro_batch)]
                              : transfer.target.size();
@@ -251,7 +316,7 @@ class Walker {
   }
 
   void post(const Action& action) {
-    if (action.stage == kUser) return;
+    if (action.stage == kUser || is_own(action)) return;
     received_[{action.stage, action.micro_batch, action.direction}] += bytes_of(action);
     live_ += bytes_of(action);
     reach(0);
@@ -261,17 +326,30 @@ class Walker {
     return std::exchange(received_[{action.stage, action.micro_batch, direction}], 0);
   }
 
-  /// A message is gone when the rank has waited for another, or computed.
   void send(const Action& action) {
     if (action.stage == kUser) return;
-    sent_ += bytes_of(action);
-    live_ += bytes_of(action);
+    if (is_own(action)) return leave(action);
+    const double posted_ns =
+        times_.posted_ns[static_cast<size_t>(action.direction)][static_cast<size_t>(action.index)];
+    sent_.push_back({.bytes = bytes_of(action), .posted_ns = posted_ns});
+    live_ += sent_.back().bytes;
     reach(0);
   }
 
-  void leave_messages() { live_ -= std::exchange(sent_, 0) + std::exchange(leaving_, 0); }
+  /// A computation begins: messages are gone that their receivers have posted by then, and that had
+  /// time to move, while the rank computed or waited for another message.
+  void drop_sent(double now_ns) {
+    const auto is_gone = [&](const Sent& sent) { return sent.moved && sent.posted_ns <= now_ns; };
+    for (const Sent& sent : sent_) {
+      if (is_gone(sent)) live_ -= sent.bytes;
+    }
+    std::erase_if(sent_, is_gone);
+    move_sent();
+  }
 
-  void age_messages() { live_ -= std::exchange(leaving_, std::exchange(sent_, 0)); }
+  void move_sent() {
+    for (Sent& sent : sent_) sent.moved = true;
+  }
 
   const plan::Program& program_;
   const ir::Graph& graph_;
@@ -279,11 +357,14 @@ class Walker {
   const std::vector<StageMemory>& stages_;
   const OptimizerMemory& optimizer_;
   const int64_t bucket_bytes_;
+  const MessageTimes times_;
+  double now_ns_ = 0;
   double live_ = 0;
   double peak_ = 0;
   std::map<std::tuple<int, int, Direction>, double> received_;  // by stage and micro-batch
-  double sent_ = 0;                                             // since the last computation
-  double leaving_ = 0;                                          // sent before it
+  std::vector<Sent> sent_;
+  std::map<std::tuple<uint32_t, int, Direction>, Own> own_;  // by value and micro-batch
+  std::set<uint32_t> saved_results_;                         // values
   std::map<std::pair<int, int>, double> kept_;  // by stage and micro-batch, with recompute
   std::set<uint32_t> gradients_;                // parameters that have one
   std::vector<double> arrays_;                  // bytes of each, until it is there
@@ -297,7 +378,7 @@ std::vector<double> step_peak_bytes(const plan::Program& program, const plan::Pl
                                     const std::vector<SavedStorage>& saved,
                                     const OptimizerMemory& optimizer, int64_t bucket_bytes) {
   const std::vector<StageMemory> stages = stage_memories(plan, graph, profile, saved);
-  Walker walker(program, graph, profile, stages, optimizer, bucket_bytes);
+  Walker walker(program, graph, profile, stages, saved, optimizer, bucket_bytes);
   std::vector<double> peaks;
   for (const std::vector<Rank>& ranks : program.stage_ranks) {
     double most = 0;

@@ -5,14 +5,17 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "rannc/ir/passes.h"
+#include "rannc/ops/make_node.h"
 #include "rannc/util/error.h"
 
 namespace rannc::runtime {
@@ -27,6 +30,25 @@ int find(const std::vector<ir::ValueId>& values, ir::ValueId value) {
   const auto found = std::ranges::find(values, value);
   return found == values.end() ? -1 : static_cast<int>(found - values.begin());
 }
+
+/// Where autograd's graph of a pass begins. Leaves in its place would keep the inputs' memory until
+/// the backward.
+class InputGradients final : public torch::autograd::Node {
+ public:
+  // The engine runs it before all others that are ready, as it does torch's AccumulateGrad.
+  explicit InputGradients(std::shared_ptr<std::vector<at::Tensor>> found)
+      : Node(std::numeric_limits<uint64_t>::max()), found_(std::move(found)) {}
+
+  std::string name() const override { return "InputGradients"; }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    *found_ = std::move(gradients);
+    return {};
+  }
+
+  std::shared_ptr<std::vector<at::Tensor>> found_;
+};
 
 /// Tensors of the same memory that autograd does not follow.
 std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
@@ -124,10 +146,9 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
   pass.key = std::move(key);
   pass.batch = std::move(batch);
   pass.recompute = recompute;
-  for (size_t index = 0; index < inputs.size(); ++index) {
-    pass.inputs.push_back(inputs[index].detach().set_requires_grad(requires_grad[index]));
-  }
+  pass.requires_grad = requires_grad;
   if (recompute) {
+    pass.inputs = detached(inputs);
     for (size_t index = 0; index < state.size(); ++index) {
       if (is_kept(index, state[index])) pass.kept.emplace_back(index, copy_of_state(state[index]));
     }
@@ -136,12 +157,7 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
     pass.random = RandomState::now(device_);
     return forward(std::move(inputs), state, rows, pass.key.get(), pass.batch);
   }
-  inputs.clear();
-  std::vector<at::Tensor> outputs = record(pass.inputs, state, pass);
-  for (at::Tensor& input : pass.inputs) {
-    if (!input.requires_grad()) input.reset();
-  }
-  return outputs;
+  return record(std::move(inputs), state, pass);
 }
 
 bool Stage::is_kept(size_t index, const at::Tensor& tensor) const {
@@ -170,12 +186,18 @@ void Stage::check_versions(const StagePass& pass, const std::vector<at::Tensor>&
   }
 }
 
-std::vector<at::Tensor> Stage::record(const std::vector<at::Tensor>& leaves,
+std::vector<at::Tensor> Stage::record(std::vector<at::Tensor> inputs,
                                       const std::vector<at::Tensor>& state, StagePass& pass) {
+  pass.input_grads = std::make_shared<std::vector<at::Tensor>>();
+  const auto node = ops::make_node<InputGradients>(pass.input_grads);
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    inputs[index] = inputs[index].detach();
+    if (pass.requires_grad[index]) torch::autograd::set_history(inputs[index], node);
+  }
   std::vector<at::Tensor> outputs;
   {
     const at::AutoGradMode with_grad(true);
-    outputs = interpreter_->run(leaves, state, pass.rows, pass.key.get(), pass.batch);
+    outputs = interpreter_->run(std::move(inputs), state, pass.rows, pass.key.get(), pass.batch);
   }
   pass.ends = std::make_shared<GraphEnds>();
   for (at::Tensor& output : outputs) {
@@ -223,11 +245,12 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
     torch::autograd::Engine::get_default_engine().execute(
         roots, seeds, keep_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
   }
-  std::vector<at::Tensor> input_grads;
-  for (const at::Tensor& leaf : pass.inputs) {
-    input_grads.push_back(leaf.defined() ? leaf.grad() : at::Tensor());
-    if (input_grads.back().defined()) leaf.mutable_grad().reset();  // another backward adds to it
+  std::vector<at::Tensor> input_grads(pass.requires_grad.size());
+  auto found = pass.input_grads->begin();
+  for (size_t index = 0; index < input_grads.size() && found != pass.input_grads->end(); ++index) {
+    if (pass.requires_grad[index]) input_grads[index] = std::move(*found++);
   }
+  pass.input_grads->clear();
   return input_grads;
 }
 

@@ -24,7 +24,10 @@ struct GraphEnds;
 /// recompute, what it takes to run it again.
 struct StagePass {
   int64_t rows = 0;
-  std::vector<at::Tensor> inputs;  ///< leaves; without recompute only those that take a gradient
+  std::vector<bool> requires_grad;  ///< [input]
+  std::vector<at::Tensor> inputs;   ///< with recompute
+  /// [input] what its backward has found; undefined where no gradient flows.
+  std::shared_ptr<std::vector<at::Tensor>> input_grads;
   std::shared_ptr<GraphEnds> ends;
   bool recompute = false;
   std::vector<std::pair<size_t, at::Tensor>> kept;  ///< of the state, as it was before
@@ -82,7 +85,7 @@ class Stage {
   /// Whether a pass with recompute keeps a copy of this tensor of the state.
   [[nodiscard]] bool is_kept(size_t index, const at::Tensor& tensor) const;
   void check_versions(const StagePass& pass, const std::vector<at::Tensor>& state) const;
-  [[nodiscard]] std::vector<at::Tensor> record(const std::vector<at::Tensor>& leaves,
+  [[nodiscard]] std::vector<at::Tensor> record(std::vector<at::Tensor> inputs,
                                                const std::vector<at::Tensor>& state,
                                                StagePass& pass);
 

@@ -516,6 +516,30 @@ def test_recompute_keeps_inputs_only_and_backward_frees_everything():
     assert gradients <= after_backward < gradients + value // 8
 
 
+def test_what_crosses_a_cut_is_not_kept_where_no_operator_saves_it():
+    graph = GraphText()
+    weight = graph.parameter("weight", (1024,))
+    h = graph.call("aten::mul.Tensor", [graph.input("x", ("B", 1024)), weight], ("B", 1024))
+    y = graph.call("aten::neg", [h], h.sizes)  # saves nothing
+    text, state = graph.text([y]), graph.state()
+    plan = make_plan(graph.node_names, [[0], [1]], micro_batches=1)
+    value = 64 * 1024 * 8
+
+    def one_rank(communicator):
+        executor = make_executor(text, plan, communicator)
+        parameters, buffers = local_state(executor, state)
+        rows = [64, 0]
+        x = make_tensors(graph.inputs, rows[communicator.rank])
+        with _C.runtime.MemoryRecorder() as memory:
+            call = executor.forward(x, parameters, buffers, rows, True)
+            held = memory.current_bytes
+            call.backward([torch.ones_like(output) for output in call.outputs])
+        return held
+
+    # The output goes to rank 0.
+    assert run_ranks(2, one_rank)[1] < value // 8
+
+
 def token_graph():
     """Token numbers and a mask of them, which cross stages as integers and bools."""
     graph = GraphText()
