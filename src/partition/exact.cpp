@@ -53,13 +53,12 @@ class Enumeration {
   }
 
   bool run() {
-    for (const Shape& shape : shapes()) {
-      draft_.micro_batches = shape.micro_batches;
-      draft_.schedule = shape.schedule;
-      micro_rows_ = (request_.global_batch + shape.micro_batches - 1) / shape.micro_batches;
-      measure_rest();
-      pipelines_of(shape.groups, shape.interleave);
-    }
+    examine_all();
+    // Ranks of a stage ascend, so which replica has which share depends on the order of its hosts.
+    // Where that decides what stays inside a host, exchanging two hosts is no symmetry: a good plan
+    // is known by now, and all orders are examined.
+    all_host_orders_ = cluster_.hosts > 2 && cluster_.devices_per_host > 1;
+    if (all_host_orders_ && !abandoned_) examine_all();
     return !abandoned_;
   }
 
@@ -69,6 +68,16 @@ class Enumeration {
     int64_t micro_batches;
     int groups, interleave;
   };
+
+  void examine_all() {
+    for (const Shape& shape : shapes()) {
+      draft_.micro_batches = shape.micro_batches;
+      draft_.schedule = shape.schedule;
+      micro_rows_ = (request_.global_batch + shape.micro_batches - 1) / shape.micro_batches;
+      measure_rest();
+      pipelines_of(shape.groups, shape.interleave);
+    }
+  }
 
   /// All of them; first those of the best plans so far, because a good plan found early cuts much.
   std::vector<Shape> shapes() const {
@@ -167,7 +176,8 @@ class Enumeration {
   }
 
   /// Numbers of ranks on each host from `host` on. Hosts that have been used alike so far are
-  /// interchangeable, so the later one gets no more than the earlier.
+  /// taken for interchangeable, so the later one gets no more than the earlier; with
+  /// `all_host_orders_` only what is the mirror image of another plan is left out.
   void choose_ranks(int stage, Mask done, Mask next, int host, std::vector<int> counts) {
     if (host == cluster_.hosts) {
       int sum = 0;
@@ -175,6 +185,7 @@ class Enumeration {
       const auto groups = static_cast<int>(draft_.groups.size());
       int left = 0;
       for (const int used : used_) left += cluster_.devices_per_host - used;
+      if (all_host_orders_ && mirror_comes_first(counts)) return;
       if (sum == 0 || left - sum < groups - stage - 1) return;
       if (sum * draft_.micro_batches > request_.global_batch) return;
       if (space_.one_replica && sum > 1) return;
@@ -195,9 +206,10 @@ class Enumeration {
     }
     const auto k = static_cast<size_t>(host);
     int most = cluster_.devices_per_host - used_[k];
-    const bool alike = host > 0 && std::ranges::all_of(counts_, [&](const auto& earlier) {
-                         return earlier[k] == earlier[k - 1];
-                       });
+    const bool alike =
+        !all_host_orders_ && host > 0 && std::ranges::all_of(counts_, [&](const auto& earlier) {
+          return earlier[k] == earlier[k - 1];
+        });
     if (alike) most = std::min(most, counts[k - 1]);
     counts.push_back(0);
     for (int count = 0; count <= most; ++count) {
@@ -205,6 +217,16 @@ class Enumeration {
       choose_ranks(stage, done, next, host + 1, counts);
       if (abandoned_) return;
     }
+  }
+
+  /// Whether the hosts in opposite order have been used alike so far, and now get more.
+  bool mirror_comes_first(const std::vector<int>& counts) const {
+    const auto mirrored = [](const std::vector<int>& of) {
+      return std::vector<int>(of.rbegin(), of.rend());
+    };
+    return mirrored(counts) > counts && std::ranges::all_of(counts_, [&](const auto& earlier) {
+             return mirrored(earlier) == earlier;
+           });
   }
 
   /// The stage's blocks and ranks are chosen: goes on unless it cannot be part of a better plan.
@@ -405,6 +427,7 @@ class Enumeration {
   std::vector<std::vector<int>> counts_;
   int64_t beginnings_ = 0;
   bool abandoned_ = false;
+  bool all_host_orders_ = false;
 };
 
 }  // namespace
