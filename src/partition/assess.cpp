@@ -320,11 +320,10 @@ double Assessor::reductions(const Draft& draft, const std::vector<double>& last_
     const Union& set = union_of({s % p});
     const double bucket = ring_ns(set.hosts, set.ranks, stage.own_gradient_bytes / buckets);
     double& free = group_free[s % p];
-    for (int k = 1; k <= buckets; ++k) {
-      const double ready =
-          last_backward[s] - stage.gradient_ns * (1 - static_cast<double>(k) / buckets);
-      free = std::max(free, ready) + bucket;
-    }
+    // Buckets become ready at equal distances, so the last one waits for the one before it, for the
+    // first one, or for nothing: a request may ask for a million of them.
+    const double first_ready = last_backward[s] - stage.gradient_ns * (1 - 1.0 / buckets);
+    free = std::max(std::max(free, first_ready) + buckets * bucket, last_backward[s] + bucket);
     stage_free[s] = std::max(stage_free[s], free);
     latest = std::max(latest, free);
   }
