@@ -128,55 +128,58 @@ std::vector<Transfer> transfers(const Layout& layout) {
 
 namespace {
 
-/// Ends of actions and arrivals of transfers, filled in as the groups advance.
+/// When each action's data is there, filled in as the groups advance. Kept for each action and not
+/// for each transfer, of which a plan can have half as many for each stage as there are stages.
 class Clock {
  public:
   Clock(const Layout& layout, const std::vector<Transfer>& transfers,
         const std::vector<StageEvaluation>& stages)
       : layout_(layout), transfers_(transfers), stages_(stages) {
-    const auto count = static_cast<size_t>(layout.plan.micro_batches);
-    forward_end_.assign(layout.stages(), std::vector<double>(count, kUnknown));
-    backward_end_ = forward_end_;
-    forward_arrival_.assign(transfers.size(), std::vector<double>(count, kUnknown));
-    backward_arrival_ = forward_arrival_;
     into_.resize(layout.stages());
     out_of_.resize(layout.stages());
     for (size_t i = 0; i < transfers.size(); ++i) {
       out_of_[transfers[i].from].push_back(i);
       into_[transfers[i].to].push_back(i);
     }
+    // Micro-batch by micro-batch: what waits for an action is then close together.
+    std::vector<Data> forward, backward;
+    for (size_t stage = 0; stage < layout.stages(); ++stage) {
+      size_t going_back = 0;
+      for (size_t i : out_of_[stage]) going_back += transfers[i].has_backward ? 1 : 0;
+      forward.push_back({0, into_[stage].size()});
+      backward.push_back({0, 1 + going_back});  // 1: the stage's own forward
+    }
+    const size_t count = layout.stages() * static_cast<size_t>(layout.plan.micro_batches);
+    forward_.reserve(count);
+    backward_.reserve(count);
+    for (int64_t k = 0; k < layout.plan.micro_batches; ++k) {
+      forward_.insert(forward_.end(), forward.begin(), forward.end());
+      backward_.insert(backward_.end(), backward.begin(), backward.end());
+    }
+    forward_free_.assign(transfers.size(), 0);
+    backward_free_ = forward_free_;
   }
 
   /// When the data of `action` has arrived; infinity: some of it is not known yet.
   [[nodiscard]] double ready(const Action& action) const {
-    const auto k = static_cast<size_t>(action.micro_batch);
-    double time = 0;
-    if (!action.backward) {
-      for (size_t transfer : into_[action.stage]) {
-        time = std::max(time, forward_arrival_[transfer][k]);
-      }
-      return time;
-    }
-    time = forward_end_[action.stage][k];
-    for (size_t transfer : out_of_[action.stage]) {
-      if (transfers_[transfer].has_backward) time = std::max(time, backward_arrival_[transfer][k]);
-    }
-    return time;
+    const Data& data =
+        (action.backward ? backward_ : forward_)[index(action.stage, action.micro_batch)];
+    return data.missing > 0 ? kUnknown : data.time;
   }
 
-  /// Runs `action` from `start` on; returns its end.
+  /// Runs `action` from `start` on; returns its end. Micro-batches of a stage ascend, so a link is
+  /// free when it has carried the one before.
   double run(const Action& action, double start) {
-    const auto k = static_cast<size_t>(action.micro_batch);
     const StageEvaluation& stage = stages_[action.stage];
     const double end = start + (action.backward ? stage.backward_ns : stage.forward_ns);
-    (action.backward ? backward_end_ : forward_end_)[action.stage][k] = end;
-    for (size_t transfer : action.backward ? into_[action.stage] : out_of_[action.stage]) {
-      if (action.backward && !transfers_[transfer].has_backward) continue;
-      std::vector<double>& arrivals =
-          (action.backward ? backward_arrival_ : forward_arrival_)[transfer];
-      const double free = k == 0 ? 0 : arrivals[k - 1];
-      arrivals[k] = std::max(end, free) + (action.backward ? transfers_[transfer].backward_ns
-                                                           : transfers_[transfer].forward_ns);
+    if (!action.backward) backward_[index(action.stage, action.micro_batch)].arrive(end);
+    for (size_t i : action.backward ? into_[action.stage] : out_of_[action.stage]) {
+      const Transfer& transfer = transfers_[i];
+      if (action.backward && !transfer.has_backward) continue;
+      double& free = (action.backward ? backward_free_ : forward_free_)[i];
+      free = std::max(end, free) + (action.backward ? transfer.backward_ns : transfer.forward_ns);
+      const size_t waiting = action.backward ? transfer.from : transfer.to;
+      (action.backward ? backward_ : forward_)[index(waiting, action.micro_batch)].arrive(free);
     }
     return end;
   }
@@ -193,12 +196,24 @@ class Clock {
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
  private:
+  struct Data {
+    double time = 0;
+    size_t missing = 0;
+    void arrive(double when) {
+      time = std::max(time, when);
+      --missing;
+    }
+  };
+  [[nodiscard]] size_t index(size_t stage, int64_t micro_batch) const {
+    return static_cast<size_t>(micro_batch) * layout_.stages() + stage;
+  }
+
   const Layout& layout_;
   const std::vector<Transfer>& transfers_;
   const std::vector<StageEvaluation>& stages_;
-  std::vector<std::vector<double>> forward_end_, backward_end_;          // [stage][micro-batch]
-  std::vector<std::vector<double>> forward_arrival_, backward_arrival_;  // [transfer][micro-batch]
-  std::vector<std::vector<size_t>> into_, out_of_;                       // [stage] transfers
+  std::vector<std::vector<size_t>> into_, out_of_;    // [stage] transfers
+  std::vector<Data> forward_, backward_;              // [micro-batch][stage]
+  std::vector<double> forward_free_, backward_free_;  // [transfer]
 };
 
 }  // namespace
@@ -211,10 +226,12 @@ std::vector<double> simulate_groups(const Layout& layout,
   std::vector<double> free(layout.groups, 0), last(layout.stages(), 0);
   std::vector<size_t> next(layout.groups, 0);
   std::vector<size_t> awake(layout.groups);
+  std::vector<bool> listed(layout.groups, true);  // in `awake`, each at most once
   std::iota(awake.begin(), awake.end(), size_t{0});
   while (!awake.empty()) {
     const size_t group = awake.back();
     awake.pop_back();
+    listed[group] = false;
     for (; next[group] < orders[group].size(); ++next[group]) {
       const Action& action = orders[group][next[group]];
       const double ready = clock.ready(action);
@@ -222,7 +239,9 @@ std::vector<double> simulate_groups(const Layout& layout,
       free[group] = clock.run(action, std::max(ready, free[group]));
       if (action.backward) last[action.stage] = free[group];
       for (size_t peer : clock.peers(action)) {
-        if (peer != group) awake.push_back(peer);
+        if (peer == group || listed[peer]) continue;
+        listed[peer] = true;
+        awake.push_back(peer);
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 namespace rannc::partition {
 namespace {
@@ -352,6 +353,41 @@ TEST(Evaluate, InterleavedRecomputeKeepsOneStagesWorthOfSavedBytes) {
   // Group 0: 4 in flight, each keeps 7 bytes (a graph input or a boundary value), plus 100 saved;
   // buffers 2 * 7 for stage 0 (out) and 2 * 14 for stage 2 (in and out).
   EXPECT_EQ(c.evaluate().stages[0].peak_bytes, 28 + 100 + 14 + 28);
+}
+
+TEST(Evaluate, TakesMemoryForActionsNotForTransfers) {
+  // 150 stages that each send to all behind them have 11,175 transfers. Arrivals were once kept for
+  // each micro-batch of each transfer: 1.5 GB. Their size is 0 and links have no
+  // latency, so 8,192 micro-batches of 1 + 1 ns go through a pipeline of 150: m + S - 1 slots.
+  constexpr int kStages = 150;
+  constexpr int64_t kMicroBatches = 8192;
+  Case c;
+  c.profile.rows = {1};
+  for (uint32_t k = 0; k < kStages; ++k) {
+    cost::ProfileNode node;
+    node.name = "n" + std::to_string(k);
+    for (uint32_t before = 0; before < k; ++before) node.inputs.push_back({false, before, 0});
+    node.outputs = {{.size = {0, 0}, .grad = true}};
+    node.forward_ns = node.backward_ns = {1};
+    node.saved_bytes = node.workspace_bytes = {0};
+    c.profile.nodes.push_back(std::move(node));
+    c.plan.stages.push_back(stage({"n" + std::to_string(k)}, {static_cast<plan::Rank>(k)}));
+  }
+  c.cluster = {.hosts = 1, .devices_per_host = kStages, .device_memory_bytes = 1};
+  c.cluster.intra_host = {1e9, 0};
+  c.request.global_batch = kMicroBatches;
+  c.plan.schedule = plan::Schedule::gpipe;
+  c.plan.micro_batches = kMicroBatches;
+  const auto most_kib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const auto before_kib = most_kib();
+  const Evaluation evaluation = c.evaluate();
+  EXPECT_LT(most_kib() - before_kib, 256 << 10);
+  EXPECT_THAT(evaluation.problems, IsEmpty());
+  EXPECT_EQ(evaluation.iteration_ns, 2 * (kMicroBatches + kStages - 1));
 }
 
 TEST(Evaluate, NamesNodesThatAreMissingUnknownOrTwice) {
