@@ -10,8 +10,8 @@ from pyrannc.errors import RaNNCError
 from pyrannc.scales import Scales, fingerprint, first_difference, loss_seed
 
 (
-    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _KINDS,
-) = range(7)  # fmt: skip
+    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
+) = range(8)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +87,22 @@ class Turns:
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
         scales = self.scales.take()
+        left = what != _OTHER and self._world.left_messages
+        if left:
+            what = _REFUSED
         all_rows, same = self._world.agree(
             rows, what + _KINDS * kept, number, fingerprint(kind, scales)
         )
         everyones = (
-            [scales] if same else self._compare([what, kept, number, kind], scales, describe())
+            [scales]
+            if same
+            else self._compare([what, kept, number, kind], scales, left or describe())
         )
+        if left:
+            raise RaNNCError(
+                f"{left}\n  Messages of that call are left over, and another one could take them "
+                "for its own. Save state_dict() if you need it, and start the job again."
+            )
         self._loss_seed = loss_seed(everyones, self._loss_seed)
         return all_rows
 

@@ -49,6 +49,9 @@ class Communicator:
     def host(self) -> str:
         ...
     @property
+    def left_messages(self) -> str:
+        ...
+    @property
     def rank(self) -> int:
         ...
     @property

@@ -111,6 +111,7 @@ void init_comm(py::module_& m) {
       .def_property_readonly("size", &Communicator::size)
       .def_property_readonly("host", &Communicator::host)
       .def_property("timeout_s", &Communicator::timeout_s, &Communicator::set_timeout_s)
+      .def_property_readonly("left_messages", &Communicator::left_messages)
       .def("abort", &Communicator::abort, "reason"_a, Unlocked())
       .def("send", &send, "data"_a, "to"_a, "tag"_a = 0, Unlocked())
       .def(

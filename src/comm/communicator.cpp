@@ -86,4 +86,14 @@ int64_t Communicator::next_collective_tag(std::span<const int> ranks, const Purp
   return kFirstTag + key * kCalls + calls.count++ % kCalls;
 }
 
+void Communicator::leave_messages(const std::string& reason) {
+  const std::scoped_lock lock(left_mutex_);
+  if (left_.empty()) left_ = reason;
+}
+
+std::string Communicator::left_messages() const {
+  const std::scoped_lock lock(left_mutex_);
+  return left_;
+}
+
 }  // namespace rannc::comm

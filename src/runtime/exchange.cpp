@@ -21,12 +21,14 @@ Exchange::~Exchange() {
 void Exchange::send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose) {
   RANNC_CHECK(is_plain(tensor), c10::str("message ", slot, " to rank ", to));
   drop_sent();
+  used_ = true;
   comm::Handle handle = comm_.send_from(memory_of(tensor, stream_), to, first_tag_ + slot, purpose);
   sends_.push_back({std::move(handle), std::move(tensor)});
 }
 
 void Exchange::post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose) {
   RANNC_CHECK(tensor.is_contiguous(), c10::str("message ", slot, " from rank ", from));
+  used_ = true;
   comm::Handle handle =
       comm_.receive_into(memory_of(tensor, stream_), from, first_tag_ + slot, purpose);
   receives_.insert_or_assign(slot, Message{std::move(handle), std::move(tensor)});

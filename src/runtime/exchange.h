@@ -38,6 +38,9 @@ class Exchange {
   void drop_sent();
   void wait_sends();
 
+  /// Whether a message to or from another rank was ever under way.
+  [[nodiscard]] bool used() const { return used_; }
+
  private:
   struct Message {
     comm::Handle handle;
@@ -46,6 +49,7 @@ class Exchange {
   comm::Communicator& comm_;
   comm::Stream& stream_;
   int64_t first_tag_;
+  bool used_ = false;
   std::vector<Message> sends_;
   std::unordered_map<int64_t, Message> receives_;
   std::unordered_map<int64_t, at::Tensor> own_;

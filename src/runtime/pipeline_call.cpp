@@ -214,6 +214,23 @@ void PipelineCall::prepare_backward() {
 void PipelineCall::run(size_t begin, size_t end) {
   const std::vector<plan::Action>& actions = program().actions[static_cast<size_t>(part_->rank)];
   Exchange exchange(*part_->comm, *part_->stream, first_tag_of(number_));
+  try {
+    run(actions, begin, end, exchange);
+  } catch (const std::exception& error) {
+    // Others may have sent what this rank will not take, or have taken no message of its own. With
+    // a later call of the same tags they would get each other's numbers.
+    const bool sums = std::ranges::any_of(
+        sums_, [](const std::unique_ptr<GradientSum>& sum) { return sum && sum->started(); });
+    if (sums || exchange.used()) {
+      part_->comm->leave_messages(
+          c10::str("a call failed on rank ", part_->rank, ": ", error.what()));
+    }
+    throw;
+  }
+}
+
+void PipelineCall::run(const std::vector<plan::Action>& actions, size_t begin, size_t end,
+                       Exchange& exchange) {
   size_t posted = begin;
   int ahead = 0;  // computations among the actions from `at` to `posted`
   recorder_.start();

@@ -72,6 +72,7 @@ class PipelineCall final : public Call {
   };
 
   void run(size_t begin, size_t end);
+  void run(const std::vector<plan::Action>& actions, size_t begin, size_t end, Exchange& exchange);
   void run(const plan::Action& action, Exchange& exchange);
   void run_forward(int stage, int micro_batch);
   void run_backward(int stage, int micro_batch);

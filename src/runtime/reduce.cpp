@@ -6,6 +6,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -126,6 +127,11 @@ void GradientSum::start_rest() {
       comm::start_all_reduce_sum(comm_, counts_->data(), static_cast<int64_t>(counts_->size()),
                                  comm::Element::int64, ranks_, kPurpose, counts_, tag);
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) complete(parameter);
+}
+
+bool GradientSum::started() const {
+  return counting_ ||
+         std::ranges::any_of(buckets_, [](const Bucket& bucket) { return bucket.sum != nullptr; });
 }
 
 void GradientSum::wait() {

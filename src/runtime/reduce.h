@@ -36,6 +36,8 @@ class GradientSum {
   void begin_last_backward() { last_ = true; }
   /// Everything is complete: starts what has not been started.
   void start_rest();
+  /// Whether anything is under way, or was.
+  [[nodiscard]] bool started() const;
   /// Until all is summed. A parameter without a gradient counts as zero, and has none afterwards if
   /// it has none on any rank. Throws CommError when ranks are at different calls.
   void wait();

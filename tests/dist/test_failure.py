@@ -176,3 +176,93 @@ def test_forked_children_and_blocked_daemon_threads_do_not_disturb_the_end():
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
+
+
+# Every rank raised, in another micro-batch, and went on. After 64 calls the tags came round, and
+# activations of the failed call were taken for those of the new one: gradients were wrong.
+def test_after_an_error_that_leaves_messages_behind_no_call_follows_but_the_state_can_be_saved():
+    result = run(
+        """
+        import pyrannc, torch
+        from torch import nn
+
+        fails = {0: 7, 1: 1}[world.rank]  # in which micro-batch
+        countdown = None
+
+        class Check(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, rank):
+                global countdown
+                if countdown is not None and rank == world.rank:
+                    countdown -= 1
+                    if countdown == 0:
+                        raise ValueError(f"bad value on {rank}")
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient, None
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.stem, self.head = nn.Linear(300, 300), nn.Linear(300, 300)
+
+            def forward(self, x):
+                x = Check.apply(torch.tanh(self.stem(x)), 0)
+                return Check.apply(torch.tanh(self.head(x)), 1)
+
+        config = pyrannc.Config(
+            comm_timeout_s=20, calibrate=False, schedule="gpipe",
+            partition_num=2, replica_nums=[1, 1], pipeline_num=8,
+        )
+        model = pyrannc.RaNNCModule(Model(), config=config)
+        x = torch.randn(4, 300)
+        model(x).sum().backward()
+        countdown = fails
+        try:
+            model(x)
+            raise AssertionError("no error")
+        except pyrannc.RaNNCError as error:
+            assert f"bad value on {world.rank}" in str(error), error
+        countdown = None
+        assert len(model.state_dict(rank0_only=False)) == 4
+        for _ in range(2):
+            try:
+                model(x)
+                raise AssertionError("it goes on")
+            except pyrannc.RaNNCError as error:
+                assert "a call failed on rank" in str(error), error
+                assert "Messages of that call are left over" in str(error), error
+        print("all right", flush=True)
+        """,
+        ranks=2,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("all right") == 2
+
+
+def test_ranks_that_fail_alike_without_messages_under_way_go_on():
+    result = run(
+        """
+        import pyrannc, torch
+        from torch import nn
+        config = pyrannc.Config(comm_timeout_s=20, calibrate=False, replica_nums=[2])
+        plain = nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 4))
+        model = pyrannc.RaNNCModule(plain, config=config)
+        good, bad = torch.arange(4), torch.tensor([1, 2, 3, 99])
+        before = model(good)
+        try:
+            model(bad)
+            raise AssertionError("no error")
+        except (pyrannc.RaNNCError, IndexError) as error:
+            assert "out of range" in str(error), error
+        for _ in range(70):
+            model(good).sum().backward()
+        torch.testing.assert_close(model(good), before)
+        print("all right", flush=True)
+        """,
+        ranks=2,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("all right") == 2

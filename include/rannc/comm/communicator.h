@@ -80,6 +80,12 @@ class Communicator {
   /// the calls for one purpose in the same order. 256 of them may run at the same time.
   [[nodiscard]] int64_t next_collective_tag(std::span<const int> ranks, const Purpose& purpose);
 
+  /// What was under way with caller's tags may never be taken, because of an error (`reason`): who
+  /// uses these tags again could take it for his own. The first reason stays.
+  void leave_messages(const std::string& reason);
+  /// That reason; empty if there is none.
+  [[nodiscard]] std::string left_messages() const;
+
  private:
   struct Calls {
     std::vector<int> ranks;
@@ -88,6 +94,8 @@ class Communicator {
   };
   std::mutex calls_mutex_;          // guards calls_; held for no other call
   std::map<int64_t, Calls> calls_;  // by hash of ranks and purpose
+  mutable std::mutex left_mutex_;   // guards left_
+  std::string left_;
 };
 
 // Collectives over `ranks` (ascending, this rank among them), built on send and receive. Every one
