@@ -12,7 +12,11 @@ app = typer.Typer(
 
 
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,  # what follows the script is the script's
+    },
     help="Start a script on several ranks: rannc run -n 4 train.py --its --arguments",
 )
 def run(

@@ -40,6 +40,18 @@ def test_run_starts_the_script_on_every_rank_with_its_arguments(tmp_path, ranks,
     assert lines == [f"{rank} ['--steps', '3']" for rank in range(ranks)]
 
 
+# `rannc run -n 4 train.py -n 10` started ten ranks of a script without arguments, and --help of the
+# script showed that of rannc.
+def test_what_follows_the_script_is_the_scripts(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(mpi.ROOT))
+    script = tmp_path / "show.py"
+    script.write_text(SHOW)
+    result = rannc("run", "-n", "2", str(script), "-n", "3", "--ranks", "1", "-bn", "4", "--help")
+    assert result.returncode == 0, result.stderr
+    arguments = ["-n", "3", "--ranks", "1", "-bn", "4", "--help"]
+    assert sorted(result.stdout.splitlines()) == [f"{rank} {arguments}" for rank in range(2)]
+
+
 def test_run_returns_the_exit_code_of_the_rank_that_failed(tmp_path):
     script = tmp_path / "fail.py"
     script.write_text(
