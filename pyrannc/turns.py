@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import weakref
 import zlib
 
 import torch
@@ -12,6 +13,11 @@ from pyrannc.scales import Scales, fingerprint, first_difference, loss_seed
 (
     _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
 ) = range(8)  # fmt: skip
+
+# Beyond the number of any call: what tells the models apart begins here.
+_CALLS = 2**40
+# By the ranks that they run on: how many there are before this one. The same on all ranks.
+_models = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Turns:
     def __init__(self, world, kept, peers):
         self._world, self._kept, self._peers = world, kept, peers
         self._calls = 0
+        self._model = _models[world] = _models.get(world, -1) + 1
         self.scales = Scales()
         self._loss_seed = 1.0
 
@@ -91,7 +98,7 @@ class Turns:
         if left:
             what = _REFUSED
         all_rows, same = self._world.agree(
-            rows, what + _KINDS * kept, number, fingerprint(kind, scales)
+            rows, what + _KINDS * kept, number + self._model * _CALLS, fingerprint(kind, scales)
         )
         everyones = (
             [scales]
@@ -112,11 +119,16 @@ class Turns:
         """
         if self._kept.passes:
             text += f", after {self._kept.passes} backward passes under no_sync()"
-        mine = json.dumps([turn, scales, self._peers(), text])
-        turns, scales, peers, texts = zip(
+        mine = json.dumps([self._model, turn, scales, self._peers(), text])
+        models, turns, scales, peers, texts = zip(
             *map(json.loads, self._world.all_gather(mine.encode())), strict=True
         )
-        if any(turn != turns[0] for turn in turns):
+        if len(set(models)) > 1:
+            texts = [
+                f"RaNNCModule {model}, in the order of their first calls: {text}"
+                for model, text in zip(models, texts, strict=True)
+            ]
+        if len(set(models)) > 1 or any(turn != turns[0] for turn in turns):
             raise RaNNCError(
                 f"the ranks do not do the same:{_by_rank(texts)}\n"
                 "  Every rank calls the model, and backward, in the same order, with the same "

@@ -79,6 +79,36 @@ def test_ranks_that_do_different_things_are_an_error_on_every_rank():
         assert len(texts) == 2 and all(message in text for text in texts), (name, texts)
 
 
+# Two models of one kind, in an order that came from a set: each rank computed with the activations
+# of the other model, and nobody noticed.
+def test_ranks_that_call_two_models_in_different_orders_are_an_error():
+    done = run(
+        """
+        import pyrannc, torch
+
+        def wrapped():
+            config = pyrannc.Config(comm_timeout_s=20, calibrate=False, partition_num=2)
+            layers = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            return pyrannc.RaNNCModule(torch.nn.Sequential(*layers), config=config)
+
+        models = wrapped(), wrapped()
+        x = torch.ones(2, 4)
+        for model in models:
+            model(x)
+        try:
+            models[pyrannc.get_rank()](x)
+            raise AssertionError("no error")
+        except pyrannc.RaNNCError as error:
+            for rank in range(2):
+                text = f"rank {rank}: RaNNCModule {rank}, in the order of their first calls: "
+                assert text in str(error), error
+        print("all right", flush=True)
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all right") == 2
+
+
 def test_a_rank_with_another_model_is_an_error_that_shows_the_difference():
     done = run(
         """
