@@ -5,7 +5,38 @@ import json
 import torch
 
 from pyrannc import _C
-from pyrannc.errors import PlanError, RaNNCError, TraceError
+from pyrannc.config import ITEMS
+from pyrannc.errors import ConfigError, PlanError, RaNNCError, TraceError
+from pyrannc.turns import by_rank
+
+#: Settings of one process, or of which only one rank's matters.
+OWN = {
+    "comm_timeout_s",
+    "deployment_file",
+    "keep_freed_memory",
+    "log_level",
+    "profile_cache",
+    "save_deployment",
+    "self_check",
+    "show_config_items",
+}
+
+
+def same_settings(config, others, world) -> None:
+    """Raises ConfigError, on every rank, where what decides what the ranks do together differs.
+
+    Args:
+        others: More of it, by name, beside ``config``.
+    """
+    mine = {name: getattr(config, name) for name in ITEMS if name not in OWN} | others
+    ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    differ = [name for name in mine if any(rank[name] != ranks[0][name] for rank in ranks)]
+    if differ:
+        texts = [", ".join(f"{name} = {rank[name]!r}" for name in differ) for rank in ranks]
+        raise ConfigError(
+            f"the ranks have different settings:{by_rank(texts)}\n"
+            f"  Give every rank the same; only {', '.join(sorted(OWN))} may differ."
+        )
 
 
 def same_graph(captured, rows, world):

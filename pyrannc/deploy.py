@@ -22,7 +22,7 @@ from pyrannc import (
     steps,
     threads,
 )
-from pyrannc.agreement import on_rank, same_graph
+from pyrannc.agreement import on_rank, same_graph, same_settings
 from pyrannc.deployment import Deployment
 from pyrannc.errors import ConfigError, PlanError
 from pyrannc.fused_step import FusedStep
@@ -35,6 +35,15 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
     Collective. What one rank finds wrong while it checks and plans is raised on every rank.
     """
     args, kwargs = call
+    path = load_path or (config.deployment_file if config.load_deployment else None)
+    others = {
+        "load_deployment": path is not None,
+        "optimizer": type(optimizer).__name__,
+        "outputs": outputs.name,
+        "outside_loss": outside_loss,
+        "model.training": model.training,
+    }
+    same_settings(config, others, world)
     local_rows = same_graph(captured, captured.batch_size(args, kwargs), world)
     parameters = state.tensors(model)
     if config.sync_params_on_init and world.size > 1:
@@ -59,7 +68,6 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         host_memory.keep_freed()
     if optimizer is not None and config.fused_optimizer:
         FusedStep(optimizer)  # which keeps it, as its hooks
-    path = load_path or (config.deployment_file if config.load_deployment else None)
     devices = planning.cluster(hosts, memory, _C.comm.measure_links(world))
     planner = None
     if path:

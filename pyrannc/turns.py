@@ -130,7 +130,7 @@ class Turns:
             ]
         if len(set(models)) > 1 or any(turn != turns[0] for turn in turns):
             raise RaNNCError(
-                f"the ranks do not do the same:{_by_rank(texts)}\n"
+                f"the ranks do not do the same:{by_rank(texts)}\n"
                 "  Every rank calls the model, and backward, in the same order, with the same "
                 "modes, shapes and constants; only the number of rows may differ."
             )
@@ -138,7 +138,7 @@ class Turns:
             found = [", ".join(mine.get(name, ["none"])) for mine in scales]
             raise RaNNCError(
                 f"the ranks scale {name} differently; the gradients that its backward got are"
-                f"{_by_rank(found)}\n"
+                f"{by_rank(found)}\n"
                 "  It is one number of the whole batch, so what is computed from it has to be the "
                 "same on every rank, and every rank calls backward. What differs by rank belongs "
                 "into the model, as weights of rows. Gradients of this pass are wrong; if the "
@@ -147,7 +147,8 @@ class Turns:
         return scales
 
 
-def _by_rank(texts) -> str:
+def by_rank(texts) -> str:
+    """A line for each text, with the ranks that have it."""
     ranks = {}
     for rank, text in enumerate(texts):
         ranks.setdefault(text, []).append(rank)

@@ -79,6 +79,53 @@ def test_ranks_that_do_different_things_are_an_error_on_every_rank():
         assert len(texts) == 2 and all(message in text for text in texts), (name, texts)
 
 
+# By rank 1 alone; what the error of both ranks says of it. They waited for each other, or took each
+# other's messages for something else: "KeyError: 'result'".
+DIFFERENT_SETTINGS = {
+    "calibrate": "settings['calibrate'] = False",
+    "sync_params_on_init": "settings['sync_params_on_init'] = False",
+    "deterministic_dropout": "settings['deterministic_dropout'] = True",
+    "replica_nums": "settings['replica_nums'] = [1, 1]",
+    "load_deployment": "arguments['load_deployment'] = 'plan.json'",
+    "outputs": "arguments['outputs'] = 'all'",
+    "outside_loss": "arguments['outside_loss'] = 'sum'",
+    "optimizer": "optimizer = None",
+    "model.training": "plain.eval()",
+}
+
+
+def test_ranks_with_different_settings_are_an_error_on_every_rank():
+    done = run(
+        f"""
+        import json, sys, pyrannc, torch
+
+        rank = pyrannc.get_rank()
+        for name, code in {DIFFERENT_SETTINGS!r}.items():
+            plain = torch.nn.Linear(4, 2)
+            optimizer = torch.optim.Adam(plain.parameters())
+            settings, arguments = dict(comm_timeout_s=20), {{}}
+            settings["log_level"] = ["warn", "error"][rank]  # this one may differ
+            if rank == 1:
+                exec(code)
+            config = pyrannc.Config(**settings)
+            try:
+                pyrannc.RaNNCModule(plain, optimizer, config, **arguments)(torch.ones(2, 4))
+                raise AssertionError(name)
+            except pyrannc.RaNNCError as error:
+                sys.stdout.write(json.dumps([name, str(error)]) + "\\n")
+                sys.stdout.flush()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    errors = [json.loads(line) for line in done.stdout.splitlines()]
+    for name in DIFFERENT_SETTINGS:
+        texts = [text for case, text in errors if case == name]
+        assert len(texts) == 2, (name, texts)
+        for text in texts:
+            assert text.startswith(f"the ranks have different settings:\n  rank 0: {name} = "), text
+            assert f"\n  rank 1: {name} = " in text, text
+
+
 # Two models of one kind, in an order that came from a set: each rank computed with the activations
 # of the other model, and nobody noticed.
 def test_ranks_that_call_two_models_in_different_orders_are_an_error():
