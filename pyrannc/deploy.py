@@ -44,6 +44,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         "model.training": model.training,
     }
     same_settings(config, others, world)
+    on_rank(0, world, lambda: check_save(config))
     local_rows = same_graph(captured, captured.batch_size(args, kwargs), world)
     parameters = state.tensors(model)
     if config.sync_params_on_init and world.size > 1:
@@ -215,6 +216,20 @@ def note_dense(nodes, optimizer, world) -> None:
         log.info(
             "deploy", f"{place} has sparse=True, but its gradient is dense, with equal numbers"
         )
+
+
+def check_save(config) -> None:
+    """Raises ConfigError where the plan could not be written, before the work that it takes."""
+    if not config.save_deployment:
+        return
+    try:
+        files.check_writable(config.deployment_file)
+    except OSError as error:
+        raise ConfigError(
+            f"save_deployment: the plan cannot be written to {config.deployment_file}: "
+            f"{error.strerror}.\n  Set deployment_file to a file in a folder that rank 0 may write "
+            "to."
+        ) from None
 
 
 def save_plan(deployment, path) -> None:

@@ -1,5 +1,6 @@
 """Files that are there as a whole or not at all."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,9 +8,25 @@ from pathlib import Path
 def write_whole(path: str | os.PathLike, text: str) -> None:
     """Writes ``text`` beside ``path`` and renames it; interrupted, the old file stays."""
     target = Path(path)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    partial = _beside(target)
     try:
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Raises OSError where :func:`write_whole` would; changes nothing."""
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+    partial = _beside(target)
+    try:
+        partial.touch()
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _beside(target):
+    return target.with_name(f"{target.name}.{os.getpid()}.partial")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from pyrannc import _C, log, optim
-from pyrannc.errors import ConfigError, InfeasibleError, PlanError
+from pyrannc.errors import ConfigError, InfeasibleError, PlanError, RaNNCError
 
 GIB, MIB = 2**30, 2**20
 
@@ -320,10 +320,15 @@ def shape(content):
 def read_plan(path, graph, global_rows, world_size) -> str:
     """A plan from a file, after a look at whether it was made for this job."""
     try:
-        text = Path(path).read_text()
+        text = Path(path).read_text(encoding="utf-8")
+        plan = _C.plan.Plan.from_json(text)
     except OSError as error:
         raise ConfigError(f"load_deployment: {error}") from None
-    plan = _C.plan.Plan.from_json(text)
+    except (UnicodeDecodeError, RaNNCError) as error:
+        raise ConfigError(
+            f"load_deployment: {path} is no whole plan file: {error}\n  Take another file, or plan "
+            "anew with save_deployment."
+        ) from None
     if (synced := whole_batch(graph)) and plan.micro_batches > 1:
         raise PlanError(
             f"{path} has {plan.micro_batches} micro-batches, but with sync_batch_norm the "

@@ -156,6 +156,40 @@ def test_ranks_that_call_two_models_in_different_orders_are_an_error():
     assert done.stdout.count("all right") == 2
 
 
+# The planning of minutes was lost with the first, and the others said neither which file was meant
+# nor, for one that is no text, anything on rank 1.
+def test_a_deployment_file_that_cannot_be_written_or_read_is_an_error_that_names_it(tmp_path):
+    rubbish = tmp_path / "rubbish.json"
+    rubbish.write_bytes(bytes(range(256)))
+    cut = tmp_path / "cut.json"
+    cut.write_text('{"format": "rannc-plan", "vers')
+    missing = tmp_path / "missing" / "plan.json"
+    cases = [[str(missing), "save_deployment"], [str(tmp_path), "save_deployment"]]
+    cases += [[str(rubbish), "load_deployment"], [str(cut), "load_deployment"]]
+    done = run(
+        f"""
+        import json, sys, pyrannc, torch
+        for path, setting in {cases!r}:
+            plain = torch.nn.Linear(4, 2)
+            config = pyrannc.Config(deployment_file=path, comm_timeout_s=20, **{{setting: True}})
+            try:
+                pyrannc.RaNNCModule(plain, config=config)(torch.ones(2, 4))
+                raise AssertionError(path)
+            except pyrannc.ConfigError as error:
+                assert not any(parameter.is_meta for parameter in plain.parameters())
+                sys.stdout.write(json.dumps([path, str(error)]) + "\\n")
+                sys.stdout.flush()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    errors = [json.loads(line) for line in done.stdout.splitlines()]
+    for path, setting in cases:
+        texts = [text for case, text in errors if case == path]
+        assert len(texts) == 2, (path, texts)
+        assert all(f"{setting}: " in text and path in text for text in texts), texts
+    assert sorted(tmp_path.iterdir()) == [cut, rubbish]
+
+
 def test_a_rank_with_another_model_is_an_error_that_shows_the_difference():
     done = run(
         """
