@@ -123,10 +123,12 @@ def _end_together(communicator) -> None:
         if issubclass(kind, _C.util.CommError):
             # All who wait for the same rank give up together; the lowest tells, for all of them.
             time.sleep(min(communicator.rank, 3.0))
-        show()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
+        try:
+            show()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # also when the streams are closed
+            communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
 
     main_hook, thread_hook = sys.excepthook, threading.excepthook
 

@@ -178,6 +178,23 @@ def test_forked_children_and_blocked_daemon_threads_do_not_disturb_the_end():
     assert result.stderr == ""
 
 
+# The hook failed when it flushed standard output, and the job went on without the thread.
+def test_an_exception_in_a_thread_ends_the_job_when_its_output_is_closed():
+    result = run(
+        """
+        world.timeout_s = 600
+        if world.rank == 2:
+            sys.stdout.close()
+            thread = threading.Thread(target=lambda: 1 / 0)
+            thread.start()
+            thread.join()
+            time.sleep(600)
+        """
+    )
+    assert result.returncode != 0
+    assert "rannc: rank 2 ends the job: ZeroDivisionError: division by zero" in result.stderr
+
+
 # Every rank raised, in another micro-batch, and went on. After 64 calls the tags came round, and
 # activations of the failed call were taken for those of the new one: gradients were wrong.
 def test_after_an_error_that_leaves_messages_behind_no_call_follows_but_the_state_can_be_saved():
