@@ -18,10 +18,11 @@ _world = None
 _lock = threading.Lock()
 
 
-def world():
+def world(timeout_s: float = TIMEOUT_S):
     """The communicator of this job, made at the first call. Collective: every rank must make it.
 
-    Without ``mpirun`` it is a world of one, and MPI is not started.
+    Without ``mpirun`` it is a world of one, and MPI is not started. ``timeout_s``: of the first
+    call, for the others to come, and of what is sent until another one is set.
 
     Raises:
         CommError: MPI is absent from this build or cannot be used.
@@ -32,9 +33,9 @@ def world():
             from pyrannc import _C
 
             if _is_alone():
-                _world = _C.comm.make_local(1, TIMEOUT_S)[0]
+                _world = _C.comm.make_local(1, timeout_s)[0]
             else:
-                _world = _C.comm.make_mpi(TIMEOUT_S)
+                _world = _C.comm.make_mpi(timeout_s, start_timeout_s=timeout_s)
                 _C.util.set_log_rank(_world.rank)
                 _end_together(_world)
         return _world

@@ -118,7 +118,7 @@ class RaNNCModule(nn.Module):
                 explicit_draws=self.config.deterministic_dropout,
                 sync_batch_norm=self.config.sync_batch_norm,
             )
-        world = launch.world()
+        world = launch.world(self.config.comm_timeout_s)
         world.timeout_s = self.config.comm_timeout_s
         self._deployment = deploy.deploy(
             self.model,

@@ -195,6 +195,23 @@ def test_an_exception_in_a_thread_ends_the_job_when_its_output_is_closed():
     assert "rannc: rank 2 ends the job: ZeroDivisionError: division by zero" in result.stderr
 
 
+# It was 60 s, whatever was set: too short for a rank that first prepares the data for all.
+def test_the_timeout_that_is_set_holds_for_the_first_call_too():
+    result = mpi.run(
+        """
+        import os, time, pyrannc, torch
+        if os.environ["OMPI_COMM_WORLD_RANK"] == "0":
+            config = pyrannc.Config(comm_timeout_s=3)
+            pyrannc.RaNNCModule(torch.nn.Linear(2, 2), config=config)(torch.ones(2, 2))
+        time.sleep(600)
+        """,
+        ranks=2,
+        timeout=50,
+    )
+    assert result.returncode == 1
+    assert "rannc: MPI start-up not finished after 3 s: a rank never reached it" in result.stderr
+
+
 # Every rank raised, in another micro-batch, and went on. After 64 calls the tags came round, and
 # activations of the failed call were taken for those of the new one: gradients were wrong.
 def test_after_an_error_that_leaves_messages_behind_no_call_follows_but_the_state_can_be_saved():
