@@ -61,6 +61,13 @@ def number(value) -> float:
     return result
 
 
+def seconds(value) -> float:
+    result = number(value)
+    if result == 0:
+        raise ValueError("expected more than 0 seconds")
+    return result
+
+
 def fraction(value) -> float:
     result = number(value)
     if result >= 1:
@@ -169,7 +176,7 @@ ITEMS = {
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),
     "deployment_file": Item(text, "rannc_plan.json", "where the plan is written and read"),
-    "comm_timeout_s": Item(number, 600.0, "longest wait for another rank, in seconds"),
+    "comm_timeout_s": Item(seconds, 600.0, "longest wait for another rank, in seconds"),
     "log_level": Item(text, "warn", "debug, info, warn, error or off; per module: comm=debug"),
     "show_config_items": Item(boolean, False, "print the settings that are not defaults"),
 }

@@ -212,6 +212,19 @@ def test_the_timeout_that_is_set_holds_for_the_first_call_too():
     assert "rannc: MPI start-up not finished after 3 s: a rank never reached it" in result.stderr
 
 
+# More nanoseconds than a clock counts were none at all.
+def test_a_timeout_may_be_as_long_as_one_likes():
+    result = run(
+        """
+        world.timeout_s = 1e300
+        if world.rank == 0:
+            time.sleep(1)
+        world.barrier()
+        """
+    )
+    assert result.returncode == 0, result.stderr
+
+
 # Every rank raised, in another micro-batch, and went on. After 64 calls the tags came round, and
 # activations of the failed call were taken for those of the new one: gradients were wrong.
 def test_after_an_error_that_leaves_messages_behind_no_call_follows_but_the_state_can_be_saved():

@@ -92,3 +92,8 @@ def test_the_page_of_settings_lists_every_item():
     page = Path(__file__).parents[2].joinpath("docs/settings.md").read_text()
     for name, item in ITEMS.items():
         assert f"| `{name}` | `RANNC_{name.upper()}` | `{item.default!r}` | {item.help} |" in page
+
+
+def test_a_wait_of_no_seconds_is_refused():
+    with pytest.raises(ConfigError, match=r"comm_timeout_s = 0 in Config.*more than 0 seconds"):
+        Config(comm_timeout_s=0)

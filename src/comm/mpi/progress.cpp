@@ -40,6 +40,11 @@ constexpr auto kRelaxed = 20ms;     // the messages move by themselves, as soon 
 constexpr int kBurst = 20;          // polls without sleep when somebody comes to wait
 constexpr auto kIdle = 100ms;       // nothing under way: only questions of other ranks can come
 constexpr auto kAnswerTime = 2s;
+constexpr double kLongest = 1e9;  // seconds: a clock in ns cannot count many more
+
+std::chrono::duration<double> time_of(double timeout_s) {
+  return std::chrono::duration<double>(std::min(timeout_s, kLongest));
+}
 
 MPI_Comm duplicate_world() {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -193,7 +198,7 @@ void Progress::Impl::wait(Transfer& transfer) {
     const auto entry = waits.insert(waits.end(), {transfer.sends, transfer.peer, purpose.what,
                                                   purpose.stage, purpose.micro_batch});
     wake();
-    something.wait_for(lock, std::chrono::duration<double>(transfer.timeout_s), is_over);
+    something.wait_for(lock, time_of(transfer.timeout_s), is_over);
     if (!is_over()) {
       // Without the lock: the thread is needed for the questions. The message may still come.
       lock.unlock();
@@ -231,7 +236,7 @@ void Progress::Impl::leave(double timeout_s) {
   leaving = true;
   wake();
   const auto is_over = [&] { return all_left || failure || stopping; };
-  while (!something.wait_for(lock, std::chrono::duration<double>(timeout_s), is_over)) {
+  while (!something.wait_for(lock, time_of(timeout_s), is_over)) {
     lock.unlock();
     for (int peer = 0; peer < size; ++peer) {
       if (peer != rank && ask(peer).kind == PeerState::Kind::silent) {
