@@ -23,7 +23,12 @@ class Unsummed:
         weakref.finalize(self, hook.remove)
 
     def check(self, what):
-        """Raises RaNNCError that names ``what`` if something is kept."""
+        """Raises RaNNCError that names ``what`` if something is kept, or was lost."""
+        if self.kept.lost:
+            raise RaNNCError(
+                f"{what}: gradients kept under no_sync() were lost in a backward that failed. Call "
+                "zero_grad() of the module, and begin the step again."
+            )
         if self.kept.passes:
             raise RaNNCError(
                 f"{what}: gradients of {self.kept.passes} backward passes under no_sync() were "
@@ -48,7 +53,7 @@ class Unsummed:
                 parameter.grad.add_(gradient)
 
     def _before_step(self, optimizer):
-        if self.kept.passes:
+        if self.kept.passes or self.kept.lost:
             mine = {id(parameter) for parameter in self._deployment().model.parameters()}
             groups = optimizer.param_groups
             if any(id(parameter) in mine for group in groups for parameter in group["params"]):

@@ -50,6 +50,9 @@ class KeptGradients:
     def sum(self, communicator: pyrannc._C.comm.Communicator) -> dict[str, torch.Tensor]:
         ...
     @property
+    def lost(self) -> bool:
+        ...
+    @property
     def passes(self) -> int:
         ...
 class DrawSteps:

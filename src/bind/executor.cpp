@@ -101,6 +101,7 @@ void init_executor(py::module_& m) {
       m, "KeptGradients", "Gradients of backward passes whose sum over the replicas is put off.")
       .def(py::init([] { return runtime::KeptGradients(comm::make_host_stream()); }))
       .def_property_readonly("passes", &runtime::KeptGradients::passes)
+      .def_property_readonly("lost", &runtime::KeptGradients::lost)
       .def("sum", &runtime::KeptGradients::sum, "communicator"_a, Unlocked())
       .def("drop", &runtime::KeptGradients::drop, Unlocked());
 

@@ -46,6 +46,7 @@ std::map<std::string, at::Tensor> KeptGradients::sum(comm::Communicator& comm) {
 void KeptGradients::drop() {
   parameters_.clear();
   passes_ = 0;
+  lost_ = false;
 }
 
 }  // namespace rannc::runtime

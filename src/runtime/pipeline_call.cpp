@@ -191,8 +191,14 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
   outputs_.clear();
   seed_output_gradients(output_grads);
   output_grads.clear();
+  const bool takes_kept = kept_->passes() > 0;
   seed_kept_gradients();
-  run(orders_->return_outputs + 1, program().actions[static_cast<size_t>(part_->rank)].size());
+  try {
+    run(orders_->return_outputs + 1, program().actions[static_cast<size_t>(part_->rank)].size());
+  } catch (...) {
+    if (takes_kept) kept_->lose();
+    throw;
+  }
   std::vector<at::Tensor> gradients = take_gradients();
   if (summing_ == Summing::kept) keep(gradients);
   if (finished_) forget();

@@ -74,6 +74,45 @@ def test_no_sync_accumulates_for_the_next_step(pair):
     assert_equal_state(model, twin)
 
 
+# The failing backward had taken what was kept, and the next step went on without it.
+def test_what_a_failing_backward_loses_of_no_sync_is_an_error_until_zero_grad():
+    fails = False
+
+    class Check(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if fails:
+                raise ValueError("a bad value")
+            return gradient
+
+    class Checked(nn.Linear):
+        def forward(self, x):
+            return Check.apply(super().forward(x))
+
+    model, optimizer = wrap(Checked(8, 4), schedule="gpipe", pipeline_num=1)
+    loss_of(model, batch(2)).backward()
+    once = model.weight.grad.clone()
+    model.zero_grad()
+    with model.no_sync():
+        loss_of(model, batch(1)).backward()
+    fails = True
+    with pytest.raises(ValueError, match="a bad value"):
+        loss_of(model, batch(2)).backward()
+    fails = False
+    loss_of(model, batch(2)).backward()
+    for step in (optimizer.step, lambda: model.clip_grad_norm(1.0)):
+        with pytest.raises(RaNNCError, match=r"kept under no_sync.. were lost in a backward that"):
+            step()
+    model.zero_grad()
+    loss_of(model, batch(2)).backward()
+    torch.testing.assert_close(model.weight.grad, once)
+    optimizer.step()
+
+
 def test_what_is_kept_of_parameters_that_the_last_call_does_not_use_counts_too():
     class Either(nn.Module):
         def __init__(self):

@@ -39,11 +39,16 @@ class KeptGradients {
 
   void drop();
 
+  /// What was taken is gone with a backward that failed: who steps now would miss it. Until drop().
+  void lose() { lost_ = true; }
+  [[nodiscard]] bool lost() const { return lost_; }
+
  private:
   std::shared_ptr<comm::Stream> stream_;
   // Detached aliases; `.grad` is what is kept. Ordered alike on all ranks.
   std::map<std::vector<int>, std::map<std::string, at::Tensor>> parameters_;
   int64_t passes_ = 0;
+  bool lost_ = false;
 };
 
 }  // namespace rannc::runtime
