@@ -59,7 +59,7 @@ class Enumeration {
     // is known by now, and all orders are examined.
     all_host_orders_ = cluster_.hosts > 2 && cluster_.devices_per_host > 1;
     if (all_host_orders_ && !abandoned_) examine_all();
-    return !abandoned_;
+    return !abandoned_ && ascending_ranks_are_best();
   }
 
  private:
@@ -68,6 +68,15 @@ class Enumeration {
     int64_t micro_batches;
     int groups, interleave;
   };
+
+  /// The ranks of a stage ascend, so replicas that exchange the most may be on one host. Where
+  /// links inside a host are the slower ones, another order may be better, which is not examined.
+  [[nodiscard]] bool ascending_ranks_are_best() const {
+    if (cluster_.hosts == 1 || cluster_.devices_per_host == 1) return true;
+    const cost::Link &inside = cluster_.intra_host, &between = cluster_.inter_host;
+    return inside.bandwidth_bytes_per_s >= between.bandwidth_bytes_per_s &&
+           inside.latency_ns <= between.latency_ns;
+  }
 
   void examine_all() {
     for (const Shape& shape : shapes()) {
