@@ -11,7 +11,6 @@ namespace {
 
 using plan::Action;
 using plan::ActionKind;
-using plan::Rank;
 
 plan::Durations durations(const plan::Program& program, const cost::GraphProfile& profile,
                           const std::vector<StageMemory>& stages) {
@@ -33,10 +32,6 @@ plan::Durations durations(const plan::Program& program, const cost::GraphProfile
   return times;
 }
 
-bool is_computation(const Action& action) {
-  return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
-}
-
 }  // namespace
 
 MessageTimes message_times(const plan::Program& program, const cost::GraphProfile& profile,
@@ -47,33 +42,34 @@ MessageTimes message_times(const plan::Program& program, const cost::GraphProfil
     times.begin_ns.emplace_back(actions.size(), -1);
   }
   const plan::Simulation simulation = plan::simulate(program, durations(program, profile, stages));
-  std::vector<std::vector<double>> end_ns = times.begin_ns;
+  std::vector<std::vector<double>> ends_ns = times.begin_ns;
   for (const plan::Span& span : simulation.spans) {
-    times.begin_ns[span.rank][span.action] = span.begin_ns;
-    end_ns[span.rank][span.action] = span.end_ns;
+    const auto rank = static_cast<size_t>(span.rank), action = static_cast<size_t>(span.action);
+    times.begin_ns[rank][action] = span.begin_ns;
+    ends_ns[rank][action] = span.end_ns;
   }
-  for (Rank rank = 0; rank < program.ranks(); ++rank) {
+  for (size_t rank = 0; rank < program.actions.size(); ++rank) {
     const std::vector<Action>& actions = program.actions[rank];
-    double now = 0;  // what has no span follows what is before
+    std::vector<double>& begin_ns = times.begin_ns[rank];
+    const std::vector<double>& end_ns = ends_ns[rank];
+    double before = 0;  // what has no span follows what is before it
     for (size_t at = 0; at < actions.size(); ++at) {
-      double& begin = times.begin_ns[rank][at];
-      begin = now = std::max(begin, now);
-      now = std::max(end_ns[rank][at], now);
+      begin_ns[at] = std::max(begin_ns[at], before);
+      before = std::max(end_ns[at], begin_ns[at]);
     }
-    // As the executor does; a phase posts nothing of the next one.
-    size_t posted = 0;
-    int ahead = 0;
-    for (size_t at = 0; at < actions.size(); ++at) {
-      for (; posted < actions.size() && ahead < plan::kComputationsAhead; ++posted) {
-        const Action& action = actions[posted];
-        if (action.kind == ActionKind::return_outputs && posted > at) break;
-        if (action.kind == ActionKind::receive) {
-          times.posted_ns[static_cast<size_t>(action.direction)][action.index] =
-              at == 0 ? 0 : std::max(end_ns[rank][at - 1], times.begin_ns[rank][at - 1]);
-        }
-        if (is_computation(action)) ++ahead;
+    const auto user = std::ranges::find(actions, ActionKind::return_outputs, &Action::kind);
+    const auto split = static_cast<size_t>(user - actions.begin());
+    const std::span<const Action> all(actions);
+    for (const std::span<const Action> phase : {all.first(split), all.subspan(split)}) {
+      plan::PostedAhead posted(phase);
+      for (size_t i = 0; i < phase.size(); ++i) {
+        const auto at = static_cast<size_t>(&phase[i] - actions.data());
+        const double now = at == 0 ? 0 : std::max(end_ns[at - 1], begin_ns[at - 1]);
+        posted.before(i, [&](const Action& receive) {
+          times.posted_ns[static_cast<size_t>(receive.direction)]
+                         [static_cast<size_t>(receive.index)] = now;
+        });
       }
-      if (is_computation(actions[at])) --ahead;
     }
   }
   return times;

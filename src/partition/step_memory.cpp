@@ -51,8 +51,8 @@ class Walker {
     hold_state(rank);
     const std::vector<Action>& actions = program_.actions[static_cast<size_t>(rank)];
     const auto user = std::ranges::find(actions, ActionKind::return_outputs, &Action::kind);
-    run(rank, {actions.begin(), user});
-    run(rank, {user, actions.end()});
+    run(rank, 0, {actions.begin(), user});
+    run(rank, static_cast<size_t>(user - actions.begin()), {user, actions.end()});
     step_optimizer();
     return peak_;
   }
@@ -128,26 +128,16 @@ class Walker {
     reach(0);
   }
 
-  /// One phase, posting receives ahead as the executor does.
-  void run(Rank rank, std::span<const Action> actions) {
-    size_t posted = 0;
-    int ahead = 0;  // computations among the actions that are posted and not run
-    for (const Action& action : actions) {
-      for (; posted < actions.size() && ahead < plan::kComputationsAhead; ++posted) {
-        if (actions[posted].kind == ActionKind::receive) post(actions[posted]);
-        if (is_computation(actions[posted])) ++ahead;
-      }
-      now_ns_ = times_.begin_ns[static_cast<size_t>(rank)][static_cast<size_t>(
-          &action - program_.actions[static_cast<size_t>(rank)].data())];
-      run(rank, action);
-      if (is_computation(action)) --ahead;
+  /// The actions of one phase, of which `first` is the first.
+  void run(Rank rank, size_t first, std::span<const Action> actions) {
+    plan::PostedAhead posted(actions);
+    for (size_t at = 0; at < actions.size(); ++at) {
+      posted.before(at, [&](const Action& receive) { post(receive); });
+      now_ns_ = times_.begin_ns[static_cast<size_t>(rank)][first + at];
+      run(rank, actions[at]);
     }
     move_sent();
     drop_sent(std::numeric_limits<double>::infinity());
-  }
-
-  static bool is_computation(const Action& action) {
-    return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
   }
 
   void run(Rank rank, const Action& action) {

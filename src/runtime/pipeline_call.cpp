@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "rannc/ops/add_up_gradients.h"
@@ -25,10 +26,6 @@ namespace {
 using plan::ActionKind;
 using plan::Direction;
 using plan::kUser;
-
-bool is_computation(const plan::Action& action) {
-  return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
-}
 
 int64_t slot_of(const plan::Action& action) {
   return 2 * static_cast<int64_t>(action.index) + (action.direction == Direction::backward ? 1 : 0);
@@ -237,21 +234,16 @@ void PipelineCall::run(size_t begin, size_t end) {
 
 void PipelineCall::run(const std::vector<plan::Action>& actions, size_t begin, size_t end,
                        Exchange& exchange) {
-  size_t posted = begin;
-  int ahead = 0;  // computations among the actions from `at` to `posted`
+  plan::PostedAhead posted(std::span<const plan::Action>(actions).subspan(begin, end - begin));
   recorder_.start();
   for (size_t at = begin; at < end; ++at) {
-    for (; posted < end && ahead < plan::kComputationsAhead; ++posted) {
-      if (actions[posted].kind == ActionKind::receive) post(actions[posted], exchange);
-      if (is_computation(actions[posted])) ++ahead;
-    }
+    posted.before(at - begin, [&](const plan::Action& receive) { post(receive, exchange); });
     const bool later =
         actions[at].kind == ActionKind::reduce_gradients && summing_ != Summing::in_program;
     if (later) continue;
-    if (is_computation(actions[at])) exchange.drop_sent();
+    if (plan::is_computation(actions[at])) exchange.drop_sent();
     run(actions[at], exchange);
     recorder_.end(static_cast<int>(at), actions[at].kind);
-    if (is_computation(actions[at])) --ahead;
   }
   exchange.wait_sends();
   recorder_.end(/*index=*/-1, ActionKind::send);

@@ -1,10 +1,40 @@
 #pragma once
 
+#include <span>
+
+#include "rannc/plan/program.h"
+
 namespace rannc::plan {
 
 /// A rank posts a receive while this many computations lie before its use, so that a message moves
-/// during the computation before, and only one micro-batch more than needed takes memory. The
-/// runtime does so, and predictions of a step's memory count it.
+/// during the computation before, and only one micro-batch more than needed takes memory.
 inline constexpr int kComputationsAhead = 2;
+
+[[nodiscard]] inline bool is_computation(const Action& action) {
+  return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
+}
+
+/// Which receives a rank posts when, as it goes through the actions of one phase of a call (up to
+/// the outputs, or from there on): the runtime does so, and predictions of a step's memory count
+/// it.
+class PostedAhead {
+ public:
+  explicit PostedAhead(std::span<const Action> actions) : actions_(actions) {}
+
+  /// To be called before each action, in order: `post(action)` for those to be posted by then.
+  template <class Post>
+  void before(size_t action, Post post) {
+    if (action > 0 && is_computation(actions_[action - 1])) --ahead_;
+    for (; posted_ < actions_.size() && ahead_ < kComputationsAhead; ++posted_) {
+      if (actions_[posted_].kind == ActionKind::receive) post(actions_[posted_]);
+      if (is_computation(actions_[posted_])) ++ahead_;
+    }
+  }
+
+ private:
+  std::span<const Action> actions_;
+  size_t posted_ = 0;
+  int ahead_ = 0;  // computations that are posted and not run
+};
 
 }  // namespace rannc::plan

@@ -169,21 +169,27 @@ TEST(StepMemory, BothSidesOfACutKeepWhatBothSave) {
             (std::vector<double>{112, 96}));
 }
 
-TEST(StepMemory, AResidualConnectionsGradientWaits) {
-  // n0's result goes to n1 and, past it, to n2, so its gradient waits while n1's backward runs. By
-  // then there are 64 bytes of parameters and 32 of the gradients of n3 and n2. 32 of two rows
-  // wait: as much as there is at the end, when all 64 of gradients have come. Of eight rows, 128.
+/// n0's result goes to n1 and, past it, to n2; n3 is the loss. Each has a parameter.
+ir::Graph residual() {
   plan::GraphMaker maker;
   const ir::ValueId x = maker.input("x");
   const ir::ValueId a = maker.node("n0", {x, maker.parameter("w0")});
   const ir::ValueId b = maker.node("n1", {a, maker.parameter("w1")});
   const ir::ValueId c = maker.node("n2", {a, b, maker.parameter("w2")});
   maker.graph.outputs = {maker.reduced("n3", {c, maker.parameter("w3")}, ir::RowKind::mean)};
+  return maker.graph;
+}
+
+TEST(StepMemory, AResidualConnectionsGradientWaits) {
+  // The gradient of n0's result waits while n1's backward runs. By then there are 64 bytes of
+  // parameters and 32 of the gradients of n3 and n2. 32 of two rows wait: as much as there is at
+  // the end, when all 64 of gradients have come. Of eight rows, 128.
+  const ir::Graph graph = residual();
   plan::Plan plan = chain_plan({1}, 1);
   plan.stages[0].nodes = {"n0", "n1", "n2", "n3"};
   const auto peak = [&](int64_t rows) {
-    return step_peak_bytes(plan::lower(plan, maker.graph, {rows}, /*training=*/true), plan,
-                           maker.graph, profile_of(maker.graph), {}, {})[0];
+    return step_peak_bytes(plan::lower(plan, graph, {rows}, /*training=*/true), plan, graph,
+                           profile_of(graph), {}, {})[0];
   };
   EXPECT_EQ(peak(2), 128);
   EXPECT_EQ(peak(8), 224);
@@ -203,16 +209,11 @@ TEST(StepMemory, TheOptimizerComputesWhenTheActivationsAreGone) {
 }
 
 TEST(StepMemory, WhatARankHandsToItselfIsHeldUntilItIsTaken) {
-  // n0's result goes to n1 on the other rank and, past it, to n2 on the same one.
-  plan::GraphMaker maker;
-  const ir::ValueId x = maker.input("x");
-  const ir::ValueId a = maker.node("n0", {x, maker.parameter("w0")});
-  const ir::ValueId b = maker.node("n1", {a, maker.parameter("w1")});
-  const ir::ValueId c = maker.node("n2", {a, b, maker.parameter("w2")});
-  maker.graph.outputs = {maker.reduced("n3", {c, maker.parameter("w3")}, ir::RowKind::mean)};
+  // n1 is on the other rank, n2 on the same one as n0.
+  const ir::Graph graph = residual();
   const plan::Plan plan = plan::interleaved_plan(2, 2, 2);
   const auto peak = [&](const std::vector<SavedStorage>& saved) {
-    return peaks_of(plan, maker.graph, {16, 0}, saved)[0];
+    return peaks_of(plan, graph, {16, 0}, saved)[0];
   };
   // What n2 saves is what it was handed, which was there before. What n0 saves is not: 128 bytes of
   // each of two micro-batches of eight rows.
