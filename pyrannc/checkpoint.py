@@ -1,6 +1,7 @@
 """The whole model's state by name, gathered from the ranks that hold it and handed back to them."""
 
 import collections
+import copy
 import dataclasses
 import pickle
 
@@ -109,9 +110,12 @@ def _load(model, given, strict):
     them, by path, and what that returns. Where a module writes its tensor by itself, that is it.
     """
     before = _persistent(model)
+    mine = collections.OrderedDict(given)
+    if hasattr(given, "_metadata"):  # in which torch notes `assign`, for all who load it later
+        mine._metadata = copy.deepcopy(given._metadata)
     with state.in_place(model, {}):
         # What is given takes the places of what is here, for as long as that.
-        found = model.load_state_dict(given, strict=strict, assign=True)
+        found = model.load_state_dict(mine, strict=strict, assign=True)
         after = _persistent(model)
     loaded = {
         path: after[path].detach()

@@ -93,7 +93,7 @@ def net(path=None, kind=Net, **settings):
 def alone():
     """Models wrapped inside belong to a job of one rank."""
     world, communicator = launch.world, _C.comm.make_local(1)[0]
-    launch.world = lambda: communicator
+    launch.world = lambda timeout_s: communicator
     try:
         yield
     finally:

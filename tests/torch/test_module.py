@@ -386,7 +386,9 @@ def test_modules_save_and_load_by_their_own_methods_and_hooks():
             tensor.add_(1)
     other[0].rounds = 5
     given = other.state_dict()
+    noted = copy.deepcopy(given._metadata)
     assert model.load_state_dict(given) == ([], [])
+    assert given._metadata == noted
     torch.testing.assert_close(plain[0].weight, other[0].weight)
     torch.testing.assert_close(plain[2].weight, other[2].weight)
     assert plain[0].rounds == 5
