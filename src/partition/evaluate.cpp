@@ -30,8 +30,6 @@ class Checker {
       broken(fmt::format("micro_batches is {}, but must be at least 1", plan.micro_batches));
     }
     if (layout_.request.global_batch < 1) broken("global_batch must be at least 1");
-    // A count from a file must not decide how much memory is taken.
-    constexpr int64_t kMostTurns = int64_t{1} << 23;
     if (plan.micro_batches >
         kMostTurns / static_cast<int64_t>(std::max<size_t>(1, plan.stages.size()))) {
       broken(

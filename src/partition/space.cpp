@@ -8,15 +8,16 @@
 #include <string>
 
 #include "partition/state_bytes.h"
+#include "rannc/partition/evaluate.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
 namespace {
 
-/// Time is found by simulating every action.
+/// More would take the search minutes.
 constexpr int64_t kMostMicroBatches = int64_t{1} << 18;
 
-std::vector<int64_t> micro_batch_counts(const Request& request) {
+std::vector<int64_t> micro_batch_counts(const Request& request, int most_stages) {
   if (request.global_batch < 1) {
     throw ConfigError(
         fmt::format("global_batch is {}, but must be at least 1.\n  Try a batch with a "
@@ -28,13 +29,15 @@ std::vector<int64_t> micro_batch_counts(const Request& request) {
   std::ranges::sort(result);
   result.erase(std::unique(result.begin(), result.end()), result.end());
   const int64_t smallest = result.front();
+  const int64_t most = std::min(kMostMicroBatches, kMostTurns / most_stages);
   std::erase_if(result, [&](int64_t m) { return m > request.global_batch; });
-  if (!result.empty() && result.front() > kMostMicroBatches) {
+  if (!result.empty() && result.front() > most) {
     throw ConfigError(fmt::format(
-        "{} micro-batches are more than can be simulated ({}).\n  Try fewer micro-batches.",
-        result.front(), kMostMicroBatches));
+        "{} micro-batches in up to {} stages are more than can be simulated (at most {}).\n  Try "
+        "fewer micro-batches.",
+        result.front(), most_stages, most));
   }
-  std::erase_if(result, [](int64_t m) { return m > kMostMicroBatches; });
+  std::erase_if(result, [most](int64_t m) { return m > most; });
   if (result.empty()) {
     throw ConfigError(fmt::format(
         "{} micro-batches cannot be made of a global batch of {} rows: each needs a row.\n"
@@ -82,7 +85,6 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
                          const PlannerOptions& options) {
   SearchSpace space;
   space.schedules = allowed_schedules(request);
-  space.micro_batches = micro_batch_counts(request);
   space.one_replica = options.one_replica;
   if (std::ranges::find(space.schedules, plan::Schedule::interleaved) != space.schedules.end()) {
     space.most_chunks = request.max_interleave;
@@ -130,6 +132,9 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
                     "most {} stages.",
                     space.stages, cluster.ranks(), cluster.ranks()));
   }
+  const int most_stages =
+      space.stages > 0 ? space.stages : cluster.ranks() * std::max(1, space.most_chunks);
+  space.micro_batches = micro_batch_counts(request, most_stages);
   check_shares(request, space);
   // Counts that the forced replicas cannot share out drop out of the list.
   if (!space.replicas.empty()) {

@@ -165,6 +165,15 @@ TEST(Planner, LeavesRanksIdleAtTheEnd) {
   EXPECT_EQ(plan.stages[1].ranks, (std::vector<plan::Rank>{1}));
 }
 
+TEST(Planner, RefusesMoreMicroBatchesThanCanBeSimulatedInAllStages) {
+  const cost::GraphProfile profile = chain(std::vector<Link>(40));
+  Request request = batch(int64_t{1} << 18);
+  request.force.micro_batches = request.global_batch;
+  EXPECT_EQ(error_of(profile, cluster(1, 64), request),
+            "262144 micro-batches in up to 64 stages are more than can be simulated (at most "
+            "131072).\n  Try fewer micro-batches.");
+}
+
 TEST(Planner, RefusesAForcedPlanThatCannotBe) {
   const cost::GraphProfile profile = chain({{}, {}, {}});
   const auto forced = [](const Force& force) {
