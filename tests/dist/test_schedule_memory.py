@@ -18,5 +18,6 @@ def test_1f1b_keeps_fewer_activations_than_fill_drain():
     assert min(found["gpipe"]) > 8 * 16, found
     for live, mib in zip((4, 3, 2, 1), found["1f1b"], strict=True):
         assert live * 16 < mib <= live * (16 + 2) + 6, found
-    # Together they do not depend on where messages are.
-    assert sum(found["gpipe"]) >= 2.9 * sum(found["1f1b"]), found
+    # Together 32 live micro-batches against 10, each with what is computed and sent just now: the
+    # bounds above leave a factor of 2.5.
+    assert sum(found["gpipe"]) >= 2.5 * sum(found["1f1b"]), found
