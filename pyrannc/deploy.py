@@ -14,6 +14,7 @@ from pyrannc import (
     files,
     host_memory,
     log,
+    plan_search,
     planning,
     profile,
     schedules,
@@ -84,7 +85,7 @@ def deploy(model, optimizer, captured, call, config, world, load_path, outputs, 
         costs = step_costs.measure(captured.graph, parameters, optimizer, world)
         # Only rank 0 calls it.
         planner = functools.cache(
-            lambda: planning.Planner(
+            lambda: plan_search.Planner(
                 captured.graph,
                 table,
                 planning.optimizer_bytes(captured.graph, parameters, optimizer, config),

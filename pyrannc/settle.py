@@ -2,7 +2,7 @@
 
 import json
 
-from pyrannc import _C, calibrate, plan_trial, planning
+from pyrannc import _C, calibrate, plan_search, plan_trial
 from pyrannc.agreement import on_rank
 
 
@@ -80,8 +80,8 @@ def _notes(plan, shapes, numbers) -> dict:
     if len(tried_shapes) > 1:
         notes["tried_shapes"] = tried_shapes
         notes["alternatives"] = json.loads(plan.notes)["alternatives"]
-        ran = [planning.shape(each) for each in tried_shapes]
+        ran = [plan_search.shape(each) for each in tried_shapes]
         for other in notes["alternatives"]:
-            if planning.shape(other) in ran and not other["why"].startswith(("slower", "needs")):
+            if plan_search.shape(other) in ran and not other["why"].startswith(("slower", "needs")):
                 other["why"] += ", but ran longer"
     return notes

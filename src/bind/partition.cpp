@@ -121,31 +121,37 @@ void init_partition(py::module_& m) {
   m.def(
       "make_plan",
       [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
-         int max_blocks, bool one_replica, int threads) {
+         double room, double in_step, bool exactly, int max_blocks, bool one_replica, int threads) {
         partition::PlannerOptions options;
+        options.room = {room, in_step};
+        options.exactly = exactly;
         options.max_blocks = max_blocks;
         options.one_replica = one_replica;
         options.threads = threads;
         return partition::make_plan(profile, cluster, request, options);
       },
-      "profile"_a, "cluster"_a, "request"_a, "max_blocks"_a = 0, "one_replica"_a = false,
-      "threads"_a = 1, py::call_guard<py::gil_scoped_release>());
+      "profile"_a, "cluster"_a, "request"_a, py::kw_only(), "room"_a = 1.0, "in_step"_a = 1.0,
+      "exactly"_a = true, "max_blocks"_a = 0, "one_replica"_a = false, "threads"_a = 1,
+      py::call_guard<py::gil_scoped_release>());
   m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
-        "plan"_a, "count"_a, py::call_guard<py::gil_scoped_release>());
+        "plan"_a, "count"_a, "room"_a = 1.0, py::call_guard<py::gil_scoped_release>());
   m.def(
       "plan_of_shape",
       [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
          const plan::Plan& found, const std::vector<int>& replicas, const std::string& schedule,
-         int interleave, int max_blocks, bool one_replica) {
+         int interleave, double room, double in_step, bool exactly, int max_blocks,
+         bool one_replica) {
         partition::PlannerOptions options;
+        options.room = {room, in_step};
+        options.exactly = exactly;
         options.max_blocks = max_blocks;
         options.one_replica = one_replica;
         return partition::plan_of_shape(profile, cluster, request, options, found,
                                         {replicas, plan::schedule_from_name(schedule), interleave});
       },
       "profile"_a, "cluster"_a, "request"_a, "found"_a, py::kw_only(), "replicas"_a, "schedule"_a,
-      "interleave"_a, "max_blocks"_a = 0, "one_replica"_a = false,
-      py::call_guard<py::gil_scoped_release>());
+      "interleave"_a, "room"_a = 1.0, "in_step"_a = 1.0, "exactly"_a = true, "max_blocks"_a = 0,
+      "one_replica"_a = false, py::call_guard<py::gil_scoped_release>());
   py::class_<partition::StepCosts>(m, "StepCosts")
       .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
                        double accumulate_ns_per_byte, std::vector<double> optimizer_ns,

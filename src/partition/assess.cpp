@@ -18,11 +18,13 @@ int64_t ceil_divide(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 }  // namespace
 
-Assessor::Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request)
+Assessor::Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request,
+                   const Room& room)
     : model_(model),
       cluster_(cluster),
       request_(request),
       available_bytes_(cluster.device_memory_bytes * (1 - request.memory_margin)),
+      room_(room),
       placements_(cluster) {}
 
 void Assessor::fill(const Draft& draft) {
@@ -107,117 +109,6 @@ void Assessor::fill_values(const Draft& draft) {
     }
     if (leaves) add(sheet_.stages[static_cast<size_t>(from)].out, value.size);
   }
-}
-
-double Assessor::stage_peak(const Draft& draft, int index, bool recompute) const {
-  const Stage& stage = sheet_.stages[static_cast<size_t>(index)];
-  const int64_t held = draft.schedule == plan::Schedule::gpipe
-                           ? draft.micro_batches
-                           : std::min<int64_t>(draft.micro_batches, draft.stages() - index);
-  const auto count = static_cast<double>(held);
-  const double in = stage.in.at(stage.rows), out = stage.out.at(stage.rows);
-  const double activations = recompute
-                                 ? count * (in + stage.graph_in.at(stage.rows)) + stage.saved_bytes
-                                 : count * stage.saved_bytes;
-  return stage.state.param_bytes + stage.state.gradient_bytes + stage.state.optimizer_bytes +
-         activations + 2 * (in + out) + stage.workspace_bytes;
-}
-
-double Assessor::group_peak(const Draft& draft, size_t group,
-                            const std::vector<bool>& recompute) const {
-  const size_t p = draft.groups.size(), count = sheet_.stages.size();
-  BlockModel::State state;
-  double buffers = 0, workspace = 0, recomputed = 0;
-  std::vector<double> held(count, 0.0);
-  for (size_t s = group; s < count; s += p) {
-    const Stage& stage = sheet_.stages[s];
-    const double in = stage.in.at(stage.rows), out = stage.out.at(stage.rows);
-    state += stage.state;
-    buffers += 2 * (in + out);
-    workspace = std::max(workspace, stage.workspace_bytes);
-    held[s] = recompute[s] ? in + stage.graph_in.at(stage.rows) : stage.saved_bytes;
-    if (recompute[s]) recomputed = std::max(recomputed, stage.saved_bytes);
-  }
-  // A parameter that several stages of the group use is there once.
-  for (const BlockModel::SharedParam& param : model_.shared_params()) {
-    std::vector<int> stages;
-    for (const uint32_t block : param.users) {
-      const int s = draft.stage_of[block];
-      if (static_cast<size_t>(s) % p == group) stages.push_back(s);
-    }
-    std::ranges::sort(stages);
-    const auto distinct = std::unique(stages.begin(), stages.end()) - stages.begin();
-    for (auto k = distinct; k > 1; --k) {
-      state.param_bytes -= param.state.param_bytes;
-      state.gradient_bytes -= param.state.gradient_bytes;
-      state.optimizer_bytes -= param.state.optimizer_bytes;
-    }
-  }
-  Pipeline shape;
-  shape.schedule = draft.schedule;
-  shape.groups = static_cast<int>(p);
-  shape.micro_batches = draft.micro_batches;
-  shape.forward_ns.assign(count, 0.0);
-  const auto actions = 2 * draft.micro_batches * draft.interleave;
-  double now = 0, most = 0;
-  for (int64_t k = 0; k < actions; ++k) {
-    const ComputeAction action = action_at(shape, static_cast<int>(group), k);
-    now += (action.backward ? -1 : 1) * held[static_cast<size_t>(action.stage)];
-    most = std::max(most, now);
-  }
-  return state.param_bytes + state.gradient_bytes + state.optimizer_bytes + buffers + workspace +
-         most + recomputed;
-}
-
-void Assessor::settle_recompute(Draft& draft) {
-  const auto count = static_cast<size_t>(draft.stages());
-  draft.recompute.assign(count, request_.recompute == Recompute::always);
-  if (request_.recompute != Recompute::automatic) return;
-  fill(draft);
-  if (draft.interleave == 1) {
-    for (size_t s = 0; s < count; ++s) {
-      const double plain = stage_peak(draft, static_cast<int>(s), false);
-      // What cannot fit either way keeps the smaller need, so that the reason is the honest one.
-      draft.recompute[s] =
-          plain > available_bytes_ && stage_peak(draft, static_cast<int>(s), true) < plain;
-    }
-    return;
-  }
-  const size_t p = draft.groups.size();
-  for (size_t group = 0; group < p; ++group) {
-    while (group_peak(draft, group, draft.recompute) > available_bytes_) {
-      size_t best = count;
-      double best_rate = 0;
-      for (size_t s = group; s < count; s += p) {
-        if (draft.recompute[s]) continue;
-        const Stage& stage = sheet_.stages[s];
-        const double gain =
-            stage.saved_bytes - stage.in.at(stage.rows) - stage.graph_in.at(stage.rows);
-        const double rate = gain / std::max(stage.forward_ns, 1e-9);
-        if (gain > 0 && rate > best_rate) {
-          best = s;
-          best_rate = rate;
-        }
-      }
-      if (best == count) break;
-      draft.recompute[best] = true;
-    }
-  }
-}
-
-double Assessor::peak_bytes(const Draft& draft) {
-  fill(draft);
-  double peak = 0;
-  if (draft.interleave > 1) {
-    for (size_t group = 0; group < draft.groups.size(); ++group) {
-      peak = std::max(peak, group_peak(draft, group, draft.recompute));
-    }
-    return peak;
-  }
-  for (int s = 0; s < draft.stages(); ++s) {
-    peak = std::max(peak, stage_peak(draft, s, draft.recompute[static_cast<size_t>(s)]));
-  }
-  return peak;
 }
 
 Pipeline Assessor::pipeline(const Draft& draft, bool with_transfers) {
@@ -344,7 +235,7 @@ Assessment Assessor::assess(const Draft& draft, double give_up_ns) {
   ++examined_;
   Assessment result;
   result.peak_bytes = peak_bytes(draft);  // fills the sheet
-  result.fits = result.peak_bytes <= available_bytes_;
+  result.fits = room_.added > 1 ? fits(draft) : result.peak_bytes <= available_bytes_;
   for (size_t s = 0; s < sheet_.stages.size(); ++s) {
     const Stage& stage = sheet_.stages[s];
     result.load_ns.push_back(stage.gradient_ns +

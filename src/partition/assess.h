@@ -10,6 +10,7 @@
 #include "partition/placements.h"
 #include "partition/report.h"
 #include "rannc/cost/cluster.h"
+#include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
 
 namespace rannc::partition {
@@ -26,7 +27,9 @@ struct Assessment {
 /// links of places; not for several threads.
 class Assessor {
  public:
-  Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request);
+  /// The memory of `cluster` is that of a device times `room.added`.
+  Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request,
+           const Room& room = {});
 
   [[nodiscard]] const BlockModel& model() const { return model_; }
   [[nodiscard]] const cost::Cluster& cluster() const { return cluster_; }
@@ -73,8 +76,18 @@ class Assessor {
   void fill(const Draft& draft);
   void fill_shared(const Draft& draft);
   void fill_values(const Draft& draft);
+  // By section 6, of the stage of a schedule that is not interleaved, and of an interleaved group.
   double stage_peak(const Draft& draft, int stage, bool recompute) const;
   double group_peak(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
+  BlockModel::State group_state(const Draft& draft, size_t group) const;
+  /// Of a stage for each micro-batch in flight.
+  double held_bytes(size_t stage, bool recompute) const;
+  /// The most that a group holds at any action of its order: gradients come into being with the
+  /// first backward, and a message is there while it is sent or received.
+  double step_peak(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
+  /// To compare with `available_bytes_`.
+  double need(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
+  bool fits(const Draft& draft) const;
   Pipeline pipeline(const Draft& draft, bool with_transfers);
   double reductions(const Draft& draft, const std::vector<double>& last_backward);
   double ring_ns(const std::vector<int>& hosts, size_t ranks, double bytes) const;
@@ -83,6 +96,7 @@ class Assessor {
   const cost::Cluster& cluster_;
   const Request& request_;
   double available_bytes_;
+  Room room_;
   Placements placements_;
   Sheet sheet_;
   std::vector<int> groups_on_host_;

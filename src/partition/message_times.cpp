@@ -9,6 +9,9 @@
 namespace rannc::partition {
 namespace {
 
+// Of the mean time of a computation: ranks that should be ready at the same moment are not.
+constexpr double kLate = 0.5;
+
 using plan::Action;
 using plan::ActionKind;
 
@@ -43,11 +46,14 @@ MessageTimes message_times(const plan::Program& program, const cost::GraphProfil
   }
   const plan::Simulation simulation = plan::simulate(program, durations(program, profile, stages));
   std::vector<std::vector<double>> ends_ns = times.begin_ns;
+  double computed_ns = 0;
   for (const plan::Span& span : simulation.spans) {
     const auto rank = static_cast<size_t>(span.rank), action = static_cast<size_t>(span.action);
     times.begin_ns[rank][action] = span.begin_ns;
     ends_ns[rank][action] = span.end_ns;
+    computed_ns += span.end_ns - span.begin_ns;
   }
+  const double late_ns = kLate * computed_ns / static_cast<double>(simulation.spans.size());
   for (size_t rank = 0; rank < program.actions.size(); ++rank) {
     const std::vector<Action>& actions = program.actions[rank];
     std::vector<double>& begin_ns = times.begin_ns[rank];
@@ -64,7 +70,7 @@ MessageTimes message_times(const plan::Program& program, const cost::GraphProfil
       plan::PostedAhead posted(phase);
       for (size_t i = 0; i < phase.size(); ++i) {
         const auto at = static_cast<size_t>(&phase[i] - actions.data());
-        const double now = at == 0 ? 0 : std::max(end_ns[at - 1], begin_ns[at - 1]);
+        const double now = at == 0 ? 0 : std::max(end_ns[at - 1], begin_ns[at - 1]) + late_ns;
         posted.before(i, [&](const Action& receive) {
           times.posted_ns[static_cast<size_t>(receive.direction)]
                          [static_cast<size_t>(receive.index)] = now;

@@ -13,7 +13,8 @@ namespace rannc::partition {
 /// messages that take no time.
 struct MessageTimes {
   std::vector<std::vector<double>> begin_ns;  ///< [rank][action]
-  /// [direction][transfer]: when its receiver posts it. Until then it stays with its sender.
+  /// [direction][transfer]: when its receiver posts it, if that is somewhat late. Until then it
+  /// stays with its sender.
   std::array<std::vector<double>, 2> posted_ns;
 };
 

@@ -67,10 +67,13 @@ std::string why_slower(const TimeParts& loser, const TimeParts& winner) {
                      fmt::format(fmt::runtime(what), human_ns(more)));
 }
 
+std::string why_too_large(double peak_bytes, double limit) {
+  return fmt::format("needs {} of {}", human_bytes(peak_bytes), human_bytes(limit));
+}
+
 Json describe(const Alternative& other, const TimeParts& winner, double limit) {
   const std::string why =
-      other.fits ? why_slower(other.parts, winner)
-                 : fmt::format("needs {} of {}", human_bytes(other.peak_bytes), human_bytes(limit));
+      other.fits ? why_slower(other.parts, winner) : why_too_large(other.peak_bytes, limit);
   Json recompute = Json::array();
   for (const bool stage : other.recompute) recompute.push_back(stage);
   return {{"kind", other.kind},
@@ -179,8 +182,9 @@ std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
   Json others = Json::array();
   for (Json& other : notes["alternatives"]) {
     if (is_plan(other, same)) continue;
-    const bool fits = other["peak_bytes"].get<double>() <= memory_limit(cluster, request);
-    if (fits) other["why"] = why_slower(read_parts(other["parts"]), parts);
+    const double peak_bytes = other["peak_bytes"], limit = memory_limit(cluster, request);
+    other["why"] = peak_bytes <= limit ? why_slower(read_parts(other["parts"]), parts)
+                                       : why_too_large(peak_bytes, limit);
     others.push_back(std::move(other));
   }
   notes["alternatives"] = std::move(others);

@@ -118,10 +118,12 @@ std::vector<Alternative> alternatives(const Best& best, Assessor& assessor) {
 
 }  // namespace
 
-plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
+plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& of_devices,
                      const Request& request, const PlannerOptions& options) {
   cost::verify(given);
-  cost::verify(cluster);
+  cost::verify(of_devices);
+  cost::Cluster cluster = of_devices;
+  cluster.device_memory_bytes *= options.room.added;
   if (given.nodes.empty()) {
     throw ConfigError(fmt::format(
         "graph profile '{}' has no nodes, so there is nothing to plan.\n  Try a model that "
@@ -137,8 +139,9 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
   space.fewest_stages = fewest_stages(profile, cluster, request);
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
-  const Attempt::Problem problem{profile, cluster, request,
-                                 pieces,  space,   {.threads = options.threads}};
+  const Attempt::Problem problem{profile, cluster,
+                                 request, pieces,
+                                 space,   {.threads = options.threads, .exactly = options.exactly}};
   const int finest = options.max_blocks > 0 ? options.max_blocks : most_blocks(space);
   // Blocks of a coarse search may be fewer than the stages that are demanded.
   const bool only_finest =
@@ -181,7 +184,7 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& clust
           : lower_bound_ns(profile, BlockCosts(profile, single_blocks(profile.nodes.size())),
                            cluster, request, space);
   report.parts = time_parts(profile, cluster, request, plan, verdict.iteration_ns);
-  Assessor assessor(best->model(), cluster, request);
+  Assessor assessor(best->model(), cluster, request, space.room);
   report.alternatives = alternatives(best->best(), assessor);
   plan.notes = make_notes(profile, cluster, request, plan, verdict, report);
   const std::vector<std::string> of_stages = stage_notes(profile, plan, verdict);

@@ -17,7 +17,7 @@ inline constexpr double kMargin = 0.10;
 
 struct SearchOptions {
   int threads = 1;
-  bool exactly = true;  ///< small problems: step 4. False only to judge the steps before it
+  bool exactly = true;  ///< small problems: step 4
 };
 
 /// The whole search over blocks, in four steps, each adding to one `Best`:

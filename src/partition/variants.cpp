@@ -24,9 +24,11 @@ plan::Plan described(const cost::GraphProfile& profile, const cost::Cluster& clu
 }  // namespace
 
 plan::Plan with_micro_batches(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                              const Request& request, plan::Plan plan, int64_t count) {
+                              const Request& request, plan::Plan plan, int64_t count, double room) {
   plan.micro_batches = count;
-  const Evaluation evaluation = evaluate(profile, cluster, request, plan);
+  cost::Cluster roomy = cluster;
+  roomy.device_memory_bytes *= room;
+  const Evaluation evaluation = evaluate(profile, roomy, request, plan);
   if (!evaluation.problems.empty()) {
     plan::Plan impossible;
     impossible.feasible = false;

@@ -82,7 +82,7 @@ NodePlan zoom(const cost::GraphProfile& profile, const cost::Cluster& cluster,
     const cost::GraphProfile blocks = contract(profile, view.blocks, {});
     const BlockCosts costs(profile, view.blocks);
     const BlockModel model(blocks, request, costs);
-    Assessor assessor(model, cluster, request);
+    Assessor assessor(model, cluster, request, space.room);
     Scored start = plan.scored;
     start.draft.stage_of = view.stage_of;
     start.figures = assessor.assess(start.draft);

@@ -106,6 +106,7 @@ std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width)
   TextTable table;
   table.column("stage");
   for (const auto& [heading, member] : kKinds) table.column(heading);
+  if (!notes.step_peak_bytes.empty()) table.column("in a step");
   if (notes.memory_limit_bytes) table.column("of limit");
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const std::optional<Prediction>& predicted = plan.stages[s].predicted;
@@ -114,10 +115,12 @@ std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width)
     for (const auto& [heading, member] : kKinds) {
       cells.push_back(human_bytes(static_cast<double>(*predicted.*member)));
     }
-    if (notes.memory_limit_bytes) {
-      cells.push_back(
-          percent(static_cast<double>(predicted->peak_bytes), *notes.memory_limit_bytes));
+    auto most = static_cast<double>(predicted->peak_bytes);
+    if (!notes.step_peak_bytes.empty()) {
+      most = notes.step_peak_bytes[s];  // the peaks of all kinds do not meet
+      cells.push_back(human_bytes(most));
     }
+    if (notes.memory_limit_bytes) cells.push_back(percent(most, *notes.memory_limit_bytes));
     table.row(std::move(cells));
   }
   const std::string limit = notes.memory_limit_bytes

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import pyrannc
-from pyrannc import _C, calibrate, launch, planning
+from pyrannc import _C, calibrate, launch, plan_search
 
 # Plan, schedule, the planner's number, ms of each number, which are run in this order, and the one
 # that has to be taken. Each rank has 8 rows; shares of a single one are not tried.
@@ -76,7 +76,7 @@ def differences(case, comm):
     """What is not as it has to be on this rank."""
     plan, schedule, planned, ms, taken = CASES[case]
     tried = []
-    plan_of_search, measure = planning.Planner.plan, calibrate.measure
+    plan_of_search, measure = plan_search.Planner.plan, calibrate.measure
 
     def begin_with(planner):
         found = _C.plan.Plan.from_json(plan_of_search(planner))
@@ -95,11 +95,11 @@ def differences(case, comm):
     config = pyrannc.Config(**PLANS[plan], schedule=schedule, comm_timeout_s=20)
     model = pyrannc.RaNNCModule(wrapped, optimizer, config)
     mine = slice(comm.rank * ROWS, (comm.rank + 1) * ROWS)
-    planning.Planner.plan, calibrate.measure = begin_with, faked
+    plan_search.Planner.plan, calibrate.measure = begin_with, faked
     try:
         losses = train(model, optimizer, mine)
     finally:
-        planning.Planner.plan, calibrate.measure = plan_of_search, measure
+        plan_search.Planner.plan, calibrate.measure = plan_of_search, measure
 
     if tried != list(ms):
         yield f"tried {tried}"
@@ -135,7 +135,7 @@ def shape_of(plan):
 def differences_with_shapes(case, comm):
     """The same where plans of other shapes are tried."""
     tried = []
-    measure, reach = calibrate.measure, planning.REACH
+    measure, reach = calibrate.measure, plan_search.REACH
 
     def faked(*arguments):
         found = measure(*arguments)
@@ -150,11 +150,11 @@ def differences_with_shapes(case, comm):
         wrapped, optimizer, pyrannc.Config(pipeline_num=4, comm_timeout_s=20)
     )
     mine = slice(comm.rank * ROWS, (comm.rank + 1) * ROWS)
-    calibrate.measure, planning.REACH = faked, 1e9  # whatever operators say
+    calibrate.measure, plan_search.REACH = faked, 1e9  # whatever operators say
     try:
         losses = train(model, optimizer, mine)
     finally:
-        calibrate.measure, planning.REACH = measure, reach
+        calibrate.measure, plan_search.REACH = measure, reach
 
     notes = json.loads(model.plan.notes)
     runs = [(run["replicas"], run["schedule"]) for run in notes["tried_shapes"]]
@@ -182,14 +182,14 @@ def differences_with_shapes(case, comm):
 
 def error_of_rank_0(comm):
     """Its text, on this rank: nobody waits for a rank that cannot go on."""
-    with_micro_batches = planning.Planner.with_micro_batches
+    with_micro_batches = plan_search.Planner.with_micro_batches
 
     def fails(*arguments):
         if comm.rank == 0:
             raise pyrannc.PlanError("no other number")
         return with_micro_batches(*arguments)
 
-    planning.Planner.with_micro_batches = fails
+    plan_search.Planner.with_micro_batches = fails
     try:
         config = pyrannc.Config(**PLANS["1+1"], comm_timeout_s=20)
         model = pyrannc.RaNNCModule(Net().double(), config=config)
@@ -197,7 +197,7 @@ def error_of_rank_0(comm):
     except pyrannc.PlanError as error:
         return str(error)
     finally:
-        planning.Planner.with_micro_batches = with_micro_batches
+        plan_search.Planner.with_micro_batches = with_micro_batches
     return "no error"
 
 

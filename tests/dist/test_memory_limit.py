@@ -37,3 +37,13 @@ def test_when_nothing_fits_every_rank_ends_with_the_needed_and_the_available_byt
     done = mpi.run([str(SCRIPT), "1"], 4, 60)
     assert done.returncode != 0
     assert "InfeasibleError" in done.stderr and "needs" in done.stderr and "MiB" in done.stderr
+
+
+def test_a_plan_fits_by_what_a_step_holds():
+    """Where the sum of the peaks of all kinds, which do not meet, is more than the limit."""
+    done = mpi.run([str(SCRIPT.with_name("memory_room.py"))], 2, 120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["free"]["added_mib"] > 1.05 * found["limit_mib"], found
+    assert found["limited"]["added_mib"] > found["limit_mib"], found
+    assert found["limited"]["measured_mib"] <= found["limit_mib"], found

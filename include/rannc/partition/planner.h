@@ -18,6 +18,13 @@ struct Pin {
   int stage = 0;  ///< -1: the last
 };
 
+/// For a caller who knows better than section 6 of docs/planner-files.md what a step holds, and has
+/// the last word: how much of a device's memory plans of the search may need.
+struct Room {
+  double added = 1;    ///< by section 6, from 1
+  double in_step = 1;  ///< at any time of a step, by a rough account; with more than that `added`
+};
+
 /// What the files do not say.
 struct PlannerOptions {
   int max_blocks = 0;        ///< 0: 128, more where memory demands many stages
@@ -29,6 +36,8 @@ struct PlannerOptions {
   double time_limit_s = 0;
   const std::atomic<bool>* stop = nullptr;  ///< the same, when it becomes true
   int threads = 1;                          ///< the answer does not depend on it
+  Room room = {};
+  bool exactly = true;  ///< small problems, which takes up to seconds; false: as large ones
 };
 
 /// The whole planner: atomic pieces -> blocks -> stages, for every allowed micro-batch count and

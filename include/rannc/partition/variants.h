@@ -15,10 +15,11 @@ namespace rannc::partition {
 /// `plan`, an answer of make_plan() to the same arguments, with `count` micro-batches: its stages,
 /// ranks, schedule and recompute stay, what is predicted and noted is that of the changed plan. By
 /// evaluate() alone. Not feasible, with the first problem as its reason, when the request, the
-/// schedule or the memory forbids that count.
+/// schedule or the memory forbids that count. `room`: as in PlannerOptions, but nothing is asked of
+/// a step.
 [[nodiscard]] plan::Plan with_micro_batches(const cost::GraphProfile& profile,
                                             const cost::Cluster& cluster, const Request& request,
-                                            plan::Plan plan, int64_t count);
+                                            plan::Plan plan, int64_t count, double room = 1);
 
 /// How a plan is laid out, whatever its stages compute.
 struct Shape {
@@ -27,7 +28,8 @@ struct Shape {
   int interleave = 1;
 };
 
-/// The best plan of that shape; make_plan() with it forced. The notes of the search are those of
+/// The best plan of that shape; make_plan() with it forced. Whatever the room, its notes are of the
+/// memory of `cluster`. Those of the search are of
 /// `found`, the answer to the same arguments without the shape, which becomes one of the
 /// alternatives. Not feasible when no plan of that shape fits.
 [[nodiscard]] plan::Plan plan_of_shape(const cost::GraphProfile& profile,

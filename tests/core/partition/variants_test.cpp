@@ -91,7 +91,7 @@ TEST(WithMicroBatches, KeepsTheBoundAndSaysHowTheOthersCompareNow) {
   ASSERT_EQ(after["alternatives"].size(), 3);  // the last one is the plan itself
   EXPECT_EQ(after["alternatives"][0]["why"], "predicted to be faster by 2 us");
   EXPECT_THAT(after["alternatives"][1]["why"], ::testing::StartsWith("slower by 3 us: its"));
-  EXPECT_EQ(after["alternatives"][2]["why"], "as it was");  // it does not fit
+  EXPECT_EQ(after["alternatives"][2]["why"], "needs 953.7 MiB of 97.7 KiB");
 }
 
 TEST(WithMicroBatches, SaysWhatForbidsACount) {
@@ -110,6 +110,7 @@ TEST(WithMicroBatches, SaysWhatForbidsACount) {
   cost::Cluster small = e.cluster;
   small.device_memory_bytes = evaluate(e.profile, e.cluster, request, found).stages[0].peak_bytes;
   EXPECT_FALSE(with_micro_batches(e.profile, small, request, found, 1).feasible);
+  EXPECT_TRUE(with_micro_batches(e.profile, small, request, found, 1, 4.0).feasible);
 }
 
 TEST(WithMicroBatches, AnInterleavedPlanKeepsWholeRoundsOfItsGroups) {

@@ -66,6 +66,17 @@ best plan with  schedule  micro-batches  replicas  iteration  why it lost
 )");
 }
 
+TEST(Show, TheLimitIsThatOfWhatAStepHoldsWhereThatIsKnown) {
+  Plan plan = plan_from_json(kPlan);
+  plan.notes = R"({"memory_limit_bytes": 4194304, "step_peak_bytes": [3145728, 4194304]})";
+  const std::string text = show(plan, 120);
+  EXPECT_NE(text.find("    peak  in a step  of limit\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("4.0 MiB    3.0 MiB      75 %\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("8.0 MiB    4.0 MiB     100 %\n"), std::string::npos) << text;
+  const std::string around = explain(plan, "head", 120);
+  EXPECT_NE(around.find("3.0 MiB      75 %\n"), std::string::npos) << around;
+}
+
 // F0 at 0 to 1 ms, the transfer until 3, forward and backward of stage 1 until 7.5, the gradients
 // back at 9.5; then stage 0's backward takes 3 ms. The own reduction of 0.5 ms ends at 30.
 TEST(ShowTimeline, DrawsWhenEachStageComputes) {
@@ -136,6 +147,9 @@ TEST(Show, NotesOfAWrongFormAreAnErrorWithTheirPath) {
   plan.notes = R"({"parts": {"slowest_stage": 7}})";
   EXPECT_EQ(error_of([&] { (void)show(plan); }),
             "plan: $.notes.parts.slowest_stage: expected an integer of at most 1, found 7");
+  plan.notes = R"({"step_peak_bytes": [1]})";
+  EXPECT_EQ(error_of([&] { (void)show(plan); }),
+            "plan: $.notes.step_peak_bytes: has 1 numbers, but the plan has 2 stages");
 }
 
 TEST(Show, ANameCannotDrawOnTheTerminal) {

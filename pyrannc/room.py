@@ -1,0 +1,82 @@
+"""Plans that fit because not all that a rank holds is there at the same time.
+
+Section 6 of docs/planner-files.md, by which the planner searches, adds the peaks of all kinds of
+memory. What a step holds (``step_peak_bytes``) is less, by up to a fourth where a rank has many
+stages. So where memory is tight, plans are searched with more of it than there is, and those are
+taken that fit by what a step holds.
+"""
+
+import math
+import time
+
+# Of a rank's memory: more than section 6 adds in vain.
+MOST = 1.5
+# Where section 6 says that a plan does not fit, what a step holds has to be less than the limit: it
+# is off by a few percent.
+TRUSTED = 0.98
+# Searches of one shape. Each asks for less than the one before held too much.
+TRIES, LARGEST_STEP = 6, 0.98
+# Of the time of a shape, which a search of this shape alone may find to be less.
+REACH = 0.05
+# After so many seconds no other search begins.
+MOST_S = 3.0
+
+
+def is_tight(content, limit) -> bool:
+    """Whether with more memory there may be a faster plan than this one."""
+    others = content["notes"]["alternatives"]
+    # At most twice as much, such as half the micro-batches, is the next larger plan.
+    return peak(content) > limit / 2 or any(other["peak_bytes"] > limit for other in others)
+
+
+def fits(content, limit) -> bool:
+    """Whether a rank can hold what a step of the plan needs."""
+    return step_peak(content) <= (limit if peak(content) <= limit else TRUSTED * limit)
+
+
+def peak(content):
+    """By section 6, on the fullest rank."""
+    return max(stage["predicted"]["peak_bytes"] for stage in content["stages"])
+
+
+def step_peak(content):
+    return max(content["notes"]["step_peak_bytes"])
+
+
+def fastest(planned, shapes, search, limit):
+    """The fastest plan of these shapes that fits; ``planned`` where none is faster.
+
+    Args:
+        planned: Content of a plan that fits, or None.
+        shapes: With their ``iteration_ns`` of a search among all shapes.
+        search: ``search(shape, in_step)`` as for :func:`of_shape`.
+        limit: Bytes of a rank.
+    """
+    best, end = planned, time.monotonic() + MOST_S
+    for shape in sorted(shapes, key=lambda shape: shape["iteration_ns"]):
+        longest_ns = best["iteration_ns"] if best else math.inf
+        if shape["iteration_ns"] > (1 + REACH) * longest_ns or time.monotonic() > end:
+            break
+        best = of_shape(shape, search, limit, longest_ns, end) or best
+    return best
+
+
+def of_shape(shape, search, limit, longest_ns=math.inf, end=math.inf):
+    """A plan of that shape that fits and takes less than ``longest_ns``; None where none was found.
+
+    Args:
+        search: ``search(shape, in_step)`` returns the content of the fastest plan of that shape of
+            which a step holds, by the search's own rough account, at most this share of the memory;
+            None where there is none.
+    """
+    in_step = 1.0
+    for _ in range(TRIES):
+        content = search(shape, in_step)
+        if not content or content["iteration_ns"] >= longest_ns:
+            return None
+        if fits(content, limit):
+            return content
+        if time.monotonic() > end:
+            return None
+        in_step *= min(TRUSTED * limit / step_peak(content), LARGEST_STEP)
+    return None

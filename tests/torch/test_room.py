@@ -1,0 +1,76 @@
+"""Plans that the planner's sum of all peaks forbids, and that fit."""
+
+import pytest
+
+from pyrannc import room
+
+LIMIT = 100
+
+
+def plan(iteration_ns, peak, step_peak, *, others=()):
+    return {
+        "iteration_ns": iteration_ns,
+        "stages": [{"predicted": {"peak_bytes": peak}}],
+        "notes": {
+            "step_peak_bytes": [step_peak],
+            "alternatives": [{"peak_bytes": other} for other in others],
+        },
+    }
+
+
+def test_memory_is_tight_where_twice_the_plan_or_another_one_does_not_fit():
+    assert not room.is_tight(plan(1, 50, 50), LIMIT)
+    assert room.is_tight(plan(1, 51, 51), LIMIT)
+    assert not room.is_tight(plan(1, 10, 10, others=[100]), LIMIT)
+    assert room.is_tight(plan(1, 10, 10, others=[20, 101]), LIMIT)
+
+
+def searches(plans, *, limit=LIMIT, **rest):
+    """``plans``: what the searches of the shape find, one after the other."""
+    asked, left = [], iter(plans)
+
+    def search(shape, in_step):
+        assert shape == "some"
+        asked.append(in_step)
+        return next(left)
+
+    return room.of_shape("some", search, limit, **rest), asked
+
+
+def test_each_search_leaves_as_much_less_as_the_one_before_held_too_much():
+    fits = plan(3, 130, 98)
+    found, asked = searches([plan(1, 150, 120), plan(2, 140, 98.5), fits])
+    assert found is fits
+    assert asked == pytest.approx([1, 0.98 / 1.2, 0.98 / 1.2 * 0.98])
+
+
+def test_a_search_ends_where_there_is_no_plan_or_only_slow_ones():
+    assert searches([None]) == (None, [1])
+    assert searches([plan(5, 150, 90)], longest_ns=5) == (None, [1])
+    large = plan(1, 150, 120)
+    assert searches([large], end=0) == (None, [1])  # no time is left
+    found, asked = searches([large] * 10)
+    assert found is None and len(asked) == room.TRIES
+
+
+def fastest(planned, found):
+    """``found``: iteration_ns of a shape, and what the search for it finds."""
+    shapes = [{"iteration_ns": ns} for ns in found]
+    asked = []
+
+    def search(shape, in_step):
+        asked.append(shape["iteration_ns"])
+        return found[shape["iteration_ns"]]
+
+    return room.fastest(planned, shapes, search, LIMIT), asked
+
+
+def test_the_fastest_shape_is_taken_of_those_that_may_be_faster():
+    planned = plan(100, 90, 80)
+    better, best = plan(98, 120, 95), plan(95, 120, 95)
+    # What was found among all shapes may be better by itself, by up to 5 %.
+    assert fastest(planned, {104: best, 101: better, 106: best}) == (better, [101])
+    assert fastest(planned, {104: best, 101: None, 106: best}) == (best, [101, 104])
+    assert fastest(planned, {99: plan(100, 120, 95), 106: best}) == (planned, [99])
+    assert fastest(None, {500: best}) == (best, [500])
+    assert fastest(None, {500: None}) == (None, [500])
