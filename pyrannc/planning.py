@@ -154,6 +154,18 @@ def read_plan(path, graph, global_rows, world_size) -> str:
             f"{path}: bucket_bytes is {bucket!r}, but gradients are summed in buckets of a whole "
             f"number of bytes, at least {MIB}.\n  Leave it out: then it follows from the links."
         )
+    predicted = {
+        "step_peak_bytes": len(plan.stages),
+        "step_idle_ns": world_size,
+        "step_bubble_ns": world_size,
+    }
+    for name, count in predicted.items():
+        values = notes.get(name, [0] * count)
+        if not isinstance(values, list) or len(values) != count:
+            raise PlanError(
+                f"{path}: {name} is {values!r}, but it needs {count} numbers.\n  Leave it out: it "
+                "is only compared with what is measured."
+            )
     planned_rows = notes.get("global_batch", global_rows)
     if planned_rows != global_rows:
         log.info(

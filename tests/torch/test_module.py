@@ -484,6 +484,13 @@ def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatc
         path.write_text(json.dumps(saved))
         with pytest.raises(PlanError, match=r"plan\.json: bucket_bytes is"):
             loss_of(RaNNCModule(build(), load_deployment=path), batch())
+    del saved["notes"]["bucket_bytes"]
+    for name in ("step_peak_bytes", "step_idle_ns", "step_bubble_ns"):
+        for wrong in ([1, 2], "many"):
+            notes = {**saved["notes"], name: wrong}
+            path.write_text(json.dumps({**saved, "notes": notes}))
+            with pytest.raises(PlanError, match=rf"plan\.json: {name} is .*it needs 1 numbers"):
+                loss_of(RaNNCModule(build(), load_deployment=path), batch())
 
 
 def test_the_environment_saves_and_loads_the_plan(tmp_path, monkeypatch):
