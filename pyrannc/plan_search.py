@@ -45,12 +45,24 @@ class Planner:
     def plan(self) -> str:
         """The best one that fits, as JSON."""
         plan = self._search(self.wanted)
-        content = self._completed(plan) if plan.feasible else None
+        try:
+            content = self._completed(plan) if plan.feasible else None
+        except PlanError:  # such as a share in which there is nothing to normalise
+            if not self._drop_micro_batches(plan.micro_batches):
+                raise
+            return self.plan()
         if content is None or room.is_tight(content, self._limit):
             content = self._with_room(content, self.wanted)
         if content is None:
             raise InfeasibleError(plan.reason)
         return json.dumps(content)
+
+    def _drop_micro_batches(self, count) -> bool:
+        """No plan has ``count`` micro-batches or more from now on; False where none is left."""
+        wanted = json.loads(self.wanted)
+        wanted["micro_batches"] = [fewer for fewer in wanted["micro_batches"] if fewer < count]
+        self.wanted = json.dumps(wanted)
+        return bool(wanted["micro_batches"])
 
     def _search(self, wanted, **options):
         return _C.partition.make_plan(
@@ -113,7 +125,7 @@ class Planner:
         content = json.loads(plan.to_json())
         if not self._fits_beside_model(content):
             return []
-        found, begin = [], time.monotonic()
+        found, end = [], time.monotonic() + MOST_PLANNING_S
         shapes = {shape(content)}
         fewer = self._fewer_micro_batches(plan) if room.is_tight(content, self._limit) else None
         if fewer:
@@ -124,10 +136,10 @@ class Planner:
                 continue
             if other["iteration_ns"] > (1 + REACH) * plan.iteration_ns:
                 break
-            if len(found) == MOST_SHAPES or time.monotonic() - begin > MOST_PLANNING_S:
+            if len(found) == MOST_SHAPES or time.monotonic() > end:
                 break
             shapes.add(shape(other))
-            best = self._best_of_shape(plan, other)
+            best = self._best_of_shape(plan, other, end)
             if best:
                 found.append(json.dumps(best))
         return found
@@ -144,9 +156,9 @@ class Planner:
         found = self._with_room(None, json.dumps(wanted), plan)
         return found if found and self._fits_beside_model(found) else None
 
-    def _best_of_shape(self, plan, other):
+    def _best_of_shape(self, plan, other, end):
         """Content of the best plan of the shape of ``other`` that fits, for a run beside ``plan``;
-        None where there is none."""
+        None where none was found until ``end``."""
         wanted = json.loads(self.wanted)
         replicas = [len(stage.ranks) for stage in plan.stages]
         least = min(2, self._fewest_rows(replicas, plan.micro_batches))
@@ -163,7 +175,10 @@ class Planner:
         )
         wanted = json.dumps(wanted)
         found = room.of_shape(
-            other, lambda other, in_step: self._of_shape(plan, other, wanted, in_step), self._limit
+            other,
+            lambda other, in_step: self._of_shape(plan, other, wanted, in_step),
+            self._limit,
+            end=end,
         )
         return found if found and self._fits_beside_model(found) else None
 

@@ -1,9 +1,11 @@
 """Which numbers of micro-batches are run, and which one stays."""
 
 import json
+import math
 import weakref
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 
@@ -183,6 +185,23 @@ def test_a_step_after_a_trial_is_that_of_the_number_that_was_taken(monkeypatch):
     assert notes["parts"]["compute_ns"] == model.plan.iteration_ns
 
 
+def test_the_planner_takes_no_number_that_the_model_refuses(monkeypatch):
+    make_plan, asked = _C.partition.make_plan, []
+
+    def most(profile, devices, request, **options):
+        asked.append(max(request.micro_batches))
+        only = {"format": "rannc-plan-request", "version": 1, "global_batch": 8}
+        only |= {"micro_batches": asked[-1:], "schedules": ["gpipe"]}
+        only = _C.partition.Request.from_json(json.dumps(only))
+        return make_plan(profile, devices, only, **options)
+
+    monkeypatch.setattr(_C.partition, "make_plan", most)
+    model, *_ = first_step(calibrate=False)
+    assert model.plan.micro_batches == 4 and asked == [8, 4]  # of one row there is no variance
+    with pytest.raises(PlanError, match="over a single value per channel"):
+        first_step(calibrate=False, pipeline_num=8)
+
+
 def test_a_number_that_was_asked_for_stays(monkeypatch):
     runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
     for settings in ({"pipeline_num": 4}, {"min_pipeline": 4, "max_pipeline": 4}):
@@ -270,7 +289,7 @@ def test_nor_does_a_share_of_another_shape(monkeypatch):
         planner = plan_search.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 0)
         plan = SimpleNamespace(micro_batches=planned, stages=[SimpleNamespace(ranks=range(2))])
         other = {"replicas": replicas, "schedule": "1f1b", "interleave": 1}
-        assert planner._best_of_shape(plan, other) is None
+        assert planner._best_of_shape(plan, other, math.inf) is None
         return searched.pop() if searched else None
 
     assert shape(4, [1, 1]) == ([1, 1], [1, 2, 4, 8])
@@ -298,7 +317,7 @@ def test_nor_one_whose_step_does_not_fit(monkeypatch):
         content = {"stages": stages, "notes": notes, "iteration_ns": 1}
         monkeypatch.setattr(planner, "_completed", lambda _: content)
         other = {"replicas": [1], "schedule": "1f1b", "interleave": 1}
-        return planner._best_of_shape(planned, other)
+        return planner._best_of_shape(planned, other, math.inf)
 
     # A run of the latter fits, too, as the optimizer has no state yet.
     assert found(100, peak=100) and not found(101, peak=100)
