@@ -205,6 +205,13 @@ std::string search_notes(const plan::Plan& found, const plan::Plan& other) {
   return text(notes);
 }
 
+std::string without_bound(const std::string& notes) {
+  Json changed = Json::parse(notes);
+  changed.erase("bound_ns");
+  changed.erase("gap");
+  return text(changed);
+}
+
 std::vector<std::string> stage_notes(const cost::GraphProfile& profile, const plan::Plan& plan,
                                      const Evaluation& evaluation) {
   std::vector<std::string> all;

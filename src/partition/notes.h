@@ -30,6 +30,9 @@ namespace rannc::partition {
 /// `found` is one of the alternatives. changed_notes() makes the rest that of `other`.
 [[nodiscard]] std::string search_notes(const plan::Plan& found, const plan::Plan& other);
 
+/// `notes` without the lower bound of the search.
+[[nodiscard]] std::string without_bound(const std::string& notes);
+
 /// A JSON object for each stage: its modules by their paths, and what it takes and gives.
 [[nodiscard]] std::vector<std::string> stage_notes(const cost::GraphProfile& profile,
                                                    const plan::Plan& plan,

@@ -1,5 +1,6 @@
 #include "rannc/partition/variants.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "partition/notes.h"
@@ -9,6 +10,14 @@
 
 namespace rannc::partition {
 namespace {
+
+double peak_bytes(const plan::Plan& plan) {
+  double most = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    most = std::max(most, static_cast<double>(stage.predicted->peak_bytes));
+  }
+  return most;
+}
 
 /// With the predictions and notes of `evaluation`, which is of `plan`; the search's notes stay.
 plan::Plan described(const cost::GraphProfile& profile, const cost::Cluster& cluster,
@@ -49,6 +58,11 @@ plan::Plan plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster&
   plan::Plan plan = make_plan(profile, cluster, narrower, options);
   if (!plan.feasible) return plan;
   plan.notes = search_notes(found, plan);
+  // The bound is that of plans for which the search of `found` had room.
+  const double limit = cluster.device_memory_bytes * (1 - request.memory_margin);
+  if (peak_bytes(plan) > limit && peak_bytes(found) <= limit) {
+    plan.notes = without_bound(plan.notes);
+  }
   const Evaluation evaluation = evaluate(profile, cluster, request, plan);
   return described(profile, cluster, request, std::move(plan), evaluation);
 }

@@ -168,6 +168,39 @@ TEST(PlanOfShape, SaysWhatTheSearchFound) {
   EXPECT_THAT(notes["alternatives"][1]["why"], ::testing::StartsWith("slower by "));
 }
 
+TEST(PlanOfShape, HasNoBoundWhereItHadMoreRoomThanTheSearch) {
+  const Example e;
+  Request request = request_with({4}, plan::Schedule::one_f_one_b);
+  request.recompute = Recompute::never;
+  request.force.stages = {};
+  const auto most = [](const plan::Plan& plan) {
+    double bytes = 0;
+    for (const plan::Stage& stage : plan.stages) {
+      bytes = std::max(bytes, static_cast<double>(stage.predicted->peak_bytes));
+    }
+    return bytes;
+  };
+  const plan::Plan found = make_plan(e.profile, e.cluster, request);  // two replicas
+  const plan::Plan other =
+      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
+  ASSERT_LT(most(found), most(other));
+
+  const auto has_bound = [&](double memory_bytes) {
+    cost::Cluster cluster = e.cluster;
+    cluster.device_memory_bytes = memory_bytes;
+    const PlannerOptions options = {.room = {.added = 10, .in_step = 10}};
+    const plan::Plan plan =
+        plan_of_shape(e.profile, cluster, request, options, found, {.replicas = {1, 1}});
+    EXPECT_TRUE(plan.feasible);
+    const json notes = json::parse(plan.notes);
+    EXPECT_EQ(notes.contains("bound_ns"), notes.contains("gap"));
+    return notes.contains("bound_ns");
+  };
+  EXPECT_TRUE(has_bound(2 * most(other)));
+  EXPECT_FALSE(has_bound(most(other) - 1));
+  EXPECT_TRUE(has_bound(most(found) - 1));  // neither fits: both had room
+}
+
 TEST(PlanOfShape, DoesNotFitWhereNoPlanOfThatShapeDoes) {
   const Example e;
   Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
