@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyrannc import files
 from pyrannc.errors import ConfigError
 
 FILE_NAME = "rannc_conf.toml"
@@ -196,7 +197,10 @@ def _parse(name: str, value, where: str):
 
 def _from_file() -> dict[str, Any]:
     folder = os.environ.get("RANNC_CONF_DIR")
-    path = Path(folder or Path.home() / ".pyrannc") / FILE_NAME
+    home = files.home()
+    if not folder and home is None:
+        return {}
+    path = Path(folder or home / ".pyrannc") / FILE_NAME
     if not path.is_file():
         if folder is not None:
             raise ConfigError(f"RANNC_CONF_DIR is {folder}, but there is no {path}")

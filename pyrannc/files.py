@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Files that are there as a whole or not at all, and where a user's own are."""
 
 import errno
 import os
@@ -26,6 +26,14 @@ def check_writable(path: str | os.PathLike) -> None:
         partial.touch()
     finally:
         partial.unlink(missing_ok=True)
+
+
+def home() -> Path | None:
+    """The user's folder; none in a container that knows only the user's number."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def _beside(target):

@@ -33,6 +33,8 @@ class ProfileCache:
             return
         self._environment = environment_of_process() if environment is None else environment
         base = Path(folder) if folder else user_folder()
+        if base is None:
+            return
         self._path = base / f"costs-{_digest(json.dumps(self._environment))}.json"
 
     def read(self, keys) -> dict:
@@ -79,10 +81,12 @@ class ProfileCache:
         return {}
 
 
-def user_folder() -> Path:
-    """Where this user's programs keep what can be computed again."""
+def user_folder() -> Path | None:
+    """Where this user's programs keep what can be computed again; none for a user without one."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rannc"
+    if not base and files.home() is None:
+        return None
+    return (Path(base) if base else files.home() / ".cache") / "rannc"
 
 
 def environment_of_process() -> dict:

@@ -2,6 +2,7 @@ import pytest
 
 from pyrannc import ConfigError
 from pyrannc.config import ITEMS, Config
+from pyrannc.profile_cache import ProfileCache
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,17 @@ def test_an_argument_beats_the_environment_which_beats_the_file(monkeypatch, tmp
     monkeypatch.setenv("RANNC_PIPELINE_NUM", "4")
     config = Config(partition_num=5)
     assert (config.partition_num, config.pipeline_num, config.mem_margin) == (5, 4, 0.2)
+
+
+def test_a_user_without_a_folder_has_no_file(monkeypatch):
+    def unknown(user):
+        raise KeyError(user)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert Config().partition_num == 0
+    assert ProfileCache("", environment={}).read(["linear"]) == {}
 
 
 @pytest.mark.parametrize("text", ["true", "1", "yes", "True"])
