@@ -185,26 +185,29 @@ class Planner:
     def _of_shape(self, plan, other, wanted, in_step):
         """Content of the best plan of the shape of ``other`` where ``in_step`` of the memory is for
         what a step holds; None where there is none."""
-        planned = _C.partition.plan_of_shape(
-            self._accumulating,
-            self.devices,
-            _C.partition.Request.from_json(wanted),
-            plan,
-            replicas=other["replicas"],
-            schedule=other["schedule"],
-            interleave=other["interleave"],
-            room=room.MOST,
-            in_step=in_step,
-            exactly=False,
-            max_blocks=self.most_blocks,
-            one_replica=bool(self.mixing),
-        )
-        if not planned.feasible:
-            return None
         try:
-            return self._completed(planned)
+            planned = _C.partition.plan_of_shape(
+                self._accumulating,
+                self.devices,
+                _C.partition.Request.from_json(wanted),
+                plan,
+                replicas=other["replicas"],
+                schedule=other["schedule"],
+                interleave=other["interleave"],
+                room=room.MOST,
+                in_step=in_step,
+                step_bytes=self._step_bytes,
+                step_limit_bytes=room.TRUSTED * self._limit,
+                exactly=False,
+                max_blocks=self.most_blocks,
+                one_replica=bool(self.mixing),
+            )
+            return self._completed(planned) if planned.feasible else None
         except PlanError:
             return None
+
+    def _step_bytes(self, plan):
+        return self.step.peak_bytes(plan, self.graph, self._folded, self.devices)
 
     def _fits_beside_model(self, content) -> bool:
         """Whether a rank has memory for a run of the plan beside all that it holds before the first

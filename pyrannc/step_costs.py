@@ -177,19 +177,26 @@ class Step:
         return {
             **self._time(plan, program, {}, self.costs.time),
             "bucket_bytes": bucket_bytes,
-            "step_peak_bytes": [
-                round(peak)
-                for peak in _C.partition.step_peak_bytes(
-                    program,
-                    plan,
-                    graph,
-                    folded,
-                    self.storages,
-                    **self.costs.memory,
-                    bucket_bytes=bucket_bytes,
-                )
-            ],
+            "step_peak_bytes": self._peak_bytes(plan, program, graph, folded, bucket_bytes),
         }
+
+    def peak_bytes(self, plan, graph, folded, devices) -> int:
+        """On the fullest rank, as predict() says it."""
+        program = _C.plan.lower(plan, graph, self.local_rows, True, self.outputs)
+        bucket_bytes = _C.partition.bucket_bytes(plan, devices)
+        return max(self._peak_bytes(plan, program, graph, folded, bucket_bytes))
+
+    def _peak_bytes(self, plan, program, graph, folded, bucket_bytes):
+        peaks = _C.partition.step_peak_bytes(
+            program,
+            plan,
+            graph,
+            folded,
+            self.storages,
+            **self.costs.memory,
+            bucket_bytes=bucket_bytes,
+        )
+        return [round(peak) for peak in peaks]
 
     def calibrated(self, plan, measured, tried_notes) -> str:
         """``plan``, which predict() has seen, with the time that follows from ``measured``, what

@@ -1,3 +1,4 @@
+#include <pybind11/functional.h>
 #include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
@@ -123,7 +124,7 @@ void init_partition(py::module_& m) {
       [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
          double room, double in_step, bool exactly, int max_blocks, bool one_replica, int threads) {
         partition::PlannerOptions options;
-        options.room = {room, in_step};
+        options.room = {.added = room, .in_step = in_step};
         options.exactly = exactly;
         options.max_blocks = max_blocks;
         options.one_replica = one_replica;
@@ -139,10 +140,11 @@ void init_partition(py::module_& m) {
       "plan_of_shape",
       [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
          const plan::Plan& found, const std::vector<int>& replicas, const std::string& schedule,
-         int interleave, double room, double in_step, bool exactly, int max_blocks,
-         bool one_replica) {
+         int interleave, double room, double in_step,
+         std::function<double(const plan::Plan&)> step_bytes, double step_limit_bytes, bool exactly,
+         int max_blocks, bool one_replica) {
         partition::PlannerOptions options;
-        options.room = {room, in_step};
+        options.room = {room, in_step, std::move(step_bytes), step_limit_bytes};
         options.exactly = exactly;
         options.max_blocks = max_blocks;
         options.one_replica = one_replica;
@@ -150,8 +152,10 @@ void init_partition(py::module_& m) {
                                         {replicas, plan::schedule_from_name(schedule), interleave});
       },
       "profile"_a, "cluster"_a, "request"_a, "found"_a, py::kw_only(), "replicas"_a, "schedule"_a,
-      "interleave"_a, "room"_a = 1.0, "in_step"_a = 1.0, "exactly"_a = true, "max_blocks"_a = 0,
-      "one_replica"_a = false, py::call_guard<py::gil_scoped_release>());
+      "interleave"_a, "room"_a = 1.0, "in_step"_a = 1.0,
+      "step_bytes"_a = std::function<double(const plan::Plan&)>(), "step_limit_bytes"_a = 0.0,
+      "exactly"_a = true, "max_blocks"_a = 0, "one_replica"_a = false,
+      py::call_guard<py::gil_scoped_release>());
   py::class_<partition::StepCosts>(m, "StepCosts")
       .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
                        double accumulate_ns_per_byte, std::vector<double> optimizer_ns,

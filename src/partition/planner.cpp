@@ -21,6 +21,7 @@
 #include "partition/report.h"
 #include "partition/search.h"
 #include "partition/space.h"
+#include "partition/squeeze.h"
 #include "partition/time_parts.h"
 #include "partition/zoom.h"
 #include "rannc/partition/evaluate.h"
@@ -58,25 +59,6 @@ std::vector<int> resolutions(int finest, size_t pieces, bool only_finest) {
   }
   result.push_back(finest);
   return result;
-}
-
-plan::Plan to_plan(const cost::GraphProfile& profile, const NodePlan& found) {
-  plan::Plan plan;
-  const Draft& draft = found.scored.draft;
-  plan.schedule = draft.schedule;
-  plan.interleave = draft.interleave;
-  plan.micro_batches = draft.micro_batches;
-  for (int s = 0; s < draft.stages(); ++s) {
-    plan::Stage& stage = plan.stages.emplace_back();
-    for (const uint32_t node : found.nodes[static_cast<size_t>(s)]) {
-      stage.nodes.push_back(profile.nodes[node].name);
-    }
-    for (const Segment& segment : draft.ranks(s)) {
-      for (int k = 0; k < segment.count; ++k) stage.ranks.push_back(segment.first + k);
-    }
-    stage.recompute = draft.recompute[static_cast<size_t>(s)];
-  }
-  return plan;
 }
 
 plan::Plan infeasible(std::string reason) {
@@ -160,7 +142,10 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& of_de
     }
   }
   if (best == nullptr) return infeasible(attempts.back()->shortfall());
-  const NodePlan& winner = best->winner();
+  const NodePlan winner =
+      options.room.step_bytes
+          ? squeeze(profile, cluster, request, best->space(), pieces, best->winner(), stop)
+          : best->winner();
 
   plan::Plan plan = to_plan(profile, winner);
   const Evaluation verdict = evaluate(profile, cluster, request, plan);
@@ -179,7 +164,7 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& of_de
   report.blocks = attempts.back()->blocks().size();
   report.examined = examined;
   report.bound_ns =
-      attempts.back()->exact()
+      attempts.back()->exact() && !options.room.step_bytes
           ? verdict.iteration_ns
           : lower_bound_ns(profile, BlockCosts(profile, single_blocks(profile.nodes.size())),
                            cluster, request, space);

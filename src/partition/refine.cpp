@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "partition/borders.h"
 #include "partition/layout.h"
 #include "partition/reach.h"
 
@@ -57,33 +58,6 @@ class Refiner {
 
   // --- blocks ---------------------------------------------------------------------------------
 
-  bool can_move(const Draft& draft, uint32_t block, int to) const {
-    const int from = draft.stage_of[block];
-    for (const uint32_t next : to > from ? model_.after(block) : model_.before(block)) {
-      const int stage = draft.stage_of[next];
-      if (to > from ? stage < to : stage > to) return false;
-    }
-    return true;
-  }
-
-  /// Moves `count` blocks from stage `from` to its neighbour `to`, nearest to the border first;
-  /// false when there are not so many, or none would be left.
-  bool shift(Draft& draft, int from, int to, int count) const {
-    std::vector<uint32_t> members;
-    for (uint32_t block = 0; block < draft.stage_of.size(); ++block) {
-      if (draft.stage_of[block] == from) members.push_back(block);
-    }
-    if (static_cast<int>(members.size()) <= count) return false;
-    if (to > from) std::ranges::reverse(members);
-    int moved = 0;
-    for (const uint32_t block : members) {
-      if (!can_move(draft, block, to)) continue;
-      draft.stage_of[block] = to;
-      if (++moved == count) return true;
-    }
-    return false;
-  }
-
   bool move_borders() {
     bool changed = false;
     for (int s = 0; s + 1 < now_.draft.stages() && !done(); ++s) {
@@ -92,8 +66,8 @@ class Refiner {
           bool better_here = true;
           while (better_here && !done()) {
             Draft draft = now_.draft;
-            better_here =
-                shift(draft, up ? s : s + 1, up ? s + 1 : s, count) && try_draft(std::move(draft));
+            better_here = shift(model_, draft, up ? s : s + 1, up ? s + 1 : s, count) &&
+                          try_draft(std::move(draft));
             changed |= better_here;
           }
         }
@@ -115,11 +89,12 @@ class Refiner {
       for (uint32_t block = 0; block < now_.draft.stage_of.size(); ++block) {
         if (now_.draft.stage_of[block] != from) continue;
         ++members;
-        if (can_move(now_.draft, block, to)) movable.push_back(block);
+        if (can_move(model_, now_.draft, block, to)) movable.push_back(block);
       }
       if (movable.size() < 2 || movable.size() > kMostInner || members < 2) continue;
       for (const uint32_t block : movable) {
-        if (now_.draft.stage_of[block] != from || !can_move(now_.draft, block, to)) continue;
+        if (now_.draft.stage_of[block] != from || !can_move(model_, now_.draft, block, to))
+          continue;
         if (std::ranges::count(now_.draft.stage_of, from) < 2) break;
         Draft draft = now_.draft;
         draft.stage_of[block] = to;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct Pin {
 struct Room {
   double added = 1;    ///< by section 6, from 1
   double in_step = 1;  ///< at any time of a step, by a rough account; with more than that `added`
+  /// What the fullest rank of a plan holds at most in a step, exactly; empty: unknown. Borders of
+  /// the best plan then move until that is no more than the limit, if they can.
+  std::function<double(const plan::Plan&)> step_bytes = {};
+  double step_limit_bytes = 0;
 };
 
 /// What the files do not say.
