@@ -24,8 +24,9 @@ constexpr std::array kSteepness = {8.0, 30.0, 120.0};
 constexpr double kHot = 0.05, kCold = 0.0005;
 /// Of each start, and blocks and actions looked at.
 constexpr int64_t kMostSteps = 5000, kStepsWork = 2'000'000;
-/// Plans whose memory is asked for, which takes a millisecond for a hundred nodes.
-constexpr int64_t kAskedWork = 200'000;
+/// Plans whose memory is asked for, which takes a millisecond for a hundred nodes and actions. Few
+/// would lead nowhere, and of so large a problem take long.
+constexpr int64_t kAskedWork = 200'000, kMostAsked = 1000, kLeastAsked = 30;
 constexpr std::array kShifts = {1, 2, 3, 5};
 constexpr int kMostShifts = 4;
 
@@ -38,8 +39,9 @@ class Squeezer {
   /// Of the drafts that fit the fastest; none where none was seen.
   std::optional<Scored> run(const Scored& start) {
     const int64_t actions = 2 * start.draft.stages() * start.draft.micro_batches;
-    left_ = std::clamp<int64_t>(
-        kAskedWork / (static_cast<int64_t>(profile_.nodes.size()) + actions), 10, 1000);
+    left_ =
+        std::min(kAskedWork / (static_cast<int64_t>(profile_.nodes.size()) + actions), kMostAsked);
+    if (left_ < kLeastAsked) return std::nullopt;
     const int64_t steps = std::clamp<int64_t>(
         kStepsWork / (static_cast<int64_t>(view_.blocks.size()) + actions), 200, kMostSteps);
     for (size_t k = 0; k < kSteepness.size(); ++k) {

@@ -13,7 +13,8 @@
 namespace rannc::partition {
 
 /// The fastest plan that needs no more than `space.room` says, among those that differ from `plan`
-/// in the borders between stages only; `plan` itself where none was found. By simulated annealing
+/// in the borders between stages only; `plan` itself where none was found, or where one step's
+/// account takes too long to ask for many. By simulated annealing
 /// (Kirkpatrick et al., Science 1983): time and memory are at odds, and most ways from one good
 /// plan to the next lead through worse ones. Deterministic.
 [[nodiscard]] NodePlan squeeze(const cost::GraphProfile& profile, const cost::Cluster& cluster,
