@@ -18,7 +18,7 @@ pytestmark = pytest.mark.all
 
 def run(*command, **options):
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=1200, **options
+        [str(part) for part in command], capture_output=True, text=True, timeout=3600, **options
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}{done.stderr[-5000:]}"
     return done.stdout
