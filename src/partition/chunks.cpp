@@ -8,16 +8,42 @@
 namespace rannc::partition {
 namespace {
 
-/// Ranges of at most `limit_ns` from the front, as few as possible but leaving a block for each of
-/// `parts`; empty when they do not suffice.
-std::vector<int> greedy(const RangeCosts::Table& table, int blocks, int parts, double limit_ns) {
+/// Where the range of each part may end (exclusive): behind every block pinned to it or to an
+/// earlier part, before every block pinned to a later one, with a block left for each part.
+struct Ends {
+  Ends(const SearchSpace& space, const std::vector<uint32_t>& line, size_t parts)
+      : earliest(parts, 1), latest(parts, static_cast<int>(line.size())) {
+    earliest.back() = latest.back();
+    for (size_t k = 0; k < line.size() && !space.pins.empty(); ++k) {
+      const int pin = space.pins[line[k]];
+      if (pin == SearchSpace::kFree) continue;
+      const size_t stage = pin == SearchSpace::kLastStage ? parts - 1 : static_cast<size_t>(pin);
+      for (size_t part = 0; part < parts; ++part) {
+        if (part < stage) {
+          latest[part] = std::min(latest[part], static_cast<int>(k));
+        } else {
+          earliest[part] = std::max(earliest[part], static_cast<int>(k) + 1);
+        }
+      }
+    }
+    for (size_t part = parts - 1; part-- > 0;) {
+      latest[part] = std::min(latest[part], latest[part + 1] - 1);
+    }
+  }
+
+  std::vector<int> earliest, latest;  // [part]
+};
+
+/// First positions of ranges of at most `limit_ns`, each as long as it may be, from the front;
+/// empty when they do not reach the end. No other ranges within the limit end further behind, so
+/// a later range never needs more than here.
+std::vector<int> greedy(const RangeCosts::Table& table, const Ends& ends, double limit_ns) {
   std::vector<int> starts;
   int first = 0;
-  for (int part = 0; part < parts; ++part) {
+  for (size_t part = 0; part < ends.latest.size(); ++part) {
     starts.push_back(first);
-    const int latest = blocks - (parts - part - 1);
-    int low = first + 1, high = latest;
-    if (table.compute_ns(first, low) > limit_ns) return {};
+    int low = std::max(ends.earliest[part], first + 1), high = ends.latest[part];
+    if (low > high || table.compute_ns(first, low) > limit_ns) return {};
     while (low < high) {
       const int middle = (low + high + 1) / 2;
       if (table.compute_ns(first, middle) <= limit_ns) {
@@ -28,17 +54,18 @@ std::vector<int> greedy(const RangeCosts::Table& table, int blocks, int parts, d
     }
     first = low;
   }
-  return first == blocks ? starts : std::vector<int>{};
+  return starts;
 }
 
-}  // namespace
-
-std::vector<int> balanced_ranges(const RangeCosts::Table& table, int blocks, int parts) {
+/// First positions of ranges of the line, none empty, whose longest lasts as short as it can:
+/// forward and backward of `table`. Empty when pins contradict the order of the line.
+std::vector<int> balanced_ranges(const RangeCosts::Table& table, int blocks, const Ends& ends) {
+  const auto parts = static_cast<double>(ends.latest.size());
   double high = table.compute_ns(0, blocks), low = high / parts;
-  std::vector<int> best = greedy(table, blocks, parts, high);
-  for (int round = 0; round < 40 && high - low > 1e-9 * high; ++round) {
+  std::vector<int> best = greedy(table, ends, high);
+  for (int round = 0; round < 40 && high - low > 1e-9 * high && !best.empty(); ++round) {
     const double middle = (low + high) / 2;
-    std::vector<int> starts = greedy(table, blocks, parts, middle);
+    std::vector<int> starts = greedy(table, ends, middle);
     if (starts.empty()) {
       low = middle;
     } else {
@@ -49,6 +76,8 @@ std::vector<int> balanced_ranges(const RangeCosts::Table& table, int blocks, int
   return best;
 }
 
+}  // namespace
+
 void search_chunks(Assessor& assessor, const RangeCosts& ranges, const std::vector<uint32_t>& line,
                    const SearchSpace& space, Grid grid, Stop& stop, Best& best) {
   const cost::Cluster& cluster = assessor.cluster();
@@ -57,6 +86,7 @@ void search_chunks(Assessor& assessor, const RangeCosts& ranges, const std::vect
   for (int v = space.fewest_chunks; v <= space.most_chunks; ++v) {
     for (int p = 2; p <= positions && v * p <= blocks; ++p) {
       if (space.stages > 0 && space.stages != v * p) continue;
+      const Ends ends(space, line, static_cast<size_t>(v) * p);
       for (const int64_t m : space.micro_batches) {
         if (m % p != 0) continue;
         if (stop.now()) return;
@@ -76,7 +106,8 @@ void search_chunks(Assessor& assessor, const RangeCosts& ranges, const std::vect
         const RangeCosts::Table& table = ranges.at_rows((micro_rows + step - 1) / step);
         const double whole = table.compute_ns(0, blocks) / p * static_cast<double>(m);
         if (space.replicas.empty() && whole > best.iteration_ns()) continue;
-        const std::vector<int> starts = balanced_ranges(table, blocks, v * p);
+        const std::vector<int> starts = balanced_ranges(table, blocks, ends);
+        if (starts.empty()) continue;
         Scored scored;
         scored.columns = grid.columns;
         scored.draft.schedule = plan::Schedule::interleaved;
@@ -88,7 +119,6 @@ void search_chunks(Assessor& assessor, const RangeCosts& ranges, const std::vect
           const auto behind = std::ranges::upper_bound(starts, static_cast<int>(k));
           scored.draft.stage_of[line[k]] = static_cast<int>(behind - starts.begin()) - 1;
         }
-        if (!respects_pins(space, scored.draft)) continue;
         assessor.settle_recompute(scored.draft);
         scored.figures = assessor.assess(scored.draft);
         best.add(scored);

@@ -11,14 +11,9 @@ namespace rannc::partition {
 
 /// Interleaved pipelines over a line of blocks: for every number of chunks and groups, all groups
 /// with equally many ranks (or those that are forced), and ranges whose longest stage is as short
-/// as it can be. `line[k]` is the block at position k. Each is assessed and added to `best`.
+/// as it can be where pins allow. `line[k]` is the block at position k. Each is assessed and added to `best`.
 /// O(chunks * groups * blocks * log) per micro-batch count.
 void search_chunks(Assessor& assessor, const RangeCosts& ranges, const std::vector<uint32_t>& line,
                    const SearchSpace& space, Grid grid, Stop& stop, Best& best);
-
-/// First positions of `parts` ranges of the line, none empty, whose longest lasts as short as it
-/// can: forward and backward of `table`.
-[[nodiscard]] std::vector<int> balanced_ranges(const RangeCosts::Table& table, int blocks,
-                                               int parts);
 
 }  // namespace rannc::partition

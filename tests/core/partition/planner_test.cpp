@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <random>
+#include <string_view>
 
 #include "partition/problems.h"
 #include "rannc/partition/evaluate.h"
@@ -268,6 +270,23 @@ TEST(Planner, KeepsModulesWholeAndPinned) {
       1u);
   EXPECT_EQ(error_of(profile, cluster(1, 2), request, {.whole = {"bodi"}}),
             "the graph has no module 'bodi'.\n  Did you mean 'body'?");
+}
+
+TEST(Planner, PinsToInnerStagesOfAnInterleavedPlan) {
+  // Too many nodes to enumerate: the balanced cut puts n20 into stage 1 of 4, n45 into stage 2.
+  const cost::GraphProfile profile = chain(std::vector<Link>(60));
+  Request request = batch(8);
+  request.schedules = {plan::Schedule::interleaved};
+  request.max_interleave = 2;
+  request.force.stages = 4;
+  const plan::Plan plan =
+      make_plan(profile, cluster(1, 2), request, {.pins = {{"n20", 2}, {"n58", 2}, {"n59", -1}}});
+  ASSERT_TRUE(plan.feasible) << plan.notes;
+  EXPECT_EQ(plan.interleave, 2);
+  const auto holds = [&](size_t stage, std::string_view node) {
+    return std::ranges::count(plan.stages[stage].nodes, node) == 1;
+  };
+  EXPECT_TRUE(holds(2, "n20") && holds(2, "n58") && holds(3, "n59"));
 }
 
 TEST(Planner, EndsEarlyWhenToldSo) {
