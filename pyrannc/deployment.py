@@ -255,7 +255,10 @@ class Run:
         # Its graph may have no loss, and every output is wanted.
         self._forward_only = _C.plan.backward_comes_first(plan) and not training
         paths = captured.output_paths()
-        self._not_returned = [NotReturned(path, plan.schedule) for path in paths]
+        self._not_returned = [
+            NotReturned(path, plan.schedule, _C.plan.can_be_dealt_out(graph.values[value]))
+            for path, value in zip(paths, graph.outputs, strict=True)
+        ]
         first = {value: path for path, value in reversed([*zip(paths, graph.outputs, strict=True)])}
         self._numbers = [
             first[value] if value_is_number(graph.values[value]) else None
@@ -322,7 +325,7 @@ class Run:
             if self._borrowing:
                 self._borrowing.end(parameters, buffers)
         if not tracked:
-            return list(call.outputs)
+            return self._with_places(call.outputs)
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
         if not self._inputs_checked and any(tensor.grad_fn is not None for tensor in inputs):
@@ -337,6 +340,10 @@ class Run:
         )
         if self._weighs_gradients:
             chained.mark(outputs)
+        return self._with_places(outputs)
+
+    def _with_places(self, outputs) -> list:
+        """The outputs, and something that says so in place of those that were not sent."""
         return [
             place if output is None else output
             for output, place in zip(outputs, self._not_returned, strict=True)

@@ -16,11 +16,12 @@ class NotReturned:
     stored, copied and pickled, so that containers of outputs are built as ever.
     """
 
-    def __init__(self, path: str, schedule: str):
-        self._path, self._schedule = path, schedule
+    def __init__(self, path: str, schedule: str, dealt_out: bool):
+        self._path, self._schedule, self._dealt_out = path, schedule, dealt_out
 
     def __repr__(self) -> str:
-        return f'<{self._path} was not sent; RaNNCModule(..., outputs="all") sends it>'
+        how = '; RaNNCModule(..., outputs="all") sends it' if self._dealt_out else ""
+        return f"<{self._path} was not sent{how}>"
 
     def __getattr__(self, name):
         # Probes by the language and by libraries, such as __deepcopy__, are no use.
@@ -36,6 +37,12 @@ class NotReturned:
 
     def _error(self) -> RaNNCError:
         path, schedule = self.__dict__.get("_path", "an output"), self.__dict__.get("_schedule")
+        if not self.__dict__.get("_dealt_out", True):
+            return RaNNCError(
+                f"{path} was not sent: its size depends on the batch, but its rows interact, so no "
+                "rank's rows can be told apart in it.\n  Compute what you need of it in forward(), "
+                "down to a size that does not depend on the batch."
+            )
         return RaNNCError(
             f"{path} was not sent: under the schedule '{schedule}' the backward of a training step "
             "runs before its outputs are returned, and only the loss is.\n"

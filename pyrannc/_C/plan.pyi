@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'backward_comes_first', 'has_loss', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
+__all__: list[str] = ['Durations', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'has_loss', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
 class Prediction:
     @property
     def activation_bytes(self) -> int:
@@ -240,6 +240,8 @@ class Simulation:
     def spans(self) -> list[Span]:
         ...
 def backward_comes_first(plan: Plan) -> bool:
+    ...
+def can_be_dealt_out(output: pyrannc._C.ir.Value) -> bool:
     ...
 def has_loss(graph: pyrannc._C.ir.Graph) -> bool:
     ...

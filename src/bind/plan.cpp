@@ -116,6 +116,7 @@ void init_programs(py::module_& m) {
   m.def(
       "has_loss", [](const ir::Graph& graph) { return plan::loss_of(graph).has_value(); },
       "graph"_a);
+  m.def("can_be_dealt_out", &plan::can_be_dealt_out, "output"_a);
   m.def("lower", &plan::lower, "plan"_a, "graph"_a, "local_rows"_a, "training"_a,
         "outputs"_a = plan::Outputs::loss, "holders"_a = plan::ParameterHolders(),
         py::call_guard<py::gil_scoped_release>());

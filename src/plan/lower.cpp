@@ -171,7 +171,8 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
   Program program;
   program.schedule = plan.schedule;
   program.training = training;
-  program.outputs = returned_outputs(plan.schedule, graph, training, outputs);
+  program.outputs = returned_outputs(plan.schedule, graph, training, outputs,
+                                     static_cast<int>(local_rows.size()));
   const Placement placement = place(plan, graph);
   program.split = split_batch(local_rows, plan.micro_batches);
   for (const Stage& stage : plan.stages) {

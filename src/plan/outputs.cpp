@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "rannc/util/error.h"
@@ -60,13 +61,24 @@ std::optional<ir::ValueId> loss_of(const ir::Graph& graph) {
   return found[0];
 }
 
+bool can_be_dealt_out(const ir::Value& output) {
+  return output.rows.kind != ir::RowKind::mixed || ir::has_row_dimension(output) ||
+         std::ranges::none_of(output.dims, &ir::AffineInt::depends_on_rows);
+}
+
 std::vector<ir::ValueId> returned_outputs(Schedule schedule, const ir::Graph& graph, bool training,
-                                          Outputs wanted) {
+                                          Outputs wanted, int ranks) {
   std::vector<ir::ValueId> outputs = each_once(graph);
-  if (!training || !backward_comes_first(schedule)) return outputs;
-  const std::optional<ir::ValueId> loss = loss_of(graph);
-  if (!loss) throw_no_loss(schedule, graph);
+  const bool only_loss = training && backward_comes_first(schedule);
+  const std::optional<ir::ValueId> loss = only_loss ? loss_of(graph) : std::nullopt;
+  if (only_loss && !loss) throw_no_loss(schedule, graph);
   if (wanted == Outputs::all) return outputs;
+  if (!only_loss) {
+    const auto dealt = [&](ir::ValueId output) { return can_be_dealt_out(graph[output]); };
+    if (ranks > 1 && std::ranges::any_of(outputs, dealt))
+      std::erase_if(outputs, std::not_fn(dealt));
+    return outputs;
+  }
   std::erase_if(outputs, [&](ir::ValueId output) {
     const ir::Value& value = graph[output];
     const bool travels_with_loss = is_number(value) && is_reduced(value) && !value.requires_grad;

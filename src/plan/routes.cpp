@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "rannc/plan/outputs.h"
 #include "rannc/util/error.h"
 
 namespace rannc::plan {
@@ -61,29 +62,31 @@ void for_each_overlap(const Side& from, const Side& to, Visit visit) {
   }
 }
 
-bool has_row_dependent_size(const ir::Value& value) {
-  return std::ranges::any_of(value.dims, &ir::AffineInt::depends_on_rows);
+/// Which line of the model made a value.
+std::string made_by(const ir::Graph& graph, const ir::Value& value) {
+  if (value.kind != ir::ValueKind::result) return "";
+  const ir::Node& node = graph[value.producer];
+  return fmt::format(" (module '{}', {})", node.module, place(node.source));
 }
 
 /// A value of mixed rows is right only where one replica sees the whole batch.
-void check_mixed(const ir::Value& value, const Crossing& crossing, const Program& program) {
+void check_mixed(const ir::Graph& graph, const Crossing& crossing, const Program& program) {
+  const ir::Value& value = graph[crossing.value];
   for (int stage : {crossing.from_stage, crossing.to_stage}) {
     if (stage == kUser) continue;
     const size_t replicas = program.stage_ranks[stage].size();
     if (replicas == 1 && program.split.micro_batches == 1) continue;
     throw PlanError(
         fmt::format("the rows of the batch interact in '{}', so stage {} needs the whole batch: 1 "
-                    "replica and 1 "
-                    "micro-batch, not {} replicas and {} micro-batches",
+                    "replica and 1 micro-batch, not {} replicas and {} micro-batches",
                     value.name, stage, replicas, program.split.micro_batches));
   }
-  const bool cut_for_users = program.split.places.size() > 1 && has_row_dependent_size(value) &&
-                             !ir::has_row_dimension(value);
-  if (crossing.to_stage == kUser && cut_for_users) {
+  if (crossing.to_stage == kUser && program.split.places.size() > 1 && !can_be_dealt_out(value)) {
     throw PlanError(fmt::format(
         "the output '{}' has a size that depends on the batch, but its rows interact, so no rank's "
-        "rows can be told apart in it.\n  Return a reduced value, or compute it outside the model.",
-        value.name));
+        "rows can be told apart in it{}.\n  Return a reduced value, or compute it outside the "
+        "model.",
+        value.name, made_by(graph, value)));
   }
 }
 
@@ -110,7 +113,7 @@ class Router {
         });
         return;
       case ir::RowKind::mixed:
-        check_mixed(value, crossing, program_);
+        check_mixed(graph_, crossing, program_);
         if (!to_user || !ir::has_row_dimension(value)) break;
         push_rows(crossing, micro_batch, from, to);
         return;

@@ -36,8 +36,12 @@ std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph, in
 
   const int64_t micro_rows = (global_rows + plan.micro_batches - 1) / plan.micro_batches;
   const bool has_loss = backward_comes_first(plan.schedule) && loss_of(graph);
+  int ranks = 0;
+  for (const Stage& stage : plan.stages) {
+    for (Rank rank : stage.ranks) ranks = std::max(ranks, rank + 1);
+  }
   const std::vector<ir::ValueId> outputs =
-      returned_outputs(plan.schedule, graph, /*training=*/has_loss, Outputs::loss);
+      returned_outputs(plan.schedule, graph, /*training=*/has_loss, Outputs::loss, ranks);
   for (const Crossing& crossing : crossings(plan, graph, outputs)) {
     if (crossing.from_stage == kUser) continue;
     summaries[crossing.from_stage].send_bytes += graph[crossing.value].bytes(micro_rows);

@@ -14,15 +14,17 @@ struct Executor::Impl {
        std::shared_ptr<comm::Communicator> comm, c10::Device device, const Options& options)
       : inference(std::make_shared<RankPart>(
             graph, objects, plan,
-            plan::returned_outputs(plan.schedule, graph, /*training=*/false, options.outputs), comm,
-            device, options)),
+            plan::returned_outputs(plan.schedule, graph, /*training=*/false, options.outputs,
+                                   comm->size()),
+            comm, device, options)),
         training(inference),
         orders(plan, inference->graph, inference->rank, options.outputs, options.bucket_bytes,
                options.holders),
         kept(options.kept ? options.kept : std::make_shared<KeptGradients>(options.stream)) {
     // Without a loss there is no training step: lowering one says why.
     if (plan::backward_comes_first(plan.schedule) && !plan::loss_of(graph)) return;
-    auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, options.outputs);
+    auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, options.outputs,
+                                          inference->comm->size());
     if (outputs == inference->output_values) return;
     training = std::make_shared<RankPart>(graph, objects, plan, std::move(outputs), comm, device,
                                           options, inference.get());

@@ -79,3 +79,57 @@ def test_what_is_not_linear_is_averaged_with_one_warning_or_exact_in_one_micro_b
     warnings = [line for line in done.stderr.splitlines() if "is not linear in a mean" in line]
     assert len([line for line in warnings if "averaged by rows" in line]) == 1, done.stderr
     assert "aten::sqrt" in warnings[0] and "exact_loss=True" in warnings[0]
+
+
+def test_a_contrastive_loss_is_that_of_all_ranks_and_the_similarities_stay_behind():
+    """No entry of the matrix of similarities belongs to one rank."""
+    run(
+        """
+        import copy, pyrannc, torch
+        from torch import nn
+        from torch.nn import functional
+
+        class Contrastive(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.images, self.texts = nn.Linear(6, 4), nn.Linear(5, 4)
+
+            def forward(self, images, texts):
+                images = functional.normalize(self.images(images), dim=-1)
+                texts = functional.normalize(self.texts(texts), dim=-1)
+                similarities = texts @ images.t()
+                labels = torch.arange(len(texts))
+                loss = functional.cross_entropy(similarities, labels)
+                return {"loss": loss, "similarities": similarities, "texts": texts}
+
+        torch.manual_seed(1)
+        plain = Contrastive().double()
+        twin = copy.deepcopy(plain)
+        batch = torch.randn(7, 6).double(), torch.randn(7, 5).double()
+        mine = slice(0, 3) if pyrannc.get_rank() == 0 else slice(3, 7)
+        own = [tensor[mine] for tensor in batch]
+        model = pyrannc.RaNNCModule(plain)
+        for step in range(2):
+            ours, theirs = model(*own), twin(*batch)
+            ours["loss"].backward()
+            theirs["loss"].backward()
+            torch.testing.assert_close(ours["loss"], theirs["loss"])
+            torch.testing.assert_close(ours["texts"], theirs["texts"][mine])
+            for name, parameter in model.named_parameters():
+                torch.testing.assert_close(parameter.grad, twin.get_parameter(name).grad)
+        model.eval()
+        for output in (ours, model(*own)):
+            try:
+                output["similarities"].sum()
+            except pyrannc.RaNNCError as error:
+                assert "output['similarities'] was not sent: its size depends" in str(error), error
+            else:
+                raise AssertionError("something was sent")
+        model = pyrannc.RaNNCModule(Contrastive().double(), outputs="all")
+        try:
+            model(*own)
+        except pyrannc.PlanError as error:
+            assert "size that depends on the batch" in str(error) and "module ''" in str(error)
+            print("all right", flush=True)
+        """
+    )

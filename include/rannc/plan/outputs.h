@@ -8,7 +8,8 @@
 
 namespace rannc::plan {
 
-/// What the user gets of a training step whose backward runs before its outputs are returned.
+/// What the user gets of a training step whose backward runs before its outputs are returned, and
+/// whether an output that several ranks cannot be given is left out or an error.
 enum class Outputs {
   loss,  ///< the loss, and numbers without a gradient: they travel with it
   all,   ///< everything, each rank its own rows; only the loss has a gradient
@@ -21,9 +22,15 @@ enum class Outputs {
 /// The only floating 0-dim output that requires a gradient, if it is a mean or a sum over the rows.
 [[nodiscard]] std::optional<ir::ValueId> loss_of(const ir::Graph& graph);
 
-/// The outputs that the user gets, ascending, each once. Throws PlanError when backward comes first
-/// and the graph has no loss to start it from.
+/// Whether several ranks can get an output: all of it, or each its own rows. False where the size
+/// depends on the rows of the batch, but no dimension is these rows: in a matrix of products of all
+/// rows with all rows, no entry belongs to one rank.
+[[nodiscard]] bool can_be_dealt_out(const ir::Value& output);
+
+/// The outputs that the user gets on `ranks` ranks, ascending, each once. Throws PlanError when
+/// backward comes first and the graph has no loss to start it from. Outputs that cannot be dealt
+/// out are left out, unless `wanted` is all or there is no other.
 [[nodiscard]] std::vector<ir::ValueId> returned_outputs(Schedule schedule, const ir::Graph& graph,
-                                                        bool training, Outputs wanted);
+                                                        bool training, Outputs wanted, int ranks);
 
 }  // namespace rannc::plan

@@ -248,8 +248,15 @@ TEST(Lower, KeepsMixedRowsWhole) {
         (void)lower(chain_plan({1, 1}, 1), maker.graph, {2, 1, 0}, true);
       }),
       "the output 'n1_out' has a size that depends on the batch, but its rows interact, so no "
-      "rank's rows can be told apart in it.\n  Return a reduced value, or compute it outside "
-      "the model.");
+      "rank's rows can be told apart in it (module '', unknown source).\n  Return a reduced value, "
+      "or compute it outside the model.");
+  // Beside another output it is left out, unless the user wants all of them.
+  maker.graph.outputs = {mixed, a};
+  const Program rest = lower(chain_plan({1, 1}, 1), maker.graph, {2, 1, 0}, true);
+  verify(rest, maker.graph);
+  EXPECT_EQ(rest.outputs, (std::vector<ir::ValueId>{a}));
+  EXPECT_THROW((void)lower(chain_plan({1, 1}, 1), maker.graph, {2, 1, 0}, true, Outputs::all),
+               PlanError);
   // The only rank of a job gets it whole.
   Plan alone = chain_plan({}, 1);
   alone.stages = {stage({"n0", "n1"}, {0})};
