@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).parents[1] / "torch"))
 from dropout_models import DROPOUTS
 from keyed_masks import KeyedMasks
 from loss_models import LANGUAGE_LOSSES, LOSSES
-from models import TRANSFORMERS, ZOO
+from models import FLOAT32_TRANSFORMERS, TRANSFORMERS, ZOO
 from norm_models import NORMS
 
 # Forced stages and replicas; "auto" leaves everything to the planner.
@@ -155,7 +155,15 @@ SMALL = {
 
 
 def entry_of(case):
-    entries = {**ZOO, **TRANSFORMERS, **LOSSES, **LANGUAGE_LOSSES, **NORMS, **DROPOUTS}
+    entries = {
+        **ZOO,
+        **TRANSFORMERS,
+        **FLOAT32_TRANSFORMERS,
+        **LOSSES,
+        **LANGUAGE_LOSSES,
+        **NORMS,
+        **DROPOUTS,
+    }
     entry = entries[case.model]
     if case.model in SMALL or case.model in LOSSES:
         return dataclasses.replace(entry, make=lambda: Deeper(entry.make()))

@@ -34,6 +34,7 @@ OWN = [
     "stray_tensor",
     "buffers",
     "loss",
+    "experts",
     "filled",
     "transformer",
 ]
@@ -70,7 +71,7 @@ SIZES = [(1, 3), (2, 6), (4, 4), (2, 3), (4, 5)]
 
 
 # These return their loss, so that all three schedules train them; the others know fill-drain only.
-WITH_LOSS = {"kwargs", "loss", "tied_lm", *TRANSFORMERS, *DROPOUTS[3:]}
+WITH_LOSS = {"kwargs", "loss", "experts", "tied_lm", *TRANSFORMERS, *DROPOUTS[3:]}
 # Four stages on two groups of ranks; micro-batches are whole rounds of the groups.
 INTERLEAVED_PLANS, INTERLEAVED_SIZES = ["2x(2+2)", "2x(1+3)"], [(2, 6), (4, 5)]
 
@@ -238,6 +239,9 @@ GROUPS = {
         *selection(TRANSFORMERS),
         *uneven(["bert", "t5", "resnet"], PLANS[1:]),
         f"gpt2/2x(2+2)/m4/b{UNEVEN[0]}/float64/sgd/auto/interleaved",
+        "mixtral/auto/m1/b4/float32/sgd",
+        "mixtral/2+2/m4/b5/float32/adamw",
+        f"mixtral/1+3/m3/b{UNEVEN[0]}/float32/sgd/mixed/gpipe",
     ],
     "losses": [
         *losses(LOSSES[:7] + LANGUAGE_LOSSES[:2]),

@@ -439,6 +439,60 @@ def mlp():
     )
 
 
+class Experts(nn.Module):
+    """Tokens sorted by their experts, computed with, and put back; in each layer another way that
+    libraries do it. Returns its loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.routers = nn.ModuleList(nn.Linear(8, 4) for _ in range(4))
+        self.weights = nn.ParameterList(torch.randn(4, 8, 8) / 3 for _ in range(4))
+        self.head = nn.Linear(8, 5)
+
+    def experts(self, layer, tokens, chosen):
+        """``[slices, 8]``, each times the matrix of its expert."""
+        products = torch.bmm(tokens.unsqueeze(1), self.weights[layer][chosen])
+        return functional.gelu(products.squeeze(1))
+
+    def forward(self, x, labels):
+        tokens = x.flatten(0, 1)
+        for layer, mix in enumerate([self.mix_0, self.mix_1, self.mix_2, self.mix_3]):
+            scores, chosen = self.routers[layer](tokens).softmax(-1).topk(2)
+            tokens = tokens + mix(layer, tokens, scores, chosen)
+        logits = self.head(tokens.reshape(x.shape)).mean(1)
+        return functional.cross_entropy(logits, labels)
+
+    def mix_0(self, layer, tokens, scores, chosen):
+        keys, sources = chosen.flatten().sort()
+        products = self.experts(layer, tokens[sources // 2], keys) * scores.flatten()[sources, None]
+        targets = torch.empty_like(sources)
+        targets[sources] = torch.arange(len(sources))
+        return products[targets].reshape(-1, 2, 8).sum(1)
+
+    def mix_1(self, layer, tokens, scores, chosen):
+        sources = chosen.flatten().argsort(stable=True)
+        products = self.experts(layer, tokens[sources // 2], chosen.flatten()[sources])
+        products = products.mul_(scores.flatten()[sources].unsqueeze(1))
+        return torch.zeros_like(tokens).index_add(0, sources // 2, products)
+
+    def mix_2(self, layer, tokens, scores, chosen):
+        sources = chosen.flatten().argsort()
+        index = (sources // 2).reshape(-1, 1).expand(-1, 8)
+        products = self.experts(layer, tokens.gather(0, index), chosen.flatten()[sources])
+        products = scores.flatten()[sources].reshape(-1, 1) * products
+        return torch.zeros_like(tokens).scatter_add(0, index, products)
+
+    def mix_3(self, layer, tokens, scores, chosen):
+        sources = chosen[:, 0].sort(descending=True).indices
+        products = self.experts(layer, tokens.index_select(0, sources), chosen[:, 0][sources])
+        return products.index_select(0, sources.argsort()) * scores[:, :1]
+
+
+def labelled_tokens(rows, generator):
+    x = torch.randn(rows, 6, 8, generator=generator)
+    return (x, torch.randint(0, 5, (rows,), generator=generator)), {}
+
+
 ZOO = {
     "mlp": Entry(mlp, floats(8)),
     "residual_cnn": Entry(ResidualCnn, floats(3, 8, 8)),
@@ -469,6 +523,7 @@ ZOO = {
     "buffers": Entry(Buffers, floats(8)),
     "dropout_eval": Entry(Dropout, floats(8), training=False),
     "loss": Entry(Loss, labelled),
+    "experts": Entry(Experts, labelled_tokens),
 }
 
 
@@ -575,3 +630,5 @@ TRANSFORMERS = {
     "vit": Entry(vit, images(16)),
     "resnet": Entry(resnet, images(32)),
 }
+# Its grouped products know no float64.
+FLOAT32_TRANSFORMERS = {"mixtral": Entry(mixtral, language_ids)}

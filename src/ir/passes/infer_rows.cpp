@@ -6,6 +6,7 @@
 #include "ir/passes/literals.h"
 #include "ir/passes/row_call.h"
 #include "ir/passes/row_inference.h"
+#include "ir/passes/sorted_rows.h"
 #include "rannc/ir/passes.h"
 
 namespace rannc::ir {
@@ -56,7 +57,8 @@ class Inferrer : public RowState {
       : graph_(graph),
         numbers_(graph.values.size()),
         is_written_(graph.values.size()),
-        changes_(graph.values.size()) {
+        changes_(graph.values.size()),
+        sorted_(graph, *this) {
     found_.begins.resize(graph.nodes.size());
     found_.to_state.resize(graph.nodes.size());
     for (const Value& value : graph.values) {
@@ -105,7 +107,12 @@ class Inferrer : public RowState {
         std::ranges::any_of(node.outputs, [](ValueId output) { return output.valid(); });
 
     RowAnswer answer;
-    if (rule != nullptr && has_result && !(is_independent && is_plain(node))) answer = rule(call);
+    const auto undone = has_result ? sorted_.undone(id, rule) : std::nullopt;
+    if (undone) {
+      answer = *undone;
+    } else if (rule != nullptr && has_result && !(is_independent && is_plain(node))) {
+      answer = rule(call);
+    }
     const bool is_answered = !answer.rows.empty() && std::ranges::none_of(answer.rows, is_mixed);
     if (is_answered && !takes_row_count(rule) && has_row_dependent_literal(node)) {
       answer = call.mixed("computes with the number of rows");
@@ -120,6 +127,7 @@ class Inferrer : public RowState {
       const Rows mean{.kind = RowKind::mean, .proved = all_proved(call)};
       std::ranges::replace_if(results, is_mixed, mean);
     }
+    sorted_.visit(id, rule);
     note_writes(id, call, results);
     size_t next = 0;
     for (ValueId output : node.outputs) {
@@ -266,6 +274,7 @@ class Inferrer : public RowState {
   std::vector<std::optional<RowNumbers>> numbers_;
   std::vector<bool> is_written_;  // by storage
   std::vector<Change> changes_;   // by storage
+  SortedRows sorted_;
   ValueId pretended_;  // taken as rows for a moment, to follow row numbers through a view
 };
 

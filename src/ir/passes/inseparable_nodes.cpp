@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/passes/row_inference.h"
 #include "rannc/ir/passes.h"
 
 namespace rannc::ir {
@@ -44,6 +45,21 @@ std::vector<uint32_t> ends_of_writing(const Graph& graph, const std::vector<bool
   return ends;
 }
 
+/// For each value, whether it cannot be dealt out, although shares of the batch may be computed
+/// each on its own: whoever reads it must do so where it is made.
+std::vector<bool> stay_where_they_are(const Graph& graph, const std::vector<bool>& dependent) {
+  const RowInference found = infer(graph);
+  const std::vector<bool> matters = nodes_whose_mixing_matters(graph, found);
+  std::vector<bool> stay(graph.values.size());
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    if (!dependent[index] || matters[index]) continue;
+    for (ValueId output : graph[NodeId{index}].outputs) {
+      if (output.valid()) stay[output.index] = found.rows[output.index].kind == RowKind::mixed;
+    }
+  }
+  return stay;
+}
+
 }  // namespace
 
 std::vector<std::vector<NodeId>> inseparable_nodes(const Graph& graph) {
@@ -51,6 +67,7 @@ std::vector<std::vector<NodeId>> inseparable_nodes(const Graph& graph) {
   const std::vector<uint32_t> ends = ends_of_writing(graph, dependent);
 
   DisjointSets sets(graph.nodes.size());
+  const std::vector<bool> stays = stay_where_they_are(graph, dependent);
   std::vector<NodeId> first(graph.values.size());  // by storage
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     if (!dependent[index]) continue;
@@ -61,6 +78,9 @@ std::vector<std::vector<NodeId>> inseparable_nodes(const Graph& graph) {
       if (!first[storage].valid()) first[storage] = {index};
       sets.unite(first[storage].index, index);
     };
+    for (ValueId operand : graph.operands({index})) {
+      if (stays[operand.index]) sets.unite(graph[operand].producer.index, index);
+    }
     std::ranges::for_each(graph.operands({index}), touch);
     std::ranges::for_each(graph[NodeId{index}].outputs, touch);
     std::ranges::for_each(graph[NodeId{index}].writes, touch);

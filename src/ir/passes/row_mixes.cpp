@@ -6,11 +6,6 @@
 #include "rannc/ir/passes.h"
 
 namespace rannc::ir {
-namespace {
-
-/// For each node, whether a mixed result of it reaches a graph output or a write to state through
-/// results that are all mixed. (What is only used to pair rows with their own data, as the arange
-/// in x[arange(B), i], does no harm.)
 std::vector<bool> nodes_whose_mixing_matters(const Graph& graph, const RowInference& found) {
   std::vector<bool> needed(graph.values.size());  // by storage
   for (ValueId output : graph.outputs) needed[graph[output].storage.index] = true;
@@ -29,8 +24,6 @@ std::vector<bool> nodes_whose_mixing_matters(const Graph& graph, const RowInfere
   }
   return matters;
 }
-
-}  // namespace
 
 std::vector<RowMix> row_mixes(const Graph& graph) {
   const RowInference found = infer(graph);

@@ -69,6 +69,30 @@ TEST(InseparableNodes, HoldTogetherReadersBeforeAWriteThroughAView) {
   EXPECT_EQ(names(graph, sets[0]), (Names{"exp", "early", "select", "fill"}));
 }
 
+TEST(InseparableNodes, HoldTogetherWhatIsSortedUntilItIsPutBack) {
+  const Graph graph = inferred(R"(graph sorted(%x, %k) -> (%z)
+  input x: float32[B, 4] apart(0)
+  input k: int64[B] apart(0)
+  node before = aten::exp(%x) -> %a
+    result a: float32[B, 4]
+  node order = aten::argsort(%k, 0, false) -> %i
+    result i: int64[B]
+  node take = aten::index.Tensor(%a, {%i}) -> %b
+    result b: float32[B, 4]
+  node exp = aten::exp(%b) -> %c
+    result c: float32[B, 4]
+  node invert = aten::argsort(%i, 0, false) -> %j
+    result j: int64[B]
+  node back = aten::index.Tensor(%c, {%j}) -> %d
+    result d: float32[B, 4]
+  node after = aten::exp(%d) -> %z
+    result z: float32[B, 4]
+)");
+  const auto sets = inseparable_nodes(graph);
+  ASSERT_EQ(sets.size(), 1U);
+  EXPECT_EQ(names(graph, sets[0]), (Names{"order", "take", "exp", "invert", "back"}));
+}
+
 constexpr std::string_view kBatchNorm = R"(graph bn(%x) -> (%y)
   input x: float32[B, 4] apart(0)
   parameter w: float32[4, 4]

@@ -334,5 +334,151 @@ TEST(RowsOfUnknownOperators, AreGuessedFromTheShapes) {
           {"mine::op(%w, B)", "float32[B]", "mixed"}});
 }
 
+/// Tokens that are sorted by their keys (two for each), and what follows.
+std::string sorted(const std::string& lines, std::vector<RowMix>* mixes = nullptr) {
+  return rows_of(R"(
+  input x: float32[3*B, 6] apart(0, inner=3)
+  input chosen: int64[6*B] apart(0, inner=6)
+  input scores: float32[6*B, 1] apart(0, inner=6)
+  parameter w: float32[4, 6, 6]
+  node sort = aten::sort(%chosen, -1, false) -> %keys, %sources
+    result keys: int64[6*B]
+    result sources: int64[6*B]
+  node token = aten::floor_divide(%sources, 2) -> %token
+    result token: int64[6*B]
+  node take = aten::index.Tensor(%x, {%token}) -> %taken
+    result taken: float32[6*B, 6]
+  node histc = aten::histc(%keys, 4, 0, 3) -> %counts
+    result counts: int64[4]
+  node cumsum = aten::cumsum(%counts, 0, none) -> %ends
+    result ends: int64[4]
+  node empty = aten::empty_like(%sources, none, none, none, false, none) -> %empty
+    result empty: int64[6*B]
+  node arange = aten::arange(6*B, none, none, none, none) -> %arange
+    result arange: int64[6*B]
+  node invert = aten::index_put_(%empty, {%sources}, %arange, false) -> %targets writes %empty
+    result targets: int64[6*B] shares %empty
+)" + lines,
+                 mixes);
+}
+
+TEST(SortedRows, AreApartOnceTheyArePutBack) {
+  std::vector<RowMix> mixes;
+  EXPECT_EQ(sorted(R"(
+  node product = aten::_grouped_mm(%taken, %w, %ends, none, none) -> %product
+    result product: float32[6*B, 6]
+  node gelu = aten::gelu(%product, "none") -> %a
+    result a: float32[6*B, 6]
+  node back = aten::index.Tensor(%a, {%targets}) -> %r
+    result r: float32[6*B, 6]
+)",
+                   &mixes),
+            "apart(0, inner=6)");
+  EXPECT_TRUE(mixes.empty());
+  const std::string zeros = R"(
+  node zeros = aten::zeros([3*B, 6], none, none, none, none) -> %z
+    result z: float32[3*B, 6]
+)";
+  EXPECT_EQ(sorted(zeros + R"(
+  node back = aten::index_add(%z, 0, %token, %taken, 1) -> %r
+    result r: float32[3*B, 6]
+)"),
+            "apart(0, inner=3)");
+  EXPECT_EQ(sorted(zeros + R"(
+  node column = aten::reshape(%token, [-1, 1]) -> %c
+    result c: int64[6*B, 1] shares %token
+  node wide = aten::expand(%c, [-1, 6], false) -> %e
+    result e: int64[6*B, 6] shares %token
+  node back = aten::scatter_add(%z, 0, %e, %taken) -> %r
+    result r: float32[3*B, 6]
+)"),
+            "apart(0, inner=3)");
+  EXPECT_EQ(sorted(R"(
+  node argsort = aten::argsort(%sources, -1, false) -> %i
+    result i: int64[6*B]
+  node back = aten::index_select(%taken, 0, %i) -> %r
+    result r: float32[6*B, 6]
+)"),
+            "apart(0, inner=6)");
+  EXPECT_EQ(sorted(R"(
+  node add = aten::sum.dim_IntList(%taken, [0], false, none) -> %r
+    result r: float32[6]
+)"),
+            "sum");
+}
+
+TEST(SortedRows, AreNotProvedToBeApartWhereTheGroupsAreNotThoseOfTheKeys) {
+  for (const std::string_view count :
+       {"aten::histc(%keys, 4, 0, 2)", "aten::histc(%chosen, 4, 0, 3)"}) {
+    EXPECT_EQ(sorted(fmt::format(R"(
+  node other = {} -> %others
+    result others: int64[4]
+  node cumsum2 = aten::cumsum(%others, 0, none) -> %ends2
+    result ends2: int64[4]
+  node product = aten::_grouped_mm(%taken, %w, %ends2, none, none) -> %product
+    result product: float32[6*B, 6]
+  node back = aten::index.Tensor(%product, {{%targets}}) -> %r
+    result r: float32[6*B, 6]
+)",
+                                 count)),
+              "apart(0, inner=6, unproved)");
+  }
+}
+
+TEST(SortedRows, MixWithWhatIsNotInTheirOrder) {
+  const std::string back = R"(
+  node back = aten::index.Tensor(%a, {%targets}) -> %r
+    result r: float32[6*B, 6]
+)";
+  std::vector<RowMix> mixes;
+  EXPECT_EQ(sorted(R"(
+  node times = aten::mul.Tensor(%taken, %scores) -> %a
+    result a: float32[6*B, 6]
+)" + back,
+                   &mixes),
+            "mixed");
+  ASSERT_FALSE(mixes.empty());
+  EXPECT_EQ(mixes[0].reason, "aten::sort over dimension 0, which holds the rows");
+  // Slices that see each other, numbers for each slice that another share draws, another order,
+  // tokens of another width, and targets that have been written to since.
+  for (const std::string_view lines : {
+           R"(
+  node see = aten::cumsum(%taken, 0, none) -> %a
+    result a: float32[6*B, 6]
+)",
+           R"(
+  node drop = aten::dropout(%taken, 0.1, true) -> %a
+    result a: float32[6*B, 6]
+)",
+           R"(
+  node resort = aten::argsort(%chosen, -1, false) -> %other
+    result other: int64[6*B]
+  node take2 = aten::index.Tensor(%scores, {%other}) -> %s
+    result s: float32[6*B, 1]
+  node times = aten::mul.Tensor(%taken, %s) -> %a
+    result a: float32[6*B, 6]
+)",
+           R"(
+  node half = aten::floor_divide(%sources, 3) -> %h
+    result h: int64[6*B]
+  node take2 = aten::index.Tensor(%x, {%h}) -> %a
+    result a: float32[6*B, 6]
+)",
+           R"(
+  node same = aten::relu(%taken) -> %a
+    result a: float32[6*B, 6]
+  node spoil = aten::add_.Scalar(%targets, 1, 1) -> %t writes %targets
+    result t: int64[6*B] shares %empty
+)",
+       }) {
+    EXPECT_EQ(sorted(std::string(lines) + back), "mixed") << lines;
+  }
+  EXPECT_EQ(sorted(R"(
+  node relu = aten::relu(%taken) -> %r
+    result r: float32[6*B, 6]
+)"),
+            "mixed");
+}
+
 }  // namespace
 }  // namespace rannc::ir
