@@ -95,6 +95,11 @@ Rows rows_of_shape(const std::vector<AffineInt>& dims) {
 
 std::optional<Rows> reshaped(const Rows& rows, const std::vector<AffineInt>& from,
                              const std::vector<AffineInt>& to) {
+  const Rows place = rows_of_shape(to);
+  if (!is_apart(place)) return std::nullopt;
+  // No element is in the wrong place.
+  if (std::ranges::find(from, AffineInt{}) != from.end()) return place;
+
   // In row-major order the elements are (before, rows, after), before and after being products of
   // sizes; the new dimension must hold the rows with what is left of both.
   int64_t before = rows.outer;
@@ -102,8 +107,6 @@ std::optional<Rows> reshaped(const Rows& rows, const std::vector<AffineInt>& fro
   int64_t after = rows.inner;
   for (size_t d = static_cast<size_t>(rows.dim) + 1; d < from.size(); ++d) after *= from[d].fixed;
 
-  const Rows place = rows_of_shape(to);
-  if (!is_apart(place)) return std::nullopt;
   const auto dim = static_cast<size_t>(place.dim);
   int64_t new_before = 1;
   for (size_t d = 0; d < dim; ++d) new_before *= to[d].fixed;

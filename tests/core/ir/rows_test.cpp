@@ -137,6 +137,15 @@ TEST(RowsOfViews, AreTrackedExactly) {
           {"aten::contiguous(%s, 0)", "float32[4, B, 6]", "apart(1)"}});
 }
 
+TEST(RowsOfViews, AreWhereTheShapeSaysIfThereAreNoElements) {
+  EXPECT_EQ(rows_of(R"(
+  input x: float32[B, 0, 6] apart(0)
+  node n = aten::unsqueeze(%x, 1) -> %r
+    result r: float32[B, 1, 0, 6]
+)"),
+            "apart(0)");
+}
+
 TEST(RowsOfReductions, DependOnWhetherTheRowsAreReduced) {
   expect({{"aten::sum(%x, none)", "float32[]", "sum"},
           {"aten::mean(%x, none)", "float32[]", "mean"},
