@@ -8,6 +8,7 @@
 
 #include "frontend/literals.h"
 #include "frontend/recording.h"
+#include "frontend/schemas.h"
 #include "frontend/squeezes.h"
 #include "frontend/written_buffers.h"
 #include "rannc/util/error.h"
@@ -304,7 +305,7 @@ class Converter {
       made.object = {static_cast<uint32_t>(trace_.capture.objects.size())};
       trace_.capture.objects.push_back(call.object);
     } else {
-      schema = node.maybeSchema();
+      schema = schema_of(node);
       if (schema == nullptr) {
         fail(node, c10::str("calls ", node.kind().toQualString(),
                             ", which is not an operator that a graph can hold"));

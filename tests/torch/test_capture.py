@@ -108,6 +108,14 @@ FUNCTIONS = {
     "interpolation": lambda m, x: functional.interpolate(
         m.linear(x).view(-1, 2, 2, 2), scale_factor=2, mode="bilinear"
     ),
+    "booleans where numbers go": lambda m, x: (
+        m.linear(x)
+        * (x > 0).masked_fill(x > 1, True)
+        * ((x > 0) == False)  # noqa: E712
+        * torch.where(x > 0, True, False)
+        * torch.full((len(x), 8), True).scatter(1, (x > 0).long(), False)
+        + (x > 0).clone().fill_(True)
+    ),
     "einsum": lambda m, x: torch.einsum("bi,bj->bij", m.linear(x), x),
     "data": lambda m, x: m.linear(x) * m.linear(x).data,
     "checkpoint": lambda m, x: torch.utils.checkpoint.checkpoint(m.linear, x, use_reentrant=False),
