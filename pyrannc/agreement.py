@@ -1,6 +1,7 @@
 """What all ranks must have in common before they plan together."""
 
 import json
+import os
 
 import torch
 
@@ -56,7 +57,13 @@ def same_graph(captured, rows, world):
         difference = _C.ir.first_difference(reference, captured.whole)
         differs = [json.loads(item) for item in world.all_gather(json.dumps(difference).encode())]
         rank = next(rank for rank, text in enumerate(differs) if text)
-        raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}")
+        hint = ""
+        if os.environ.get("PYTHONHASHSEED", "random") == "random":
+            hint = (
+                "\n  Is it the order of a set of strings, which each process chooses anew? Set "
+                "PYTHONHASHSEED=0 for all ranks, as `rannc run` does."
+            )
+        raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}{hint}")
     if len({item["grad"] for item in all_ranks}) > 1:
         calls = ", ".join(
             f"rank {rank} {'with' if item['grad'] else 'without'}"

@@ -5,8 +5,8 @@ import json
 import mpi
 
 
-def run(code, ranks=2):
-    return mpi.run(code, ranks, timeout=100)
+def run(code, ranks=2, env=None):
+    return mpi.run(code, ranks, timeout=100, env=env)
 
 
 # After a first call that was right: what each rank does, and what the error of every rank says.
@@ -202,6 +202,29 @@ def test_a_rank_with_another_model_is_an_error_that_shows_the_difference():
     assert done.returncode != 0
     assert "rank 1 captured another graph than rank 0" in done.stderr
     assert "tanh" in done.stderr
+
+
+def test_sets_of_strings_have_one_order_on_all_ranks_or_the_error_says_how():
+    code = """
+        import pyrannc, torch
+
+        class Heads(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.heads = torch.nn.ModuleDict({name: torch.nn.Linear(4, 1) for name in NAMES})
+
+            def forward(self, x):
+                return sum(self.heads[name](x) for name in set(NAMES))
+
+        NAMES = [f"head{number}" for number in range(20)]
+        model = pyrannc.RaNNCModule(Heads())
+        model(torch.randn(3, 4)).mean().backward()
+        """
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    done = run(code, env={"PYTHONHASHSEED": "random"})
+    assert done.returncode != 0
+    assert "Set PYTHONHASHSEED=0 for all ranks" in done.stderr
 
 
 def test_state_moves_between_ranks_by_name_and_modes_change_after_the_first_call():
