@@ -86,7 +86,9 @@ class Session:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.mode)
             stack.enter_context(_RecordByHand(self))
-            for patch in (_plain_sizes, _module_paths, _constants, _calls, _settings):
+            for patch in (
+                _plain_sizes, _module_paths, _conversions, _constants, _calls, _settings
+            ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(selections.allowed(self, replaced))
             stack.callback(self.tracer.stop)
@@ -192,6 +194,35 @@ def _module_paths(session):
             session.tracer.leave_module()
 
     return replaced(torch.nn.Module, __call__=call)
+
+
+def _conversions(session):
+    """``module.to(dtype)`` and its like in forward(): harmless where they change nothing."""
+    original = torch.nn.Module._apply
+
+    def apply(module, function, recurse=True):
+        if not session.here():
+            return original(module, function, recurse)
+        for child in module.children() if recurse else ():
+            child._apply(function)
+        for registry in (module._parameters, module._buffers):
+            for name, tensor in registry.items():
+                if tensor is None:
+                    continue
+                with session.hidden():
+                    converted = function(tensor)
+                if (converted.dtype, converted.device) == (tensor.dtype, tensor.device):
+                    continue
+                path = session.paths.get(id(module), type(module).__name__)
+                raise TraceError(
+                    f"forward() converts '{path + '.' + name if path else name}' from "
+                    f"{tensor.dtype} on {tensor.device} to {converted.dtype} on {converted.device} "
+                    "(to(), float(), cuda() or the like of a module).\n  Convert the module before "
+                    "you wrap the model, or the tensor where it is used."
+                )
+        return module
+
+    return replaced(torch.nn.Module, _apply=apply)
 
 
 @contextlib.contextmanager

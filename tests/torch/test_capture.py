@@ -134,6 +134,26 @@ FUNCTIONS = {
 }
 
 
+class Converting(nn.Module):
+    """Converts its modules in forward(), as the routers of SwitchTransformers do."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.first, self.last, self.dtype = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 2)), dtype
+
+    def forward(self, x):
+        self.first = self.first.to(self.dtype)
+        return self.last.float()(self.first.cpu()(x))
+
+
+def test_conversions_of_modules_in_forward_are_harmless_where_they_change_nothing():
+    """They failed with "_apply(): Couldn't swap Linear.weight"."""
+    captured = capture(Converting(torch.float32), *inputs(4))
+    assert not captured.changed_attributes
+    with pytest.raises(TraceError, match=r"'first.weight' from torch.float32 on cpu to .*bfloat16"):
+        capture(Converting(torch.bfloat16), *inputs(4))
+
+
 class Variational(nn.Module):
     """Its loss is made of distributions, which look at their arguments unless told not to."""
 
