@@ -3,7 +3,9 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "frontend/recording.h"
 #include "rannc/frontend/capture.h"
@@ -12,6 +14,9 @@
 
 namespace rannc::frontend {
 namespace {
+
+/// All integers below are floats of 64 bits, too.
+constexpr double kExactReals = 9007199254740992.0;
 
 /// Where an integer stands, for the error that it may cause.
 struct Site {
@@ -138,27 +143,47 @@ class Joiner {
               },
               site);
         }
-      } else if (const auto* real = std::get_if<double>(&node.inputs[i])) {
-        check_real(node, *real, argument);
+      } else if (std::holds_alternative<double>(node.inputs[i])) {
+        if (auto number = join_real(joined.graph, node, argument)) node.inputs[i] = *number;
       }
     }
     if (node.object.valid()) check_object(joined, node.object, &node);
   }
 
+  /// The integer that a float of the batch size stands for; nullopt when the float is a constant.
   template <class Get>
-  void check_real(const ir::Node& node, double real, const Get& argument) const {
-    const auto equal = [&](const Trace& trace) {
-      const double other = std::get<double>(argument(trace));
-      return std::memcmp(&other, &real, sizeof real) == 0;  // NaN equals itself here
-    };
-    if (std::ranges::all_of(traces_, equal)) return;
+  std::optional<ir::AffineInt> join_real(const ir::Graph& graph, const ir::Node& node,
+                                         const Get& argument) const {
+    const auto real = [&](const Trace& trace) { return std::get<double>(argument(trace)); };
+    const double first = real(traces_[0]);
+    const bool is_constant = std::ranges::all_of(traces_, [&](const Trace& trace) {
+      const double other = real(trace);
+      return std::memcmp(&other, &first, sizeof first) == 0;  // NaN equals itself here
+    });
+    if (is_constant) return std::nullopt;
+    const bool is_whole = std::ranges::all_of(traces_, [&](const Trace& trace) {
+      return std::trunc(real(trace)) == real(trace) && std::abs(real(trace)) < kExactReals;
+    });
+    if (is_whole && computes_in_floats(graph, node)) {
+      return fit([&](const Trace& trace) { return static_cast<int64_t>(real(trace)); },
+                 {&node, c10::str("a Python float given to ", node.op)});
+    }
     std::vector<std::string> seen;
-    for (const Trace& t : traces_) seen.push_back(c10::str(std::get<double>(argument(t))));
+    for (const Trace& trace : traces_) seen.push_back(c10::str(real(trace)));
     fail(&node, c10::str("a Python float given to ", node.op,
                          " depends on the batch size or on chance: ", c10::Join(", ", seen), " at ",
                          rows_text(),
                          " rows.\n  Compute with the integer size on tensors instead: "
                          "`x / x.size(0)` rather than `x * (1.0 / x.size(0))`."));
+  }
+
+  /// Whether the result is the same for an integer and for a float of the same value: integers
+  /// times a float are floats.
+  static bool computes_in_floats(const ir::Graph& graph, const ir::Node& node) {
+    return std::ranges::any_of(node.inputs, [&](const ir::Argument& argument) {
+      const auto* value = std::get_if<ir::ValueId>(&argument);
+      return value != nullptr && ir::is_floating(graph[*value].dtype);
+    });
   }
 
   void check_object(const Capture& joined, ir::ObjectId id, const ir::Node* node) const {

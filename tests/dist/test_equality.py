@@ -53,6 +53,7 @@ LOSSES = [
     "label_smoothing",
     "likelihood",
     "total",
+    "averaged_by_hand",
 ]
 LANGUAGE_LOSSES = ["pretraining_bert", "padded_gpt2", "masked_bert"]
 DROPOUTS = [

@@ -99,6 +99,11 @@ def sample_weights(model, scores, labels, mask):
     return (error(scores, mask).mean(1) * weights / weights.sum()).sum()
 
 
+def averaged_by_hand(model, scores, labels, mask):
+    """Divided by a float of the batch size."""
+    return error(scores, mask).sum() / (0.0 + 5 * len(mask)) + error(scores, mask).sum(0)[2] / 1e3
+
+
 def root(model, scores, labels, mask):
     """Not linear in a mean."""
     return error(scores, mask).mean().sqrt()
@@ -116,7 +121,7 @@ def inputs(rows, generator):
 FUNCTIONS = (
     ignored, class_weights, label_smoothing, weights_and_smoothing, likelihood, masked_mean,
     at_least_one, total, several_terms, standardised, sample_weights, selected_labels,
-    selected_errors,
+    selected_errors, averaged_by_hand,
 )  # fmt: skip
 
 

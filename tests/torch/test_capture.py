@@ -96,6 +96,9 @@ def test_default_caches_of_transformers_come_back_as_their_class():
 FUNCTIONS = {
     "integers from sizes": lambda m, x: m.linear(x) / x.shape[0] / len(x) * x.numel() * x.size(-1),
     "a range over the rows": lambda m, x: m.linear(x) + torch.arange(x.size(0)).unsqueeze(1),
+    "floats of sizes": lambda m, x: (
+        m.linear(x).sum(0) / (0.0 + 2 * x.shape[0]) * float(len(x)) + (3.0 - x.size(0))
+    ),
     "a tensor of a size": lambda m, x: m.linear(x) / torch.tensor(x.size(0)),
     "a loss averaged by hand": lambda m, x: m.linear(x).sum() / x.size(0),
     "rows that meet": lambda m, x: m.linear(x) @ x.t(),
@@ -494,6 +497,9 @@ def test_a_float_of_the_batch_size_is_an_error_with_advice():
         TraceError, match=r"(?s)Python float.*batch size.*0\.333333, 0\.2, 0\.142857.*x\.size"
     ):
         capture_function(lambda m, x: m.linear(x) * (1.0 / x.size(0)))
+    # As an integer it would give integers.
+    with pytest.raises(TraceError, match="Python float given to aten::mul"):
+        capture_function(lambda m, x: m.linear(x) * (torch.arange(8) * float(x.size(0))))
 
 
 def test_a_size_that_grows_with_the_square_of_the_batch_is_an_error():
