@@ -284,9 +284,8 @@ class Run:
             return {}
         wanted = self._differentiable
         if _C.plan.backward_comes_first(self._deployment.plan):  # from the loss only
-            values = self.capture.graph.values
-            scalar = [not values[value].dims for value in self.capture.graph.outputs]
-            wanted = [pair == (True, True) for pair in zip(wanted, scalar, strict=True)]
+            loss = _C.plan.loss_of(self.capture.graph)
+            wanted = [value == loss for value in self.capture.graph.outputs]
         return calibrate.measure(
             self.executor,
             ([tensor.detach() for tensor in inputs], self._parameters, self._buffers),

@@ -15,11 +15,11 @@ def request(captured, training, config, mixing) -> dict:
     """
     asked = config.schedule
     if asked == "auto":
-        has_loss = training and not mixing and _C.plan.has_loss(captured.graph)
+        has_loss = training and not mixing and _C.plan.loss_of(captured.graph) is not None
         schedules = ["1f1b", "interleaved"] if has_loss else ["gpipe"]
     else:
         schedules = [asked]
-        if asked != "gpipe" and not _C.plan.has_loss(captured.graph):
+        if asked != "gpipe" and _C.plan.loss_of(captured.graph) is None:
             raise ConfigError(f"schedule = '{asked}' {_needs_loss(training)}")
     if "interleaved" in schedules:
         return {"schedules": schedules, "max_interleave": MAX_INTERLEAVE}
@@ -39,13 +39,14 @@ def check_loaded(plan, path, captured, training, config) -> None:
 
 def can_train(plan, graph) -> bool:
     """Whether the plan's schedule can start the backward of ``graph``."""
-    return not _C.plan.backward_comes_first(plan) or _C.plan.has_loss(graph)
+    return not _C.plan.backward_comes_first(plan) or _C.plan.loss_of(graph) is not None
 
 
 def _needs_loss(training) -> str:
     why = (
         "runs backward before the outputs are returned, so it needs a model that returns its loss "
-        "in training mode: exactly one floating 0-dim tensor that requires a gradient, a mean or a "
-        "sum over the rows of the batch.\n  Compute the loss in forward(), or use schedule='gpipe'."
+        "in training mode: a floating 0-dim tensor that requires a gradient, a mean or a sum over "
+        "the rows of the batch, and of several such the one that the others are parts of.\n"
+        "  Compute the loss in forward(), or use schedule='gpipe'."
     )
     return why if training else f"{why} The first call was made in eval mode; train() comes first."

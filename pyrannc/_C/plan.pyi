@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'has_loss', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
+__all__: list[str] = ['Durations', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
 class Prediction:
     @property
     def activation_bytes(self) -> int:
@@ -243,7 +243,7 @@ def backward_comes_first(plan: Plan) -> bool:
     ...
 def can_be_dealt_out(output: pyrannc._C.ir.Value) -> bool:
     ...
-def has_loss(graph: pyrannc._C.ir.Graph) -> bool:
+def loss_of(graph: pyrannc._C.ir.Graph) -> int | None:
     ...
 def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], training: bool, outputs: Outputs = ..., holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}) -> Program:
     ...

@@ -114,7 +114,11 @@ void init_programs(py::module_& m) {
       "backward_comes_first",
       [](const plan::Plan& plan) { return plan::backward_comes_first(plan.schedule); }, "plan"_a);
   m.def(
-      "has_loss", [](const ir::Graph& graph) { return plan::loss_of(graph).has_value(); },
+      "loss_of",
+      [](const ir::Graph& graph) {
+        const auto loss = plan::loss_of(graph);
+        return loss ? std::optional(loss->index) : std::nullopt;
+      },
       "graph"_a);
   m.def("can_be_dealt_out", &plan::can_be_dealt_out, "output"_a);
   m.def("lower", &plan::lower, "plan"_a, "graph"_a, "local_rows"_a, "training"_a,

@@ -180,6 +180,7 @@ class Joiner {
   /// Whether the result is the same for an integer and for a float of the same value: integers
   /// times a float are floats.
   static bool computes_in_floats(const ir::Graph& graph, const ir::Node& node) {
+    if (node.op == "aten::div.Tensor") return true;
     return std::ranges::any_of(node.inputs, [&](const ir::Argument& argument) {
       const auto* value = std::get_if<ir::ValueId>(&argument);
       return value != nullptr && ir::is_floating(graph[*value].dtype);

@@ -36,6 +36,24 @@ std::vector<ir::ValueId> candidates(const ir::Graph& graph) {
   return found;
 }
 
+/// Whether all of `others` are computed on the way to `output`.
+bool is_made_of(const ir::Graph& graph, ir::ValueId output,
+                const std::vector<ir::ValueId>& others) {
+  std::vector<bool> reached(graph.values.size());
+  std::vector<ir::ValueId> open{output};
+  reached[output.index] = true;
+  while (!open.empty()) {
+    const ir::NodeId maker = graph[open.back()].producer;
+    open.pop_back();
+    if (!maker.valid()) continue;
+    for (ir::ValueId operand : graph.operands(maker)) {
+      if (!reached[operand.index]) open.push_back(operand);
+      reached[operand.index] = true;
+    }
+  }
+  return std::ranges::all_of(others, [&](ir::ValueId other) { return reached[other.index]; });
+}
+
 [[noreturn]] void throw_no_loss(Schedule schedule, const ir::Graph& graph) {
   std::vector<std::string> names;
   for (ir::ValueId value : candidates(graph)) names.push_back("'" + graph[value].name + "'");
@@ -57,8 +75,11 @@ bool backward_comes_first(Schedule schedule) { return schedule != Schedule::gpip
 
 std::optional<ir::ValueId> loss_of(const ir::Graph& graph) {
   const std::vector<ir::ValueId> found = candidates(graph);
-  if (found.size() != 1 || !is_reduced(graph[found[0]])) return std::nullopt;
-  return found[0];
+  const auto loss = std::ranges::find_if(found, [&](ir::ValueId output) {
+    return found.size() == 1 || is_made_of(graph, output, found);
+  });
+  if (loss == found.end() || !is_reduced(graph[*loss])) return std::nullopt;
+  return *loss;
 }
 
 bool can_be_dealt_out(const ir::Value& output) {
@@ -81,7 +102,7 @@ std::vector<ir::ValueId> returned_outputs(Schedule schedule, const ir::Graph& gr
   }
   std::erase_if(outputs, [&](ir::ValueId output) {
     const ir::Value& value = graph[output];
-    const bool travels_with_loss = is_number(value) && is_reduced(value) && !value.requires_grad;
+    const bool travels_with_loss = is_number(value) && is_reduced(value);
     return output != *loss && !travels_with_loss;
   });
   return outputs;

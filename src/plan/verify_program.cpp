@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/program_checks.h"
+#include "rannc/plan/outputs.h"
 #include "rannc/util/error.h"
 
 namespace rannc::plan {
@@ -91,13 +92,9 @@ void check_outputs(const Program& program, const ir::Graph& graph) {
     }
     return;
   }
-  const auto is_loss = [&](ir::ValueId output) {
-    const ir::Value& value = graph[output];
-    return value.dims.empty() && value.requires_grad &&
-           (value.rows.kind == ir::RowKind::mean || value.rows.kind == ir::RowKind::sum);
-  };
-  if (std::ranges::count_if(returned, is_loss) != 1) {
-    fail_program("backward starts from one loss, but its outputs hold none or several");
+  const std::optional<ir::ValueId> loss = loss_of(graph);
+  if (!loss || !returned.contains(*loss)) {
+    fail_program("backward starts from the loss, but its outputs do not hold one");
   }
 }
 

@@ -133,3 +133,47 @@ def test_a_contrastive_loss_is_that_of_all_ranks_and_the_similarities_stay_behin
             print("all right", flush=True)
         """
     )
+
+
+def test_of_several_numbers_the_one_made_of_the_others_is_the_loss():
+    run(
+        """
+        import copy, pyrannc, torch
+        from torch import nn
+
+        class Coder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.encode, self.decode = nn.Linear(6, 4), nn.Linear(4, 6)
+
+            def forward(self, x):
+                code = self.encode(x)
+                error = (self.decode(code.tanh()) - x).square().mean()
+                size = code.square().sum() / len(x)
+                return {"size": size, "loss": error + 0.1 * size, "error": error, "code": code}
+
+        torch.manual_seed(1)
+        plain = Coder().double()
+        twin = copy.deepcopy(plain)
+        x = torch.randn(7, 6).double()
+        mine = x[:3] if pyrannc.get_rank() == 0 else x[3:]
+        config = pyrannc.Config(partition_num=2, replica_nums=[1, 1], pipeline_num=2)
+        model = pyrannc.RaNNCModule(plain, config=config)
+        ours, theirs = model(mine), twin(x)
+        assert model.plan.schedule == "1f1b", model.plan.schedule
+        for name in ("size", "loss", "error"):
+            torch.testing.assert_close(ours[name], theirs[name])
+        try:
+            ours["size"].backward()
+        except pyrannc.RaNNCError as error:
+            assert "only the loss has a gradient" in str(error), error
+        else:
+            raise AssertionError("a part had a gradient")
+        ours = model(mine)
+        ours["loss"].backward()
+        theirs["loss"].backward()
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(parameter.grad, twin.get_parameter(name).grad)
+        print("all right", flush=True)
+        """
+    )

@@ -97,7 +97,9 @@ FUNCTIONS = {
     "integers from sizes": lambda m, x: m.linear(x) / x.shape[0] / len(x) * x.numel() * x.size(-1),
     "a range over the rows": lambda m, x: m.linear(x) + torch.arange(x.size(0)).unsqueeze(1),
     "floats of sizes": lambda m, x: (
-        m.linear(x).sum(0) / (0.0 + 2 * x.shape[0]) * float(len(x)) + (3.0 - x.size(0))
+        m.linear(x).sum(0) / (0.0 + 2 * x.shape[0]) * float(len(x))
+        + (3.0 - x.size(0))
+        + torch.arange(8) / float(len(x))
     ),
     "a tensor of a size": lambda m, x: m.linear(x) / torch.tensor(x.size(0)),
     "a loss averaged by hand": lambda m, x: m.linear(x).sum() / x.size(0),

@@ -710,8 +710,10 @@ def test_a_copy_after_the_first_call_is_an_error_that_says_what_to_copy(pair, tm
             make(model)
 
 
-def test_a_mixture_of_experts_trains_as_without_the_wrapper():
-    """Its grouped products in float32 could not be traced: "Expected inputs of BF16 type"."""
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_mixture_of_experts_trains_as_without_the_wrapper(balanced):
+    """Its grouped products in float32 could not be traced: "Expected inputs of BF16 type"; nor
+    could its balancing loss, which divides by a float of the batch size."""
     pytest.importorskip("transformers")
     plain = models.mixtral()
     twin = copy.deepcopy(plain)
@@ -719,6 +721,7 @@ def test_a_mixture_of_experts_trains_as_without_the_wrapper():
     twin_optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
     for step in range(2):
         _, kwargs = models.language_ids(4, torch.Generator().manual_seed(step))
+        kwargs["output_router_logits"] = balanced
         for one, its_optimizer in ((model, optimizer), (twin, twin_optimizer)):
             its_optimizer.zero_grad()
             one(**kwargs).loss.backward()

@@ -11,7 +11,7 @@ namespace rannc::plan {
 /// What the user gets of a training step whose backward runs before its outputs are returned, and
 /// whether an output that several ranks cannot be given is left out or an error.
 enum class Outputs {
-  loss,  ///< the loss, and numbers without a gradient: they travel with it
+  loss,  ///< the loss, and other numbers that are means or sums: they travel with it
   all,   ///< everything, each rank its own rows; only the loss has a gradient
 };
 
@@ -19,7 +19,8 @@ enum class Outputs {
 /// schedule a training step ends, backward included, before its outputs are returned.
 [[nodiscard]] bool backward_comes_first(Schedule schedule);
 
-/// The only floating 0-dim output that requires a gradient, if it is a mean or a sum over the rows.
+/// The floating 0-dim output that requires a gradient, if it is a mean or a sum over the rows: the
+/// only one, or, of several, the one that all others are parts of (loss = first + 0.1 * second).
 [[nodiscard]] std::optional<ir::ValueId> loss_of(const ir::Graph& graph);
 
 /// Whether several ranks can get an output: all of it, or each its own rows. False where the size

@@ -245,6 +245,10 @@ class Hoister {
     for (;;) {
       const std::vector<RowMix> mixes = row_mixes(graph_);
       if (mixes.empty()) return;
+      if (add_like_terms()) {  // what was marked before counts as a mean
+        graph_ = infer_rows(graph_);
+        continue;
+      }
       const auto is_right = [&](const RowMix& mix) { return is_of_reductions(graph_[mix.node]); };
       if (!std::ranges::all_of(mixes, is_right)) {
         *this = before;

@@ -245,6 +245,7 @@ const std::vector<Family>& families() {
         "std_mean",
         "var",
         "var_mean"}},
+      {rules::histogram, {"histc"}},
       {rules::extremum, {"max", "min"}},
       {rules::along_dimension,
        {"_log_softmax", "_safe_softmax", "_softmax", "argsort", "cummax", "cummin", "cumprod",

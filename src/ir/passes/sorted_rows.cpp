@@ -155,6 +155,7 @@ bool SortedRows::counts_up(ValueId value, const SortedRole& role) const {
 std::optional<RowAnswer> SortedRows::undone(NodeId id, RowRule rule) const {
   const RowCall call(graph_, id, state_);
   if (call.node().kind != OpKind::dispatcher) return std::nullopt;
+  if (call.base() == "histc") return std::nullopt;  // of keys: it gives the ends of their groups
   if (const auto slices = taken(call)) {
     const SortedRole* index = find(slices->index, Kind::targets);
     const SortedRole* source = find_rows(slices->source);
@@ -203,7 +204,7 @@ void SortedRows::visit(NodeId id, RowRule rule) {
     std::optional<SortedRole> role;
     if (call.base() == "sort" || call.base() == "argsort") {
       visit_sort(id, call);
-    } else if (is_slice_by_slice(call, rule)) {
+    } else if (call.base() != "histc" && is_slice_by_slice(call, rule)) {
       visit_slice_by_slice(id, rule);
     } else if (result.valid()) {
       role = sorted_by(call);

@@ -371,6 +371,37 @@ std::string sorted(const std::string& lines, std::vector<RowMix>* mixes = nullpt
                  mixes);
 }
 
+TEST(RowsOfCounts, AreSums) {
+  expect({{"aten::histc(%l, 4, 0, 3)", "float32[4]", "sum"},
+          {"aten::histc(%x, 4, 0, 0)", "float32[4]", "mixed"},
+          {"aten::histc(%x, 4, 0.0, 0.5)", "float32[4]", "sum"},
+          {"aten::histc(%u, 4, 0, 3)", "float32[4]", "mixed"}});
+  const auto added = [](std::string_view before, std::string_view call) {
+    return rows_of(fmt::format(R"(
+  input x: float32[B, 6] apart(0)
+  input l: int64[B] apart(0)
+  input k: int64[B, 6] apart(0)
+  node zeros = aten::zeros([4, 6], none, none, none, none) -> %z
+    result z: float32[4, 6]
+{}
+  node n = {} -> %r
+    result r: float32[4, 6]
+)",
+                               before, call));
+  };
+  EXPECT_EQ(added("", "aten::index_add(%z, 0, %l, %x, 1)"), "sum");
+  EXPECT_EQ(added("", "aten::scatter_add(%z, 0, %k, %x)"), "sum");
+  const std::string_view detach = R"(
+  node detach = aten::detach(%z) -> %d
+    result d: float32[4, 6] shares %z)";
+  EXPECT_EQ(added(detach, "aten::index_add(%d, 0, %l, %x, 1)"), "sum");
+  EXPECT_EQ(added("", "aten::scatter(%z, 0, %k, %x)"), "mixed");
+  const std::string_view ones = R"(
+  node ones = aten::fill_.Scalar(%z, 1) -> %y writes %z
+    result y: float32[4, 6] shares %z)";
+  EXPECT_EQ(added(ones, "aten::index_add(%z, 0, %l, %x, 1)"), "mixed");
+}
+
 TEST(SortedRows, AreApartOnceTheyArePutBack) {
   std::vector<RowMix> mixes;
   EXPECT_EQ(sorted(R"(

@@ -373,7 +373,9 @@ TEST(Evaluate, TakesMemoryForActionsNotForTransfers) {
     c.profile.nodes.push_back(std::move(node));
     c.plan.stages.push_back(stage({"n" + std::to_string(k)}, {static_cast<plan::Rank>(k)}));
   }
-  c.cluster = {.hosts = 1, .devices_per_host = kStages, .device_memory_bytes = 1};
+  c.cluster.hosts = 1;
+  c.cluster.devices_per_host = kStages;
+  c.cluster.device_memory_bytes = 1;
   c.cluster.intra_host = {1e9, 0};
   c.request.global_batch = kMicroBatches;
   c.plan.schedule = plan::Schedule::gpipe;

@@ -366,6 +366,10 @@ TEST(Lower, NeedsALossWhenBackwardComesFirst) {
   EXPECT_EQ(error_with(two.graph),
             begin + "2 outputs are numbers that require a gradient: 'n1_out', 'n2_out'" + end);
 
+  // Where one is made of the other, it is the loss.
+  two.graph.outputs.back() = two.reduced("n3", {two.node("m", {loss, a})}, ir::RowKind::mean);
+  EXPECT_EQ(loss_of(two.graph), two.graph.outputs.back());
+
   GraphMaker mixed;
   const auto b = mixed.node("n0", {mixed.input("x")});
   mixed.graph.outputs = {mixed.reduced("n1", {b}, ir::RowKind::mixed)};

@@ -197,8 +197,7 @@ TEST(VerifyProgram, KnowsWhatComesBackWhenBackwardComesFirst) {
   EXPECT_EQ(error_after([&](Program& program) { program.outputs = {graph.outputs[1]}; }),
             "the program is wrong: 'n1_out' goes to the user, who does not get it");
   EXPECT_EQ(error_after([&](Program& program) { program.outputs = {graph.outputs[0]}; }),
-            "the program is wrong: backward starts from one loss, but its outputs hold none or "
-            "several");
+            "the program is wrong: backward starts from the loss, but its outputs do not hold one");
 }
 
 TEST(VerifyProgram, MissesNoOutput) {

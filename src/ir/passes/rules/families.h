@@ -47,6 +47,7 @@ RowAnswer repeat_interleave(const RowCall& call);
 RowAnswer sum(const RowCall& call);
 RowAnswer mean(const RowCall& call);
 RowAnswer reduce(const RowCall& call);
+RowAnswer histogram(const RowCall& call);
 RowAnswer extremum(const RowCall& call);  ///< max and min, which are also pointwise
 RowAnswer along_dimension(const RowCall& call);
 RowAnswer triangle(const RowCall& call);

@@ -97,6 +97,41 @@ RowAnswer elements_by_dimension(const RowCall& call, int dim) {
   return meet(call, operands);
 }
 
+/// Whether a tensor is torch.zeros(...), to which nothing has been written before this call.
+bool is_zero(const RowCall& call, ValueId value) {
+  const Graph& graph = call.graph();
+  NodeId maker = graph[value].producer;
+  while (maker.valid() && base_name(graph[maker].op) == "detach") {  // torch records one
+    maker = graph[graph.operands(maker).front()].producer;
+  }
+  if (!maker.valid()) return false;
+  const std::string_view base = base_name(graph[maker].op);
+  if (base != "zeros" && base != "zeros_like" && base != "new_zeros") return false;
+  for (uint32_t index = maker.index; &graph[NodeId{index}] != &call.node(); ++index) {
+    for (ValueId written : graph[NodeId{index}].writes) {
+      if (graph[written].storage == graph[value].storage) return false;
+    }
+  }
+  return true;
+}
+
+/// torch.zeros(bins).scatter_add(0, bin_of_row, x): what rows add to bins is a sum over the rows.
+/// Nullopt for other calls.
+std::optional<RowAnswer> added_to_bins(const RowCall& call) {
+  if (call.base() != "scatter_add" && call.base() != "index_add") return std::nullopt;
+  const ValueId self = call.tensor(0);
+  const Rows index = call.rows(call.tensor(2));
+  const Rows source = call.rows(call.tensor(3));
+  const int dim = call.dimension(1, call.rank(self), 0);
+  const bool adds_rows = is_apart(index) && is_apart(source) && source.dim == dim &&
+                         same_layout(at_dim(index, dim), source) &&
+                         (call.base() == "index_add" || index.dim == dim);
+  if (!adds_rows || call.rows(self).kind != RowKind::none || !is_zero(call, self)) {
+    return std::nullopt;
+  }
+  return RowAnswer::all({.kind = RowKind::sum, .proved = index.proved && source.proved});
+}
+
 }  // namespace
 
 RowAnswer index(const RowCall& call) {
@@ -157,6 +192,7 @@ RowAnswer index_select(const RowCall& call) {
 }
 
 RowAnswer index_write(const RowCall& call) {
+  if (const auto sum = added_to_bins(call)) return *sum;
   const ValueId self = call.tensor(0);
   const int dim = call.dimension(1, call.rank(self), 0);
   std::vector<Placed> operands;
@@ -169,6 +205,7 @@ RowAnswer index_write(const RowCall& call) {
 }
 
 RowAnswer gather(const RowCall& call) {
+  if (const auto sum = added_to_bins(call)) return *sum;
   const bool is_take = call.base() == "take_along_dim";
   const int dim = call.dimension(is_take ? 2 : 1, call.result_rank(), 0);
   const RowAnswer answer = elements_by_dimension(call, is_take && call.is_none(2) ? 0 : dim);

@@ -66,6 +66,19 @@ RowAnswer sum(const RowCall& call) { return reduced(call, RowKind::sum); }
 RowAnswer mean(const RowCall& call) { return reduced(call, RowKind::mean); }
 RowAnswer reduce(const RowCall& call) { return reduced(call, RowKind::mixed); }
 
+RowAnswer histogram(const RowCall& call) {
+  const ValueId operand = call.operands().front();
+  const Rows rows = call.rows(operand);
+  if (is_reduced(rows)) return call.mixed("is not linear in a mean or sum over the batch");
+  if (!is_apart(rows)) return RowAnswer::all(rows);
+  const auto is_zero = [&](size_t place) {
+    const auto* number = std::get_if<double>(&call.argument(place));
+    return number != nullptr ? *number == 0 : call.integer(place, 0) == AffineInt{};
+  };
+  if (is_zero(2) && is_zero(3)) return call.mixed("takes its range from all rows");
+  return RowAnswer::all({.kind = RowKind::sum, .proved = rows.proved});
+}
+
 RowAnswer extremum(const RowCall& call) {
   return call.operands().size() > 1 ? pointwise(call) : reduce(call);
 }
