@@ -60,6 +60,7 @@ class Walker {
  private:
   struct Sent {
     double bytes;
+    double left_ns;
     double posted_ns;  // by its receiver
     bool moved = false;
   };
@@ -291,7 +292,7 @@ class Walker {
   }
 
   void receive(const Action& action) {
-    if (action.stage == kUser || !is_own(action)) return move_sent();
+    if (action.stage == kUser || !is_own(action)) return;
     Own& own = this->own(action);
     if (--own.takers > 0) return;
     received_[{action.stage, action.micro_batch, action.direction}] += std::exchange(own.bytes, 0);
@@ -321,15 +322,18 @@ class Walker {
     if (is_own(action)) return leave(action);
     const double posted_ns =
         times_.posted_ns[static_cast<size_t>(action.direction)][static_cast<size_t>(action.index)];
-    sent_.push_back({.bytes = bytes_of(action), .posted_ns = posted_ns});
+    sent_.push_back({.bytes = bytes_of(action), .left_ns = now_ns_, .posted_ns = posted_ns});
     live_ += sent_.back().bytes;
     reach(0);
   }
 
   /// A computation begins: messages are gone that their receivers have posted by then, and that had
-  /// time to move, while the rank computed or waited for another message.
+  /// time to move, while the rank computed or waited for another message. One that is there already
+  /// is not waited for.
   void drop_sent(double now_ns) {
-    const auto is_gone = [&](const Sent& sent) { return sent.moved && sent.posted_ns <= now_ns; };
+    const auto is_gone = [&](const Sent& sent) {
+      return sent.posted_ns <= now_ns && (sent.moved || sent.left_ns < now_ns);
+    };
     for (const Sent& sent : sent_) {
       if (is_gone(sent)) live_ -= sent.bytes;
     }

@@ -208,6 +208,23 @@ TEST(StepMemory, TheOptimizerComputesWhenTheActivationsAreGone) {
             std::vector<double>{96 + 32 + 46});
 }
 
+TEST(StepMemory, AMessageStaysWithASenderThatGoesOnAtOnce) {
+  // Rank 0: F0 F1 B0 F2 B1 F3 B2 B3, and 100 bytes beside each backward. Where it waits for rank 1
+  // before a backward, what it has just sent is gone by then; else its 16 bytes are still there.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 4, plan::Schedule::one_f_one_b);
+  const auto peak = [&](size_t slow) {
+    cost::GraphProfile profile = profile_of(graph);
+    for (cost::ProfileNode& node : profile.nodes) node.workspace_bytes.assign(2, 100);
+    for (auto* times : {&profile.nodes[slow].forward_ns, &profile.nodes[slow].backward_ns}) {
+      for (double& time : *times) time *= 10;
+    }
+    return step_peak_bytes(plan::lower(plan, graph, {4, 0}, /*training=*/true), plan, graph,
+                           profile, {}, {})[0];
+  };
+  EXPECT_EQ(peak(0), peak(1) + 16);
+}
+
 TEST(StepMemory, WhatARankHandsToItselfIsHeldUntilItIsTaken) {
   // n1 is on the other rank, n2 on the same one as n0.
   const ir::Graph graph = residual();
