@@ -67,14 +67,6 @@ void check_shares(const Program& program) {
   }
 }
 
-/// Whether slices of some dimension belong to ranks, or all of the value to every rank.
-bool several_ranks_can_have(const ir::Value& output) {
-  const bool is_sized_by_rows = std::ranges::any_of(
-      output.dims, [](const ir::AffineInt& dim) { return dim.depends_on_rows(); });
-  return output.rows.kind != ir::RowKind::mixed || !is_sized_by_rows ||
-         ir::has_row_dimension(output);
-}
-
 /// The user gets every output that several ranks can have; but where backward comes first, perhaps
 /// only the loss.
 void check_outputs(const Program& program, const ir::Graph& graph) {
@@ -85,7 +77,7 @@ void check_outputs(const Program& program, const ir::Graph& graph) {
   }
   if (program.schedule == Schedule::gpipe || !program.training) {
     for (ir::ValueId output : all) {
-      const bool may_stay = program.ranks() > 1 && !several_ranks_can_have(graph[output]);
+      const bool may_stay = program.ranks() > 1 && !can_be_dealt_out(graph[output]);
       if (!returned.contains(output) && !may_stay) {
         fail_program("an output of the graph is not returned");
       }
