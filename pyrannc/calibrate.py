@@ -153,13 +153,14 @@ def summarize(program, runs) -> dict:
 
     Where one thread computes, its own time counts: the time that passes depends on who else needs
     the core, and that is for the prediction to say. Equal actions (those of one stage, with equal
-    rows) count with their median. Of a message for which its receiver waited, the time on its way
-    counts, too.
+    rows, on replicas of one host) count with their median. Of a message for which its receiver
+    waited, the time on its way counts, too.
     """
     samples = collections.defaultdict(list)
     waits = collections.defaultdict(list)
     flights = collections.defaultdict(list)
-    keys = [_keys(program, rank) for rank in range(len(program["actions"]))]
+    twins = _twins(program, [measured["host"] for measured in runs[0]])
+    keys = [_keys(program, rank, twin) for rank, twin in enumerate(twins)]
     for run in runs:
         shortest = {}  # by meeting: the wait of the rank that came last
         for rank, measured in enumerate(run):
@@ -189,7 +190,15 @@ def summarize(program, runs) -> dict:
         ],
         **{
             name: [
-                float(statistics.median(run[rank][of] for run in runs)) for rank in range(len(keys))
+                float(
+                    statistics.median(
+                        measured[of]
+                        for run in runs
+                        for measured, same in zip(run, twins, strict=True)
+                        if same == twin
+                    )
+                )
+                for twin in twins
             ]
             for name, of in (
                 ("around_ns", "around"),
@@ -225,8 +234,24 @@ def _flights(program, keys, run):
                 yield key, max(end - cpu - departure, 0)
 
 
-def _keys(program, rank):
-    """Which actions of a rank are expected to take equally long."""
+def _twins(program, hosts):
+    """For each rank the first one of its host that runs the same stages, perhaps itself.
+
+    Of a plan that takes seconds one run counts: were ranks compared by what each did in it, the one
+    that was disturbed would be predicted to be late in every step.
+    """
+    first = {}
+    stages = [
+        tuple(stage for stage, ranks in enumerate(program["stage_ranks"]) if rank in ranks)
+        for rank in range(len(hosts))
+    ]
+    return [
+        first.setdefault(kind, rank) for rank, kind in enumerate(zip(hosts, stages, strict=True))
+    ]
+
+
+def _keys(program, rank, twin):
+    """Which actions of a rank are expected to take equally long, those of its twin included."""
     keys, begun = [], set()
     for index, (kind, *rest) in enumerate(program["actions"][rank]):
         if kind in ("forward", "backward"):
@@ -234,7 +259,7 @@ def _keys(program, rank):
             replica = program["stage_ranks"][stage].index(rank)
             begin, end = program["shares"][stage][replica][micro_batch]
             # The first backward writes gradients, the others add to them.
-            keys.append((rank, kind, stage, end - begin, (kind, stage) in begun))
+            keys.append((twin, kind, stage, end - begin, (kind, stage) in begun))
             if end > begin:
                 begun.add((kind, stage))
         elif kind in ("send", "receive"):

@@ -54,18 +54,18 @@ PROGRAM = {
 }
 
 
-def run(times, one_thread=True):
+def run(times, one_thread=True, hosts="ab"):
     """``times[rank][action]``: (passed, of the thread)."""
     return [
         {
-            "around": 5,
+            "around": 5 + rank,
             "optimizer": 7,
             "factor": 2,
             "one_thread": one_thread,
-            "host": "a",
-            "actions": [[index, *pair, 0] for index, pair in zip((0, 1, 2, 4), rank, strict=True)],
+            "host": host,
+            "actions": [[index, *pair, 0] for index, pair in zip((0, 1, 2, 4), spent, strict=True)],
         }
-        for rank in times
+        for rank, (host, spent) in enumerate(zip(hosts, times, strict=False))
     ]
 
 
@@ -77,11 +77,20 @@ def test_equal_actions_count_with_their_median_and_collectives_with_their_shorte
     assert [work for work, _ in found["measured"][0]] == [8, 30, 4, 0, 3]
     assert [wait for _, wait in found["measured"][0]] == [0, 0, 0, 0, 10]
     assert [wait for _, wait in found["measured"][1]] == [0, 0, 0, 0, 10]
-    assert found["around_ns"] == [5, 5]
+    assert found["around_ns"] == [5, 6]
     assert found["optimizer_ns"] == [7, 7] and found["optimizer_factor"] == [2, 2]
 
     runs += [run([[(9, 8), (9, 9), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (14, 4)]])] * 2
     assert calibrate.summarize(PROGRAM, runs)["measured"][0][1] == (9, 0)
+
+
+def test_replicas_of_one_host_are_expected_to_take_equally_long():
+    runs = [run([[(9, 8), (9, 9), (4, 4), (13, 3)], [(9, 6), (9, 5), (0, 0), (14, 4)]], hosts="aa")]
+    found = calibrate.summarize(PROGRAM, runs)
+    # The third has rows on rank 0 only. What each adds to a reduction is its own.
+    assert [work for work, _ in found["measured"][0]] == [7, 7, 4, 0, 3]
+    assert [work for work, _ in found["measured"][1]] == [7, 7, 0, 0, 4]
+    assert found["around_ns"] == [5.5, 5.5]
 
 
 def test_of_several_runs_a_collective_counts_with_the_median_of_its_waits():
