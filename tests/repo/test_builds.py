@@ -16,11 +16,13 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.all
 
 
-def run(*command, **options):
+def run(*command, report=lambda: "", **options):
+    """What the command prints. ``report``: says more of one that fails."""
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=3600, **options
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}{done.stderr[-5000:]}"
+    said = f"{done.stdout[-5000:]}{done.stderr[-5000:]}"
+    assert done.returncode == 0, f"{command}\n{report()[:5000]}{said}"
     return done.stdout
 
 
@@ -57,49 +59,69 @@ def test_the_sanitizers_of_addresses_and_undefined_behaviour_find_nothing_in_the
     )  # fmt: skip
 
 
+SANITIZERS = {
+    "thread": {
+        "TSAN_OPTIONS": "history_size=7 exitcode=0 log_path={reports} print_suppressions=0 "
+        f"suppressions={ROOT / 'tests' / 'torch' / 'tsan.supp'}"
+    },
+    # Python and torch keep what they have until the end of the process.
+    "address": {"ASAN_OPTIONS": "detect_leaks=0 quarantine_size_mb=16 log_path={reports}"},
+}
+
+
 @pytest.mark.parametrize("mpi", [False, True])
-def test_the_thread_sanitizer_finds_no_race_in_what_runs_a_plan(mpi, folder, tmp_path):
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_the_sanitizers_find_nothing_in_what_runs_a_plan(sanitizer, mpi, folder, tmp_path):
     """Rank threads, and processes with the thread that talks to MPI. ``make sanitize``.
 
-    torch, Python and MPI are not instrumented: what the sanitizer sees of them is their locks.
+    torch, Python and MPI are not instrumented: what the thread sanitizer sees of them is their
+    locks, what that of addresses sees is what they allocate.
     """
     package = folder / "package" / "pyrannc"
-    options = [f"-DRANNC_PACKAGE={package}", "-DRANNC_SANITIZE=thread"]
+    options = [f"-DRANNC_PACKAGE={package}", f"-DRANNC_SANITIZE={sanitizer}"]
     options.append(f"-DPython3_EXECUTABLE={sys.executable}")
     run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
     run("cmake", "--build", folder, "--target", "_C")
     for path in run("git", "ls-files", "pyrannc/*.py", cwd=ROOT).split():
         (package.parent / path).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / path, package.parent / path)
-    reports = tmp_path / "report"
+    # The sanitizer of addresses looks for the C++ library as soon as it is loaded.
+    names = [f"lib{sanitizer[0]}san.so", "libstdc++.so.6"]
+    libraries = " ".join(run("c++", f"-print-file-name={name}").strip() for name in names)
+
+    def report():
+        return "".join(path.read_text() for path in tmp_path.glob("report*"))
 
     def found(*arguments):
         """What Python with these arguments prints, and what the sanitizer reports."""
-        suppressions = ROOT / "tests" / "torch" / "tsan.supp"
         variables = {
             "PYTHONPATH": package.parent,
             "OMP_NUM_THREADS": "1",
-            "TSAN_OPTIONS": f"history_size=7 exitcode=0 log_path={reports} "
-            f"suppressions={suppressions} print_suppressions=0",
             "RANNC_PROFILE_CACHE": "off",
+            **{
+                name: text.format(reports=tmp_path / "report")
+                for name, text in SANITIZERS[sanitizer].items()
+            },
         }
-        library = run("c++", "-print-file-name=libtsan.so").strip()
-        # -P: not the package of this folder. Only Python itself, not mpirun, gets the library.
-        command = ["env", f"LD_PRELOAD={library}", sys.executable, "-P", *arguments]
+        # -P: not the package of this folder. Only Python itself, not mpirun, gets the libraries.
+        command = ["env", f"LD_PRELOAD={libraries}", sys.executable, "-P", *arguments]
         if mpi:
             variables = launch.environment(4) | variables
             command = launch.command(4, command)
-        done = run(*command, cwd=ROOT, env=os.environ | {k: str(v) for k, v in variables.items()})
-        texts = [path.read_text() for path in tmp_path.glob("report*")]
+        environment = os.environ | {name: str(value) for name, value in variables.items()}
+        done, text = run(*command, cwd=ROOT, env=environment, report=report), report()
         for path in tmp_path.glob("report*"):
             path.unlink()
-        return done, "".join(texts)
+        return done, text
 
     if mpi:
         done, text = found("tests/dist/loops.py", "2+2/1f1b", "2+2/gpipe")
         assert done.count('"failures": []}') == done.count('{"case"') > 40, done[-3000:]
     else:
-        assert "KeptGradients::drop" in found("tests/torch/race.py")[1]
+        if sanitizer == "thread":
+            assert "KeptGradients::drop" in found("tests/torch/race.py")[1]
+        (extension,) = package.glob("_C.*.so")
+        assert f"__{sanitizer[0]}san_init" in run("nm", "-D", extension)
         names = ["executor", "schedules", "gradient_sums", "sync_batch_norm", "keyed_draws"]
         files = [f"tests/torch/test_{name}.py" for name in names]
         pytest_options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={package.parent}"]
