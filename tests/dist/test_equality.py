@@ -55,7 +55,7 @@ LOSSES = [
     "total",
     "averaged_by_hand",
 ]
-LANGUAGE_LOSSES = ["pretraining_bert", "padded_gpt2", "masked_bert"]
+LANGUAGE_LOSSES = ["pretraining_bert", "padded_gpt2", "choosing_bert", "masked_bert"]
 DROPOUTS = [
     "dropout_encoder",
     "dropout_attention",
@@ -245,7 +245,7 @@ GROUPS = {
         f"mixtral/1+3/m3/b{UNEVEN[0]}/float32/sgd/mixed/gpipe",
     ],
     "losses": [
-        *losses(LOSSES[:7] + LANGUAGE_LOSSES[:2]),
+        *losses(LOSSES[:7] + LANGUAGE_LOSSES[:3]),
         *uneven([*LOSSES[:2], LANGUAGE_LOSSES[0]], PLANS[3:]),
     ],
     "synchronised": [*synchronised()],

@@ -184,8 +184,27 @@ def padded_language(rows, generator):
     return (), kwargs
 
 
+def choosing_bert():
+    from transformers import BertForMultipleChoice
+
+    model = BertForMultipleChoice(bert_config())
+    # It adds the same to every choice, so its gradient is rounding, of which Adam makes steps.
+    model.classifier.bias.requires_grad_(False)
+    return model
+
+
+def choices(rows, generator):
+    """Three texts of different lengths for each sample, which the model flattens."""
+    ids = torch.randint(3, 90, (rows, 3, 10), generator=generator)
+    lengths = torch.randint(1, 11, (rows, 3, 1), generator=generator)
+    mask = (torch.arange(10) < lengths).long()
+    labels = torch.randint(3, (rows,), generator=generator)
+    return (), {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
 LANGUAGE_LOSSES = {
     "masked_bert": Entry(masked_bert, masked_language),
     "pretraining_bert": Entry(pretraining_bert, pretraining),
     "padded_gpt2": Entry(padded_gpt2, padded_language),
+    "choosing_bert": Entry(choosing_bert, choices),
 }

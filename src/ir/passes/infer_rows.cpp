@@ -40,15 +40,16 @@ bool takes_row_count(RowRule rule) {
   return std::ranges::find(rules, rule) != rules.end();
 }
 
-/// The numbers that arange(B) or arange(0, step * B, step) gives the rows.
+/// The numbers that arange(B), arange(inner * B) or arange(0, step * B, step) gives the rows.
 std::optional<RowNumbers> numbers_of(const RowCall& call) {
   const bool starts_at_zero =
       !call.overload().starts_with("start") || call.argument(0) == Argument{AffineInt{}};
   const bool is_stepped = call.overload() == "start_step";
   const AffineInt step = is_stepped ? call.integer(2, 0) : AffineInt{1, 0};
   const bool counts = call.base() == "arange" && starts_at_zero && !step.depends_on_rows() &&
-                      call.result().dims == std::vector{AffineInt{0, 1}};
-  return counts && step.fixed > 0 ? std::optional(RowNumbers{.step = step.fixed}) : std::nullopt;
+                      step.fixed > 0 && is_apart(rows_of_shape(call.result().dims));
+  if (!counts) return std::nullopt;
+  return RowNumbers{.inner = call.result().dims.front().per_row, .step = step.fixed};
 }
 
 class Inferrer : public RowState {
@@ -73,7 +74,10 @@ class Inferrer : public RowState {
 
   // A value made before its storage was overwritten with something else is not what it was.
   [[nodiscard]] Rows rows(ValueId value) const override {
-    if (value == pretended_) return {.kind = RowKind::apart, .dim = numbers_[value.index]->dim};
+    if (value == pretended_) {
+      const RowNumbers& numbers = *numbers_[value.index];
+      return {.kind = RowKind::apart, .dim = numbers.dim, .inner = numbers.inner};
+    }
     Rows rows = found_.rows[value.index];
     const Change& change = changes_[graph_[value].storage.index];
     const NodeId made = graph_[value].producer;
@@ -257,8 +261,8 @@ class Inferrer : public RowState {
     pretended_ = operand;
     const Rows moved = rule(call).rows.front();
     pretended_ = {};
-    if (is_apart(moved) && moved.outer == 1 && moved.inner == 1) {
-      numbers_[output.index] = RowNumbers{moved.dim, numbers->step};
+    if (is_apart(moved) && moved.outer == 1 && moved.inner == numbers->inner) {
+      numbers_[output.index] = RowNumbers{moved.dim, moved.inner, numbers->step};
     }
   }
 

@@ -20,9 +20,11 @@ struct RowAnswer {
   static RowAnswer mixed(std::string why) { return {{{.kind = RowKind::mixed}}, std::move(why)}; }
 };
 
-/// What torch.arange(0, step * B, step) holds along `dim`: `step` times the number of each row.
+/// What torch.arange(0, step * inner * B, step) holds along `dim`: `step` times the number of each
+/// of the `inner` elements of each row.
 struct RowNumbers {
   int dim = 0;
+  int64_t inner = 1;
   int64_t step = 1;
 };
 
@@ -62,10 +64,10 @@ class RowCall {
   [[nodiscard]] std::optional<RowNumbers> row_numbers(ValueId value) const {
     return state_.row_numbers(value);
   }
-  /// The dimension along which `value` counts the rows one by one (torch.arange(B)), if it does.
-  [[nodiscard]] std::optional<int> row_index(ValueId value) const {
+  /// How `value` counts the rows one by one (torch.arange(B)), if it does.
+  [[nodiscard]] std::optional<RowNumbers> row_index(ValueId value) const {
     const auto numbers = row_numbers(value);
-    return numbers && numbers->step == 1 ? std::optional(numbers->dim) : std::nullopt;
+    return numbers && numbers->step == 1 ? numbers : std::nullopt;
   }
   [[nodiscard]] const std::vector<AffineInt>& dims(ValueId value) const {
     return graph_[value].dims;

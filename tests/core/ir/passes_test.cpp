@@ -1,5 +1,6 @@
 #include "rannc/ir/passes.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "rannc/ir/text.h"
@@ -400,6 +401,31 @@ TEST(RowMixes, ForgiveRowNumbersThatBroadcastAgainstOtherIndices) {
 )");
   EXPECT_EQ(graph[*graph.find_value("y")].rows, (Rows{.kind = RowKind::apart, .dim = 0}));
   EXPECT_TRUE(row_mixes(graph).empty());
+}
+
+TEST(RowMixes, ForgiveNumbersOfSeveralElementsPerRowThatPickThemselves) {
+  // Multiple choice in transformers: three texts per row, flattened, and their padding mask.
+  const auto picked = [](const std::string& count, const std::string& layout) {
+    const Graph graph = inferred(fmt::format(R"(graph mask(%padding) -> (%y)
+  input padding: boolean[3*B, 7] apart(0, {1})
+  node rows = aten::arange({0}, 4) -> %r
+    result r: int64[{0}]
+  node column = aten::view(%r, [{0}, 1]) -> %v
+    result v: int64[{0}, 1] shares %r
+  node places = aten::arange(7, 4) -> %places
+    result places: int64[7]
+  node pick = aten::index.Tensor(%padding, {{%v, %places}}) -> %y
+    result y: boolean[{0}, 7]
+)",
+                                             count, layout));
+    const Rows rows = graph[*graph.find_value("y")].rows;
+    return std::pair(rows, row_mixes(graph).size());
+  };
+  EXPECT_EQ(picked("3*B", "inner=3"),
+            (std::pair(Rows{.kind = RowKind::apart, .dim = 0, .inner = 3}, size_t{0})));
+  // The first B of 3 * B elements; and in a share, element 1 of each of three parts is elsewhere.
+  EXPECT_EQ(picked("B", "inner=3").second, 1U);
+  EXPECT_EQ(picked("3*B", "outer=3").second, 1U);
 }
 
 TEST(RowMixes, BlameRowNumbersThatDoMoreThanPickTheirRow) {

@@ -327,6 +327,16 @@ TEST(RowsOfEmbeddingBag, AreTheBags) {
     return fmt::format("{}, {} mixes", rows, mixes.size());
   };
   EXPECT_EQ(bags("aten::arange.start_step(0, 5*B, 5, 4)"), "apart(0), 0 mixes");
+  // Several bags in each row.
+  const std::string two = rows_of(R"(
+  input i: int64[10*B] apart(0, inner=10)
+  parameter w: float32[9, 6]
+  node begins = aten::arange.start_step(0, 10*B, 5, 4) -> %o
+    result o: int64[2*B]
+  node n = aten::embedding_bag(%w, %i, %o, false, 1, false, none, false, none) -> %r
+    result r: float32[2*B, 6]
+)");
+  EXPECT_EQ(two, "apart(0, inner=2)");
   // Bags of four elements, each of which but the first begins inside another row.
   EXPECT_EQ(bags("aten::arange.start_step(0, 4*B, 4, 4)"), "mixed, 1 mixes");
 }

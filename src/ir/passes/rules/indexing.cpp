@@ -77,8 +77,8 @@ Placed placed_source(const RowCall& call, const Indexing& indexing) {
   if (!indexing.is_indexed(rows.dim)) return {rows, indexing.place(rows.dim)};
   const ValueId index = indexing.index_of(rows.dim);
   const auto counted = call.row_index(index);
-  if (!counted || rows.outer != 1 || rows.inner != 1) return {rows, -1};
-  return {rows, indexing.place_in_index(index, *counted)};
+  if (!counted || rows.outer != 1 || rows.inner != counted->inner) return {rows, -1};
+  return {rows, indexing.place_in_index(index, counted->dim)};
 }
 
 /// The number of a row is another one in a share, so it may only pick the row itself.

@@ -105,12 +105,12 @@ RowAnswer embedding_bag(const RowCall& call) {
   const auto numbers = call.row_numbers(call.tensor(2));
   const bool has_last_offset = call.boolean(7, false);
   const bool is_row_a_bag = is_apart(indices) && indices.outer == 1 && numbers &&
-                            numbers->step == indices.inner && !has_last_offset;
+                            numbers->inner * numbers->step == indices.inner && !has_last_offset;
   if (!is_row_a_bag) return call.mixed("takes bags that may hold several rows");
   std::vector<Placed> operands{{call.rows(call.tensor(0)), -1}, {indices, 0}};
   if (call.tensor(6).valid()) operands.push_back({call.rows(call.tensor(6)), 0});
   RowAnswer answer = meet(call, operands);
-  if (is_apart(answer.rows.front())) answer.rows.front().inner = 1;
+  if (is_apart(answer.rows.front())) answer.rows.front().inner = numbers->inner;
   // The others number the bags.
   answer.rows.push_back({.kind = RowKind::mixed});
   return answer;
