@@ -50,14 +50,32 @@ def snapshot(model) -> dict:
     }
 
 
-def changed(before, model) -> list[str]:
-    """Paths of attributes that are not what they were at the snapshot ``before``."""
+def changed(before, model) -> dict:
+    """The attributes that are not what they were at the snapshot ``before``, by their path."""
     absent = object()
-    return [
-        path
+    return {
+        path: value
         for path, value in snapshot(model).items()
-        if not _same(before.get(path, absent), value) and not _is_mark(path, value)
-    ]
+        if not _same(before.get(path, absent), value)
+    }
+
+
+def are_plain(changes) -> bool:
+    """Whether all of ``changes``, what changed() returns, are numbers, strings and the like."""
+    return bool(changes) and all(map(_is_plain, changes.values()))
+
+
+def without_marks(changes) -> list[str]:
+    """The paths of ``changes`` but of such that say that something has been done once."""
+    return [path for path, value in changes.items() if not _is_mark(path, value)]
+
+
+def _is_plain(value) -> bool:
+    if isinstance(value, dict):
+        return _is_plain(list(value)) and _is_plain(list(value.values()))
+    if isinstance(value, (list, tuple, set, collections.deque)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, _PLAIN)
 
 
 def _is_mark(path, value) -> bool:

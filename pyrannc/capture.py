@@ -257,22 +257,38 @@ def _capture(model, call, names, dims, states, choices):
     traced_rows = _trace_rows(call, dims)
     replaced = set()  # ids of buffers
     for rows in traced_rows:
-        trace, shape, changed, found = _trace(
-            model, call, names, dims, states, mode, fakes, rows, replaced
-        )
-        if not found <= replaced:  # only the end of a trace tells
-            replaced |= found
-            trace, shape, changed, _ = _trace(
-                model, call, names, dims, states, mode, fakes, rows, replaced
-            )
-        traces.append(trace)
-        shapes.append(shape)
+        traced = _trace(model, call, names, dims, states, mode, fakes, rows, replaced)
+        if not traced.replaced <= replaced:  # only the end of a trace tells
+            replaced |= traced.replaced
+            traced = _trace(model, call, names, dims, states, mode, fakes, rows, replaced)
+        traces.append(traced.trace)
+        shapes.append(traced.shape)
     outputs = pytree.joined(shapes, traced_rows)
     for rows, shape in zip(traced_rows, shapes, strict=True):
         if found := pytree.difference(pytree.at_rows(outputs, rows), shape, "the result"):
             raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
+    if traced.again is not None:
+        _refuse_another_second_call(joined, [*traces[:-1], traced.again], traced.changes)
+    changed = attributes.without_marks(traced.changes)
     return Capture(joined, call, dims, outputs, states, choices, changed)
+
+
+def _refuse_another_second_call(joined, traces, changes):
+    """``traces``: those of ``joined``, the last one being of the call after it."""
+    cause = None
+    try:
+        if _C.frontend.join(traces).graph.text() == joined.graph.text():
+            return
+    except TraceError as error:
+        cause = error
+    names = ", ".join(f"'{path}'" for path in changes)
+    raise TraceError(
+        f"forward() changes attributes of the model, with which the next call would compute "
+        f"something else: {names}. A captured model computes the same in every call.\n  Keep a "
+        "number that changes in a buffer, or pass it as a tensor. If something is done in the "
+        "first call only, call the model once before you wrap it."
+    ) from cause
 
 
 def _fake_like(tensor):
@@ -285,10 +301,58 @@ def _fake_like(tensor):
     return fake.requires_grad_(tensor.requires_grad)
 
 
-def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
-    """The trace, what the model returned, the attributes that it changed, and the ids of buffers
-    that it replaced; ``replaced``: those of which this is known.
+@dataclasses.dataclass
+class _Traced:
+    """A trace.
+
+    Attributes:
+        trace: ``_C.frontend.Trace``.
+        shape: What the model returned, without its tensors.
+        replaced: Ids of the buffers that it replaced.
+        changes: The attributes that it changed; see ``attributes.changed``.
+        again: The trace of a second call after it, where all of them are plain; else None, as a
+            tensor that the model keeps is none of the second trace.
     """
+
+    trace: object
+    shape: object
+    replaced: set
+    changes: dict = dataclasses.field(default_factory=dict)
+    again: object = None
+
+
+def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
+    """``replaced``: ids of the buffers of which it is known that they are."""
+
+    def run():
+        session, tree = _session(model, call, names, dims, states, mode, fakes, rows)
+        try:
+            with session.recording(), random_states.refused_outside_torch():
+                _copy_replaced_buffers(model, states, fakes, replaced)
+                result = model(*tree["args"], **tree["kwargs"])
+                found = _store_replaced_buffers(model, states, fakes)
+                with session.hidden():
+                    outputs, shape = pytree.flatten(result)
+                selections.refuse_in(shape)
+                trace = session.tracer.finish(type(model).__name__, rows, outputs)
+        except TraceError:
+            raise
+        except Exception as error:
+            raise explain(session, error) from error
+        return _Traced(trace, shape, found)
+
+    with substituted(model, fakes):
+        before = attributes.snapshot(model)
+        traced = run()
+        traced.changes = attributes.changed(before, model)
+        if attributes.are_plain(traced.changes):
+            _put_buffers(model, states, fakes)
+            traced.again = run().trace
+    return traced
+
+
+def _session(model, call, names, dims, states, mode, fakes, rows):
+    """What a trace begins with, and the arguments of the call."""
     session = Session(mode)
     for path, module in model.named_modules():
         session.paths[id(module)] = path
@@ -305,24 +369,15 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
     for state_names, tensor, kind in states:
         add = session.tracer.add_parameter if kind == "parameter" else session.tracer.add_buffer
         add(state_names, fakes[id(tensor)], tensor)
-    tree = pytree.unflatten(call.shape, inputs)
-    with substituted(model, fakes):
-        before = attributes.snapshot(model)
-        try:
-            with session.recording(), random_states.refused_outside_torch():
-                _copy_replaced_buffers(model, states, fakes, replaced)
-                result = model(*tree["args"], **tree["kwargs"])
-                found = _store_replaced_buffers(model, states, fakes)
-                with session.hidden():
-                    outputs, shape = pytree.flatten(result)
-                selections.refuse_in(shape)
-                trace = session.tracer.finish(type(model).__name__, rows, outputs)
-        except TraceError:
-            raise
-        except Exception as error:
-            raise explain(session, error) from error
-        changed = attributes.changed(before, model)
-    return trace, shape, changed, found
+    return session, pytree.unflatten(call.shape, inputs)
+
+
+def _put_buffers(model, states, fakes):
+    """Those that forward() replaced are again what a trace begins with."""
+    for names, tensor, kind in states:
+        for path in names if kind == "buffer" else ():
+            owner, _, name = path.rpartition(".")
+            model.get_submodule(owner)._buffers[name] = fakes[id(tensor)]
 
 
 def _copy_replaced_buffers(model, states, fakes, replaced):

@@ -397,6 +397,40 @@ def test_attributes_that_forward_changes_are_known():
     assert captured.changed_attributes == ["0.count", "0.memory", "0.state", "0.queue", "0.aux"]
 
 
+class Annealed(nn.Module):
+    """What it computes depends on what an earlier call has left in Python."""
+
+    def __init__(self, name, value, change, use):
+        super().__init__()
+        self.linear, self.name, self.change, self.use = nn.Linear(8, 4), name, change, use
+        self.register_buffer("calls", torch.zeros(()))
+        setattr(self, name, value)
+
+    def forward(self, x):
+        weight = self.use(getattr(self, self.name))
+        setattr(self, self.name, self.change(getattr(self, self.name)))
+        self.calls = self.calls + 1  # which is no reason
+        return self.linear(x) * weight
+
+
+@pytest.mark.parametrize(
+    ("value", "change", "use"),
+    [
+        (0, lambda count: count + 1, lambda count: min(1.0, (count + 1) / 3)),
+        (0, lambda count: count + 1, lambda count: torch.tensor(0.5 * count)),
+        (False, lambda _: True, lambda done: 1.0 if done else 2.0),
+        (("a",), lambda seen: (*seen, "b"), len),
+    ],
+)
+@pytest.mark.parametrize("name", ["warmth", "_warmth"])
+def test_what_a_second_call_computes_otherwise_is_refused(name, value, change, use):
+    """It was captured as in the first call, with a warning."""
+    with pytest.raises(TraceError, match=f"would compute something else: '0.{name}'"):
+        capture(nn.Sequential(Annealed(name, value, change, use)), *inputs(4))
+    captured = capture(Annealed(name, value, change, lambda _: 2), *inputs(4))
+    assert captured.changed_attributes == ([] if name == "_warmth" and value is False else [name])
+
+
 def test_hooks_that_forward_installs_do_not_stay():
     """Each of the traces installed them again, in a dictionary that was not put back: layers
     that record what they return, as transformers do, had recorded more in the second trace."""
