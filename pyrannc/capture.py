@@ -269,26 +269,25 @@ def _capture(model, call, names, dims, states, choices):
             raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
     if traced.again is not None:
-        _refuse_another_second_call(joined, [*traces[:-1], traced.again], traced.changes)
+        _refuse_another_second_call([*traces[:-1], traced.again], traced.changes)
     changed = attributes.without_marks(traced.changes)
     return Capture(joined, call, dims, outputs, states, choices, changed)
 
 
-def _refuse_another_second_call(joined, traces, changes):
-    """``traces``: those of ``joined``, the last one being of the call after it."""
-    cause = None
+def _refuse_another_second_call(traces, changes):
+    """``traces``: the last one is of a second call, after ``changes``."""
     try:
-        if _C.frontend.join(traces).graph.text() == joined.graph.text():
-            return
+        _C.frontend.join(traces)
+        return
     except TraceError as error:
-        cause = error
-    names = ", ".join(f"'{path}'" for path in changes)
+        difference = error
+    names = ", ".join(f"'{path}'" for path in list(changes)[:3])
     raise TraceError(
         f"forward() changes attributes of the model, with which the next call would compute "
         f"something else: {names}. A captured model computes the same in every call.\n  Keep a "
         "number that changes in a buffer, or pass it as a tensor. If something is done in the "
         "first call only, call the model once before you wrap it."
-    ) from cause
+    ) from difference
 
 
 def _fake_like(tensor):
@@ -324,8 +323,10 @@ class _Traced:
 def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
     """``replaced``: ids of the buffers of which it is known that they are."""
 
+    paths = {id(module): path for path, module in model.named_modules()}
+
     def run():
-        session, tree = _session(model, call, names, dims, states, mode, fakes, rows)
+        session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths)
         try:
             with session.recording(), random_states.refused_outside_torch():
                 _copy_replaced_buffers(model, states, fakes, replaced)
@@ -347,15 +348,15 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
         traced.changes = attributes.changed(before, model)
         if attributes.are_plain(traced.changes):
             _put_buffers(model, states, fakes)
+            # A module that the first call has put into the model has no path in the second, either.
             traced.again = run().trace
     return traced
 
 
-def _session(model, call, names, dims, states, mode, fakes, rows):
+def _session(model, call, names, dims, states, mode, fakes, rows, paths):
     """What a trace begins with, and the arguments of the call."""
-    session = Session(mode)
+    session = Session(mode, paths)
     for path, module in model.named_modules():
-        session.paths[id(module)] = path
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and id(value) not in fakes:
                 session.tracer.name_constant(value, f"{path}.{name}" if path else name)

@@ -65,10 +65,10 @@ class PythonCall:
 class Session:
     """One trace: torch's tracer, and the patches around it."""
 
-    def __init__(self, mode: FakeTensorMode):
+    def __init__(self, mode: FakeTensorMode, paths):
         self.tracer = _C.frontend.Tracer(TORCH_PATH, OWN_PATH)
         self.mode = mode
-        self.paths = {}  # id of a module -> its path
+        self.paths = paths  # id of a module -> its path
         self.thread = threading.get_ident()
         self.failure = None  # (exception, path of the innermost module that raised it)
 

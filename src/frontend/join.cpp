@@ -76,16 +76,17 @@ class Joiner {
                    ".\n  Python control flow must not depend on the batch size."));
     }
     RANNC_CHECK(first.values.size() == second.values.size() && first.outputs == second.outputs &&
-                    first.inputs == second.inputs &&
-                    traces_[0].capture.objects.size() == other.capture.objects.size(),
+                    first.inputs == second.inputs,
                 "equal nodes, but other values");
+    if (traces_[0].capture.objects.size() != other.capture.objects.size()) {
+      throw TraceError("the model makes other constants when the number of rows differs");
+    }
   }
 
-  /// Equal but for numbers that may depend on the rows.
+  /// Equal but for their names, and for numbers that may depend on the rows.
   static bool same(const ir::Node& a, const ir::Node& b) {
-    if (a.name != b.name || a.kind != b.kind || a.op != b.op || a.outputs != b.outputs ||
-        a.writes != b.writes || a.grad_enabled != b.grad_enabled ||
-        a.inputs.size() != b.inputs.size()) {
+    if (a.kind != b.kind || a.op != b.op || a.outputs != b.outputs || a.writes != b.writes ||
+        a.grad_enabled != b.grad_enabled || a.inputs.size() != b.inputs.size()) {
       return false;
     }
     for (size_t i = 0; i < a.inputs.size(); ++i) {
@@ -264,8 +265,11 @@ class Joiner {
 }  // namespace
 
 Capture join(const std::vector<Trace>& traces) {
-  Capture joined = Joiner(traces).run();
-  joined.graph = ir::infer_rows(ir::drop_dead_nodes(joined.graph));
+  // What has no effect may differ: layers that are made in the first call only.
+  std::vector<Trace> live = traces;
+  for (Trace& trace : live) trace.capture.graph = ir::drop_dead_nodes(trace.capture.graph);
+  Capture joined = Joiner(live).run();
+  joined.graph = ir::infer_rows(joined.graph);
   ir::verify(joined.graph);
   return joined;
 }

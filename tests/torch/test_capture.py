@@ -431,6 +431,24 @@ def test_what_a_second_call_computes_otherwise_is_refused(name, value, change, u
     assert captured.changed_attributes == ([] if name == "_warmth" and value is False else [name])
 
 
+def test_a_second_call_may_find_another_module_that_does_the_same():
+    """BigBird makes another attention of the same layers when its text is short, and says so in an
+    attribute."""
+
+    class Replacing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.kind = nn.Linear(8, 4), "sparse"
+
+        def forward(self, x):
+            if self.kind == "sparse":
+                other, self.kind = nn.Sequential(nn.Linear(8, 4)), "full"  # whose layer is not used
+                other[0], self.layer = self.layer, other
+            return self.layer(x)
+
+    assert "kind" in capture(Replacing(), *inputs(4)).changed_attributes
+
+
 def test_hooks_that_forward_installs_do_not_stay():
     """Each of the traces installed them again, in a dictionary that was not put back: layers
     that record what they return, as transformers do, had recorded more in the second trace."""
