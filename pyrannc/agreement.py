@@ -76,8 +76,8 @@ def same_graph(captured, rows, world):
     return counts
 
 
-def on_rank(root, world, work) -> str:
-    """``work()`` of one rank on every rank; its error is raised on every rank."""
+def on_rank(root, world, work):
+    """``work()`` of one rank, which JSON can say, on every rank; its error is raised on every rank."""
     message = b""
     if world.rank == root:
         try:

@@ -81,6 +81,7 @@ def measure(
     Returns:
         ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``; ``optimizer_ns`` and
         ``optimizer_factor`` of each rank, the trial's time and how much longer the real step takes;
+        ``compute_ns`` of each rank: of its computing actions, by the clock, as in shares.spent();
         ``run_ns``: the time of a run, from the first rank's begin to the last one's end, without
         what new memory takes; ``shortest_ns``, the same of the shortest, the first one included;
         and ``all_ns``, the time that all of them took.
@@ -120,6 +121,7 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
     before = resource.getrusage(resource.RUSAGE_THREAD)
     begin = time.perf_counter()
     world.all_gather(b"\0" * 32)  # as ranks agree on every call
+    computed = executor.times.compute_ns
     begin_cpu = time.thread_time_ns()
     call = executor.forward(*tensors, local_rows, True)
     gradients = [
@@ -141,6 +143,7 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
         "seconds": seconds,
         "paging": after.ru_stime - before.ru_stime if paged else 0.0,
         "around": max(cpu - inside, 0),
+        "compute": executor.times.compute_ns - computed,
         "optimizer": optimizer_ns,
         "factor": trial.factor if trial is not None else 0.0,
         "actions": [[index, *spent] for index, spent in actions.items()],
@@ -202,6 +205,7 @@ def summarize(program, runs) -> dict:
             ]
             for name, of in (
                 ("around_ns", "around"),
+                ("compute_ns", "compute"),
                 ("optimizer_ns", "optimizer"),
                 ("optimizer_factor", "factor"),
             )

@@ -66,6 +66,7 @@ class Deployment:
         self._planned = captured
         self.draws = draw_steps(world) if config.deterministic_dropout else None
         self.steps = Steps(self, optimizer)
+        self.speed = None  # speed.Speed, of a plan that settle() has measured
         self._optimizer = optimizer
         self.first = Run(self, captured, self._executor(captured, plan))
 

@@ -4,6 +4,7 @@ import json
 import weakref
 
 from pyrannc import _C, shares, state, steps
+from pyrannc.agreement import on_rank
 
 
 class measure:
@@ -41,6 +42,7 @@ class measure:
         self._optimizer = optimizer if optimizer is not None else model._optimizer
         self.iteration_ms, self.peak_mib = 0.0, []
         self.shares, self.hidden = [], []
+        self._now = {}
 
     def __enter__(self):
         model = self._deployment.model
@@ -63,6 +65,7 @@ class measure:
         if kind is not None:
             return
         outlived = sum(size for gradient, size in self._old if gradient() is not None)
+        world = self._deployment.world
         count = self._deployment.steps.count - self._count
         seconds = self._deployment.steps.seconds - self._seconds
         mine = {
@@ -70,12 +73,13 @@ class measure:
             "shares": shares.between(self._spent, self._deployment.steps.spent(), seconds),
             "mib": (self._held + outlived + self._recorder.peak_bytes) / 2**20,
         }
-        ranks = [
-            json.loads(item)
-            for item in self._deployment.world.all_gather(json.dumps(mine).encode())
-        ]
+        ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
         self.iteration_ms = max(rank["ms"] for rank in ranks)
         self.shares = [rank["shares"] for rank in ranks]
+        seconds = [rank["ms"] / 1e3 for rank in ranks]
+        speed = self._deployment.speed
+        if speed is not None:
+            self._now = on_rank(0, world, lambda: speed.during(seconds, self.shares))
         self.hidden = shares.hidden(self._deployment.plan, self.shares)
         self.peak_mib = [
             max(ranks[rank]["mib"] for rank in stage.ranks)
@@ -86,5 +90,6 @@ class measure:
         peaks = [mib * 2**20 for mib in self.peak_mib]
         plan = self._deployment.plan
         return (
-            f"{steps.compare(plan, self.iteration_ms, peaks)[0]}\n{shares.show(plan, self.shares)}"
+            f"{steps.compare(plan, self.iteration_ms, peaks, self._now)[0]}\n"
+            f"{shares.show(plan, self.shares, self._now)}"
         )

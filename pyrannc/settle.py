@@ -4,6 +4,7 @@ import json
 
 from pyrannc import _C, calibrate, plan_search, plan_trial
 from pyrannc.agreement import on_rank
+from pyrannc.speed import Speed
 
 
 def settle(deployment, planner, inputs, optimizer) -> None:
@@ -50,6 +51,8 @@ def settle(deployment, planner, inputs, optimizer) -> None:
         return planner().step.calibrated(deployment.plan, numbers[count], notes)
 
     deployment.plan = _C.plan.Plan.from_json(on_rank(0, world, settled))
+    predict = planner().step.at_speed if world.rank == 0 else None
+    deployment.speed = Speed(numbers[count]["compute_ns"], predict)
 
 
 def _take(deployment, plan):

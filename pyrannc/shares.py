@@ -38,8 +38,12 @@ def hidden(plan, shares) -> list[float]:
     ]
 
 
-def show(plan, shares) -> str:
-    """One line for each rank that is worth one."""
+def show(plan, shares, now) -> str:
+    """One line for each rank that is worth one.
+
+    Args:
+        now: What ``speed.Speed.during`` says of these steps.
+    """
     notes = json.loads(plan.notes or "{}")
     shown = range(len(shares))
     if len(shares) > MOST_LINES:
@@ -51,6 +55,8 @@ def show(plan, shares) -> str:
         line = f"rank {rank}: {parts}"
         if "step_idle_ns" in notes and notes.get("step_ns"):
             line += f"; idle predicted {notes['step_idle_ns'][rank] / notes['step_ns']:.1%}"
+        if now:
+            line += f", at this speed {now['step_idle_ns'][rank] / now['step_ns']:.1%}"
         lines.append(
             f"{line}; communication that could have been hidden {could_be_hidden[rank]:.1%}"
         )

@@ -17,6 +17,8 @@ _SMALL = 16
 _MOST_BYTES_OF_ONE = 4 << 20
 _REPEATS = 5
 
+COMPUTING = ("forward", "backward")
+
 
 @dataclasses.dataclass
 class Costs:
@@ -214,10 +216,35 @@ class Step:
         notes.update(self._time(plan, program, whole, costs))
         # Switching between threads, polling, late wake-ups: what the runs took beyond what follows
         # from their parts.
-        follows = self._step(plan, program, tried, costs).ns
-        notes["step_ns"] = max(round(notes["step_ns"] + measured["run_ns"] - follows), 0)
+        beyond = measured["run_ns"] - self._step(plan, program, tried, costs).ns
+        notes["step_ns"] = max(round(notes["step_ns"] + beyond), 0)
         notes.update(tried_notes)
+        self._calibrated = (plan, program, whole, costs, beyond)
         return json.dumps(content)
+
+    def at_speed(self, factors) -> dict:
+        """Notes of the plan that was calibrated last, for ranks that compute ``factors`` times as
+        long: time of a step, and what each rank waits."""
+        plan, program, measured, costs, beyond = self._calibrated
+        actions = {
+            "measured": [
+                [
+                    (ns * factor if kind in COMPUTING else ns, wait)
+                    for kind, (ns, wait) in zip(kinds, rank, strict=True)
+                ]
+                for kinds, rank, factor in zip(
+                    _kinds(program), measured["measured"], factors, strict=True
+                )
+            ],
+            "around_ns": [
+                ns * factor for ns, factor in zip(measured["around_ns"], factors, strict=True)
+            ],
+        }
+        step = self._step(plan, program, actions, costs)
+        return {
+            "step_ns": max(round(step.ns + beyond), 0),
+            "step_idle_ns": [round(idle) for idle in step.idle_ns],
+        }
 
     @staticmethod
     def _measured(measured, scale):
@@ -275,14 +302,18 @@ def _computations(program, measured):
     """``measured`` without what communication takes."""
     if not measured:
         return {}
-    kinds = [[action[0] for action in rank] for rank in json.loads(program.to_json())["actions"]]
     return {
         **measured,
         "measured": [
             [
-                action if kind in ("forward", "backward") else (0.0, 0.0)
+                action if kind in COMPUTING else (0.0, 0.0)
                 for kind, action in zip(*rank, strict=True)
             ]
-            for rank in zip(kinds, measured["measured"], strict=True)
+            for rank in zip(_kinds(program), measured["measured"], strict=True)
         ],
     }
+
+
+def _kinds(program):
+    """Of the actions of each rank."""
+    return [[action[0] for action in rank] for rank in json.loads(program.to_json())["actions"]]

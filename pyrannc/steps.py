@@ -99,18 +99,21 @@ class Steps:
         ]
         if self._deployment.world.rank != 0:
             return
-        text, worst = compare(
-            self._deployment.plan,
-            1e3 * max(seconds for seconds, *_ in ranks),
-            [max(ranks[rank][1] for rank in stage.ranks) for stage in self._deployment.plan.stages],
+        plan, speed = self._deployment.plan, self._deployment.speed
+        seconds, peaks, spent = zip(*ranks, strict=True)
+        now = speed.during(seconds, spent) if speed else {}
+        text, worst, consequence = compare(
+            plan,
+            1e3 * max(seconds),
+            [max(peaks[rank] for rank in stage.ranks) for stage in plan.stages],
+            now,
         )
-        happened = shares.show(self._deployment.plan, [rank[2] for rank in ranks])
-        log.info("deploy", f"after {REPORT_AFTER} steps\n{text}\n{happened}")
+        log.info("deploy", f"after {REPORT_AFTER} steps\n{text}\n{shares.show(plan, spent, now)}")
         if worst > TOLERANCE:
             log.warn(
                 "deploy",
-                f"a prediction of the plan is off by {worst:.0%}, so another plan may be better or "
-                f"fit better (after {REPORT_AFTER} steps):\n{text}",
+                f"a prediction of the plan is off by {worst:.0%}, {consequence} "
+                f"(after {REPORT_AFTER} steps):\n{text}",
             )
 
 
@@ -125,15 +128,25 @@ def held_bytes(model, optimizer, with_gradients=True) -> int:
     return total
 
 
-def compare(plan, iteration_ms, peak_bytes) -> tuple[str, float]:
-    """Lines of predicted against measured values, and the largest relative error that matters.
+def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
+    """Lines of predicted against measured values, the largest relative error that matters, and
+    what follows from it.
 
-    ``peak_bytes``: of each stage the largest of its ranks.
+    Args:
+        peak_bytes: Of each stage the largest of its ranks.
+        now: What ``speed.Speed.during`` says of the steps.
     """
     notes = json.loads(plan.notes or "{}")
     predicted_ms = notes.get("step_ns", plan.iteration_ns) / 1e6
-    lines = [f"step: predicted {predicted_ms:.1f} ms, measured {iteration_ms:.1f} ms"]
-    errors = [_error(predicted_ms, iteration_ms, SMALL_MS)] if predicted_ms else []
+    line = f"step: predicted {predicted_ms:.1f} ms"
+    if now:
+        low, high = (f"{of(now['factors']):.2f}" for of in (min, max))
+        line += (
+            f", {now['step_ns'] / 1e6:.1f} ms at the speed of these steps (ranks compute "
+            f"{low if low == high else f'{low} to {high}'} x as long as when planned)"
+        )
+    lines = [f"{line}, measured {iteration_ms:.1f} ms"]
+    errors, follows = [], "so another plan may be better or fit better"
     peaks = notes.get("step_peak_bytes") or [
         stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
     ]
@@ -146,7 +159,14 @@ def compare(plan, iteration_ms, peak_bytes) -> tuple[str, float]:
             f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): memory predicted "
             f"{text}, measured {measured / 2**20:.1f} MiB"
         )
-    return "\n".join(lines), max(errors, default=0.0)
+    if predicted_ms:
+        of_plan = _error(predicted_ms, iteration_ms, SMALL_MS)
+        at_speed = _error(now["step_ns"] / 1e6, iteration_ms, SMALL_MS) if now else of_plan
+        # What slows down all plans alike makes no other one better.
+        if max([*errors, at_speed]) <= TOLERANCE < of_plan:
+            follows = "because the host is faster or slower than when the plan was measured"
+        errors.append(of_plan)
+    return "\n".join(lines), max(errors, default=0.0), follows
 
 
 def _error(predicted, measured, small):

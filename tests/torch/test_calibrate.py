@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 from torch import nn
 
@@ -36,6 +37,17 @@ def test_both_predictions_are_kept():
     assert notes["step_ns"] > 0 and "step_from_operators_ns" not in notes
 
 
+def test_the_prediction_follows_the_speed_of_the_ranks():
+    model, *_ = first_step(calibrate=True)
+    step_ns = json.loads(model.plan.notes)["step_ns"]
+    predict = model._deployment.speed._predict
+    assert predict([1.0])["step_ns"] == pytest.approx(step_ns, abs=2)
+    slower = [predict([factor])["step_ns"] - step_ns for factor in (2.0, 3.0)]
+    # All but what the runs took beyond what follows from their parts.
+    assert slower[0] > 0 and slower[1] == pytest.approx(2 * slower[0], abs=4)
+    assert first_step(calibrate=False)[0]._deployment.speed is None
+
+
 # One stage on two ranks, three micro-batches; the last one has no rows on rank 1.
 PROGRAM = {
     "stage_ranks": [[0, 1]],
@@ -61,6 +73,7 @@ def run(times, one_thread=True, hosts="ab"):
             "around": 5 + rank,
             "optimizer": 7,
             "factor": 2,
+            "compute": 20 + rank,
             "one_thread": one_thread,
             "host": host,
             "actions": [[index, *pair, 0] for index, pair in zip((0, 1, 2, 4), spent, strict=True)],
@@ -78,6 +91,7 @@ def test_equal_actions_count_with_their_median_and_collectives_with_their_shorte
     assert [wait for _, wait in found["measured"][0]] == [0, 0, 0, 0, 10]
     assert [wait for _, wait in found["measured"][1]] == [0, 0, 0, 0, 10]
     assert found["around_ns"] == [5, 6]
+    assert found["compute_ns"] == [20, 21]
     assert found["optimizer_ns"] == [7, 7] and found["optimizer_factor"] == [2, 2]
 
     runs += [run([[(9, 8), (9, 9), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (14, 4)]])] * 2
