@@ -77,7 +77,7 @@ def same_graph(captured, rows, world):
 
 
 def on_rank(root, world, work):
-    """``work()`` of one rank, which JSON can say, on every rank; its error is raised on every rank."""
+    """``work()`` of one rank, in JSON's types, on every rank; its error is raised on every rank."""
     message = b""
     if world.rank == root:
         try:

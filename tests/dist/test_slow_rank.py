@@ -1,4 +1,4 @@
-"""A rank that has become slower since the plan was measured is seen, and the step predicted anew."""
+"""A rank that has become slower since the plan was measured is seen."""
 
 from pathlib import Path
 
