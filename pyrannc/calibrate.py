@@ -46,6 +46,7 @@ WAITED_NS = 20_000
 # Flight time of a message: the link says it.
 UNKNOWN = -1
 
+COMPUTING = ("forward", "backward")
 # Actions that all ranks of a set take part in: nobody goes on before the last has come.
 COLLECTIVES = ("sync_buffers", "reduce_outputs", "reduce_gradients")
 
@@ -81,7 +82,8 @@ def measure(
     Returns:
         ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``; ``optimizer_ns`` and
         ``optimizer_factor`` of each rank, the trial's time and how much longer the real step takes;
-        ``compute_ns`` of each rank: of its computing actions, by the clock, as in shares.spent();
+        ``compute_ns`` of each rank: of its computing actions, by the clock, as in shares.spent(),
+        without what new memory takes;
         ``run_ns``: the time of a run, from the first rank's begin to the last one's end, without
         what new memory takes; ``shortest_ns``, the same of the shortest, the first one included;
         and ``all_ns``, the time that all of them took.
@@ -98,8 +100,10 @@ def measure(
             mine["host"] = world.host
             runs.append([json.loads(item) for item in world.all_gather(json.dumps(mine).encode())])
             seconds.append(max(rank["seconds"] for rank in runs[-1]))
-            paging = max(rank["paging"] for rank in runs[-1]) if seconds[-1] > LONG_S else 0.0
-            settled.append(seconds[-1] - paging)
+            if seconds[-1] <= LONG_S:  # it is not known well
+                for rank in runs[-1]:
+                    rank["paging"] = 0.0
+            settled.append(seconds[-1] - max(rank["paging"] for rank in runs[-1]))
             if seconds[-1] > (SLOW_S if len(runs) > 1 else patience.first_s):
                 break
     finally:
@@ -155,9 +159,9 @@ def summarize(program, runs) -> dict:
     """The arguments of ``_C.partition.StepCosts`` from ``runs[run][rank]``.
 
     Where one thread computes, its own time counts: the time that passes depends on who else needs
-    the core, and that is for the prediction to say. Equal actions (those of one stage, with equal
-    rows, on replicas of one host) count with their median. Of a message for which its receiver
-    waited, the time on its way counts, too.
+    the core, and that is for the prediction to say. Later steps do not ask for new memory. Equal
+    actions (those of one stage, with equal rows, on replicas of one host) count with their median.
+    Of a message for which its receiver waited, the time on its way counts, too.
     """
     samples = collections.defaultdict(list)
     waits = collections.defaultdict(list)
@@ -167,10 +171,14 @@ def summarize(program, runs) -> dict:
     for run in runs:
         shortest = {}  # by meeting: the wait of the rank that came last
         for rank, measured in enumerate(run):
+            settled = _settled_share(measured)
             for index, passed, cpu, _ in measured["actions"]:
                 kind, *_ = program["actions"][rank][index]
-                by_clock = kind in ("forward", "backward") and not measured["one_thread"]
-                samples[keys[rank][index]].append(passed if by_clock else cpu)
+                if kind in COMPUTING:
+                    spent = settled * (cpu if measured["one_thread"] else passed)
+                else:
+                    spent = cpu
+                samples[keys[rank][index]].append(spent)
                 if kind in COLLECTIVES:
                     meeting = _meeting(program, rank, index)
                     shortest[meeting] = min(shortest.get(meeting, passed), passed - cpu)
@@ -195,7 +203,7 @@ def summarize(program, runs) -> dict:
             name: [
                 float(
                     statistics.median(
-                        measured[of]
+                        of(measured)
                         for run in runs
                         for measured, same in zip(run, twins, strict=True)
                         if same == twin
@@ -204,13 +212,19 @@ def summarize(program, runs) -> dict:
                 for twin in twins
             ]
             for name, of in (
-                ("around_ns", "around"),
-                ("compute_ns", "compute"),
-                ("optimizer_ns", "optimizer"),
-                ("optimizer_factor", "factor"),
+                ("around_ns", lambda rank: rank["around"]),
+                ("compute_ns", lambda rank: rank["compute"] * _settled_share(rank)),
+                ("optimizer_ns", lambda rank: rank["optimizer"]),
+                ("optimizer_factor", lambda rank: rank["factor"]),
             )
         },
     }
+
+
+def _settled_share(measured):
+    """Of a rank's computing: what remains without the time for new memory, nearly all of which
+    forward and backward ask for."""
+    return max(1 - 1e9 * measured["paging"] / (measured["compute"] or 1), 0)
 
 
 def _flights(program, keys, run):

@@ -9,6 +9,7 @@ import time
 import torch
 
 from pyrannc import _C, optimizer_trial
+from pyrannc.calibrate import COMPUTING
 
 # Large enough to leave the cache, small enough to be quick.
 _LARGE = 1 << 20
@@ -16,8 +17,6 @@ _SMALL = 16
 # Of the optimizer's trial: its temporaries are as large as its parameters.
 _MOST_BYTES_OF_ONE = 4 << 20
 _REPEATS = 5
-
-COMPUTING = ("forward", "backward")
 
 
 @dataclasses.dataclass

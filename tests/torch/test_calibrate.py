@@ -66,7 +66,7 @@ PROGRAM = {
 }
 
 
-def run(times, one_thread=True, hosts="ab"):
+def run(times, one_thread=True, hosts="ab", paging=0.0):
     """``times[rank][action]``: (passed, of the thread)."""
     return [
         {
@@ -74,6 +74,7 @@ def run(times, one_thread=True, hosts="ab"):
             "optimizer": 7,
             "factor": 2,
             "compute": 20 + rank,
+            "paging": paging,
             "one_thread": one_thread,
             "host": host,
             "actions": [[index, *pair, 0] for index, pair in zip((0, 1, 2, 4), spent, strict=True)],
@@ -105,6 +106,14 @@ def test_replicas_of_one_host_are_expected_to_take_equally_long():
     assert [work for work, _ in found["measured"][0]] == [7, 7, 4, 0, 3]
     assert [work for work, _ in found["measured"][1]] == [7, 7, 0, 0, 4]
     assert found["around_ns"] == [5.5, 5.5]
+
+
+def test_computing_counts_without_the_time_for_new_memory():
+    runs = [run([[(8, 8), (8, 6), (4, 4), (9, 3)]] * 2, paging=5e-9)]
+    found = calibrate.summarize(PROGRAM, runs)
+    # Rank 0 computes for 20 ns, a quarter of them for new memory; the reduction stays as it is.
+    assert [work for work, _ in found["measured"][0]] == pytest.approx([6, 4.5, 3, 0, 3])
+    assert found["compute_ns"] == pytest.approx([15, 16])
 
 
 def test_of_several_runs_a_collective_counts_with_the_median_of_its_waits():
