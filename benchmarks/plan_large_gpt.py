@@ -20,8 +20,8 @@ import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
 from pyrannc import _C  # noqa: E402
-from pyrannc.capture import capture  # noqa: E402
-from pyrannc.profile import trace  # noqa: E402
+from pyrannc.capture.model import capture  # noqa: E402
+from pyrannc.profiling.operators import trace  # noqa: E402
 
 
 class GPT(nn.Module):

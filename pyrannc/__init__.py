@@ -11,8 +11,8 @@ __version__ = "0.8.0"
 _HOME = {
     "RaNNCModule": "module",
     "Config": "config",
-    "GradScaler": "grad_scaler",
-    "measure": "measurement",
+    "GradScaler": "optimizer.grad_scaler",
+    "measure": "report.measurement",
     "get_rank": "launch",
     "get_world_size": "launch",
     "barrier": "launch",

@@ -6,11 +6,15 @@ import textwrap
 import torch
 from torch import nn
 
-from pyrannc import _C, checkpoint, deploy, launch, log, optim
-from pyrannc.capture import Call, capture
+from pyrannc import _C, deploy, launch, log
+from pyrannc.capture.call import Call
+from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
-from pyrannc.runs import Runs
+from pyrannc.optimizer import user_optimizer
+from pyrannc.planning import plan_file
+from pyrannc.running.call_kinds import CallKinds
+from pyrannc.state import checkpoint
 
 
 class RaNNCModule(nn.Module):
@@ -74,7 +78,7 @@ class RaNNCModule(nn.Module):
         if config.show_config_items and launch.get_rank() == 0:
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
         if optimizer is not None:
-            optim.check(optimizer, model)
+            user_optimizer.check(optimizer, model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "model", model)
         self.config = config
@@ -86,7 +90,7 @@ class RaNNCModule(nn.Module):
         self._outputs = getattr(_C.plan.Outputs, outputs)
         self._outside_loss = outside_loss
         self._deployment = None
-        self._runs = None  # see Runs; from the first call on
+        self._runs = None  # see CallKinds; from the first call on
         self._no_sync = False
         self.training = model.training
 
@@ -131,7 +135,7 @@ class RaNNCModule(nn.Module):
             self._outputs,
             self._outside_loss,
         )
-        self._runs = Runs(self._deployment, call, self._batch_dims, self.config)
+        self._runs = CallKinds(self._deployment, call, self._batch_dims, self.config)
 
     @property
     def plan(self):
@@ -140,7 +144,7 @@ class RaNNCModule(nn.Module):
 
     def save_deployment(self, path) -> None:
         """Writes the plan to ``path`` (rank 0 only); ``load_deployment=path`` reuses it."""
-        deploy.save_plan(self._deployed("save_deployment"), path)
+        plan_file.save_plan(self._deployed("save_deployment"), path)
 
     def _deployed(self, what):
         if self._deployment is None:
@@ -182,7 +186,7 @@ class RaNNCModule(nn.Module):
         Every rank calls it.
         """
         deployment = self._deployed("allreduce_grads")
-        deployment.turns.other("allreduce_grads()")
+        deployment.call_agreement.other("allreduce_grads()")
         deployment.unsummed.add_to_gradients()
 
     def zero_grad(self, set_to_none=True):
@@ -246,7 +250,7 @@ class RaNNCModule(nn.Module):
             return self.model.state_dict(
                 destination=destination, prefix=prefix, keep_vars=keep_vars
             )
-        self._deployment.turns.other("state_dict()")
+        self._deployment.call_agreement.other("state_dict()")
         return checkpoint.gather_state(
             self.model, self._deployment, rank0_only, destination, prefix
         )
@@ -258,7 +262,7 @@ class RaNNCModule(nn.Module):
         """
         if self._deployment is None:
             return self.model.load_state_dict(state_dict, strict, assign)
-        self._deployment.turns.other("load_state_dict()")
+        self._deployment.call_agreement.other("load_state_dict()")
         return checkpoint.scatter_state(self.model, self._deployment, state_dict, strict)
 
     def _load_from_state_dict(

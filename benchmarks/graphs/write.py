@@ -14,7 +14,7 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pyrannc import _C
-from pyrannc.graph_profile import graph_profile, load_build
+from pyrannc.profiling.graph_profile import graph_profile, load_build
 
 HERE = pathlib.Path(__file__).parent
 MODELS = {

@@ -37,10 +37,11 @@ class Peer:
 
     def peak_mib(self):
         """Of the next step, on this rank."""
-        from pyrannc import _C, steps  # not before: its steps are timed without it
+        from pyrannc import _C
+        from pyrannc.report import training_steps  # not before: its steps are timed without it
 
         self.optimizer.zero_grad()
-        held = steps.held_bytes(self.model, self.optimizer)
+        held = training_steps.held_bytes(self.model, self.optimizer)
         with _C.runtime.MemoryRecorder() as memory:
             self.step()
         return (held + memory.peak_bytes) / 2**20

@@ -13,8 +13,8 @@ def capture(target, output, device, dtype, rows, level, depth, real) -> None:
     if device != "measured":
         # Shapes are computed, no numbers: a pool of threads would only take time to start.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from pyrannc import graph_profile
     from pyrannc.errors import RaNNCError
+    from pyrannc.profiling import graph_profile
 
     try:
         found = graph_profile.graph_profile(

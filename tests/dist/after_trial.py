@@ -15,7 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 import pyrannc
-from pyrannc import _C, calibrate, launch, plan_search
+from pyrannc import _C, launch
+from pyrannc.planning import candidates
+from pyrannc.trial import measured_runs
 
 # Plan, schedule, the planner's number, ms of each number, which are run in this order, and the one
 # that has to be taken. Each rank has 8 rows; shares of a single one are not tried.
@@ -76,7 +78,7 @@ def differences(case, comm):
     """What is not as it has to be on this rank."""
     plan, schedule, planned, ms, taken = CASES[case]
     tried = []
-    plan_of_search, measure = plan_search.Planner.plan, calibrate.measure
+    plan_of_search, measure = candidates.Planner.plan, measured_runs.measure
 
     def begin_with(planner):
         found = _C.plan.Plan.from_json(plan_of_search(planner))
@@ -95,11 +97,11 @@ def differences(case, comm):
     config = pyrannc.Config(**PLANS[plan], schedule=schedule, comm_timeout_s=20)
     model = pyrannc.RaNNCModule(wrapped, optimizer, config)
     mine = slice(comm.rank * ROWS, (comm.rank + 1) * ROWS)
-    plan_search.Planner.plan, calibrate.measure = begin_with, faked
+    candidates.Planner.plan, measured_runs.measure = begin_with, faked
     try:
         losses = train(model, optimizer, mine)
     finally:
-        plan_search.Planner.plan, calibrate.measure = plan_of_search, measure
+        candidates.Planner.plan, measured_runs.measure = plan_of_search, measure
 
     if tried != list(ms):
         yield f"tried {tried}"
@@ -135,7 +137,7 @@ def shape_of(plan):
 def differences_with_shapes(case, comm):
     """The same where plans of other shapes are tried."""
     tried = []  # programs, in their order
-    measure, reach = calibrate.measure, plan_search.REACH
+    measure, reach = measured_runs.measure, candidates.REACH
 
     def faked(executor, tensors, differentiable, program, *rest):
         found = measure(executor, tensors, differentiable, program, *rest)
@@ -152,11 +154,11 @@ def differences_with_shapes(case, comm):
         wrapped, optimizer, pyrannc.Config(pipeline_num=4, comm_timeout_s=20)
     )
     mine = slice(comm.rank * ROWS, (comm.rank + 1) * ROWS)
-    calibrate.measure, plan_search.REACH = faked, 1e9  # whatever operators say
+    measured_runs.measure, candidates.REACH = faked, 1e9  # whatever operators say
     try:
         losses = train(model, optimizer, mine)
     finally:
-        calibrate.measure, plan_search.REACH = measure, reach
+        measured_runs.measure, candidates.REACH = measure, reach
 
     notes = json.loads(model.plan.notes)
     runs = [(run["replicas"], run["schedule"]) for run in notes["tried_shapes"]]
@@ -184,14 +186,14 @@ def differences_with_shapes(case, comm):
 
 def error_of_rank_0(comm):
     """Its text, on this rank: nobody waits for a rank that cannot go on."""
-    with_micro_batches = plan_search.Planner.with_micro_batches
+    with_micro_batches = candidates.Planner.with_micro_batches
 
     def fails(*arguments):
         if comm.rank == 0:
             raise pyrannc.PlanError("no other number")
         return with_micro_batches(*arguments)
 
-    plan_search.Planner.with_micro_batches = fails
+    candidates.Planner.with_micro_batches = fails
     try:
         config = pyrannc.Config(**PLANS["1+1"], comm_timeout_s=20)
         model = pyrannc.RaNNCModule(Net().double(), config=config)
@@ -199,7 +201,7 @@ def error_of_rank_0(comm):
     except pyrannc.PlanError as error:
         return str(error)
     finally:
-        plan_search.Planner.with_micro_batches = with_micro_batches
+        candidates.Planner.with_micro_batches = with_micro_batches
     return "no error"
 
 

@@ -19,7 +19,8 @@ from torch import nn
 from torch.nn import functional
 
 import pyrannc
-from pyrannc import launch, plan_search
+from pyrannc import launch
+from pyrannc.planning import candidates
 
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
 from dropout_models import DROPOUTS
@@ -325,7 +326,7 @@ class Twin:
 @contextlib.contextmanager
 def every_second_stage_recomputes(wanted):
     """Around the first call, which plans: the setting knows only all stages or none."""
-    make_plan = plan_search.Planner.plan
+    make_plan = candidates.Planner.plan
 
     def mixed(planner):
         plan = json.loads(make_plan(planner))
@@ -333,11 +334,11 @@ def every_second_stage_recomputes(wanted):
             stage["recompute"] = index % 2 == 0
         return json.dumps(plan)
 
-    plan_search.Planner.plan = mixed if wanted else make_plan
+    candidates.Planner.plan = mixed if wanted else make_plan
     try:
         yield
     finally:
-        plan_search.Planner.plan = make_plan
+        candidates.Planner.plan = make_plan
 
 
 def make_optimizer(case, parameters):

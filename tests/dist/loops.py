@@ -18,7 +18,7 @@ from torch.nn import functional
 
 import pyrannc
 from pyrannc import _C, launch
-from pyrannc.capture import capture
+from pyrannc.capture.model import capture
 
 sys.path.append(str(Path(__file__).parents[1] / "torch"))
 from keyed_masks import KeyedMasks

@@ -2,7 +2,7 @@ import pytest
 
 from pyrannc import ConfigError
 from pyrannc.config import ITEMS, Config
-from pyrannc.profile_cache import ProfileCache
+from pyrannc.profiling.cache import ProfileCache
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,11 @@ def test_the_readme_names_the_two_commands():
     assert "make demo" in README and "make test" in README
 
 
-MODULES = sorted(p.stem for p in (ROOT / "pyrannc").glob("*.py") if ">>> " in p.read_text())
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "pyrannc").rglob("*.py")
+    if ">>> " in path.read_text()
+)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -57,7 +61,7 @@ def test_docstring_examples_run(name):
 
     import pyrannc
 
-    module = importlib.import_module(f"pyrannc.{name}")
+    module = importlib.import_module(name)
     names = {"torch": torch, "pyrannc": pyrannc}
     result = doctest.testmod(module, extraglobs=names)
     assert result.attempted and not result.failed

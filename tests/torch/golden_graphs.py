@@ -8,7 +8,7 @@ from pathlib import Path
 
 from models import ZOO
 
-from pyrannc.capture import capture
+from pyrannc.capture.model import capture
 
 FOLDER = Path(__file__).with_name("graphs")
 #: Ways to capture a model, by name: each must give the same graphs.

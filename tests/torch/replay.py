@@ -2,7 +2,8 @@
 
 import torch
 
-from pyrannc import _C, pytree
+from pyrannc import _C
+from pyrannc.capture import pytree
 
 
 def replay(captured, model, args, kwargs):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from pyrannc import _C, Config, RaNNCModule
-from pyrannc.capture import capture
+from pyrannc.capture.model import capture
 
 LARGE = 40_000  # times 8 float64: more than small parameters have together
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc import Config, RaNNCModule, calibrate
+from pyrannc import Config, RaNNCModule
+from pyrannc.trial import measured_runs
 
 
 def first_step(**config):
@@ -86,7 +87,7 @@ def run(times, one_thread=True, hosts="ab", paging=0.0):
 def test_equal_actions_count_with_their_median_and_collectives_with_their_shortest_wait():
     # Rank 1 comes late to the reduction, so rank 0 waits for 90: the reduction itself takes 10.
     runs = [run([[(9, 8), (40, 30), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (14, 4)]])]
-    found = calibrate.summarize(PROGRAM, runs)
+    found = measured_runs.summarize(PROGRAM, runs)
     # The first forward is alone; the others have another number of rows.
     assert [work for work, _ in found["measured"][0]] == [8, 30, 4, 0, 3]
     assert [wait for _, wait in found["measured"][0]] == [0, 0, 0, 0, 10]
@@ -96,12 +97,12 @@ def test_equal_actions_count_with_their_median_and_collectives_with_their_shorte
     assert found["optimizer_ns"] == [7, 7] and found["optimizer_factor"] == [2, 2]
 
     runs += [run([[(9, 8), (9, 9), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (14, 4)]])] * 2
-    assert calibrate.summarize(PROGRAM, runs)["measured"][0][1] == (9, 0)
+    assert measured_runs.summarize(PROGRAM, runs)["measured"][0][1] == (9, 0)
 
 
 def test_replicas_of_one_host_are_expected_to_take_equally_long():
     runs = [run([[(9, 8), (9, 9), (4, 4), (13, 3)], [(9, 6), (9, 5), (0, 0), (14, 4)]], hosts="aa")]
-    found = calibrate.summarize(PROGRAM, runs)
+    found = measured_runs.summarize(PROGRAM, runs)
     # The third has rows on rank 0 only. What each adds to a reduction is its own.
     assert [work for work, _ in found["measured"][0]] == [7, 7, 4, 0, 3]
     assert [work for work, _ in found["measured"][1]] == [7, 7, 0, 0, 4]
@@ -110,7 +111,7 @@ def test_replicas_of_one_host_are_expected_to_take_equally_long():
 
 def test_computing_counts_without_the_time_for_new_memory():
     runs = [run([[(8, 8), (8, 6), (4, 4), (9, 3)]] * 2, paging=5e-9)]
-    found = calibrate.summarize(PROGRAM, runs)
+    found = measured_runs.summarize(PROGRAM, runs)
     # Rank 0 computes for 20 ns, a quarter of them for new memory; the reduction stays as it is.
     assert [work for work, _ in found["measured"][0]] == pytest.approx([6, 4.5, 3, 0, 3])
     assert found["compute_ns"] == pytest.approx([15, 16])
@@ -121,12 +122,12 @@ def test_of_several_runs_a_collective_counts_with_the_median_of_its_waits():
         run([[(9, 8), (9, 9), (4, 4), (93, 3)], [(9, 9), (9, 9), (0, 0), (4 + wait, 4)]])
         for wait in (50, 10, 30)
     ]
-    assert calibrate.summarize(PROGRAM, runs)["measured"][0][4] == (3, 30)
+    assert measured_runs.summarize(PROGRAM, runs)["measured"][0][4] == (3, 30)
 
 
 def test_several_threads_count_with_the_time_that_passes():
     runs = [run([[(9, 8)] * 4] * 2, one_thread=False)]
-    measured = calibrate.summarize(PROGRAM, runs)["measured"]
+    measured = measured_runs.summarize(PROGRAM, runs)["measured"]
     assert measured[0][0] == (9, 0) and measured[0][4] == (8, 1)
 
 
@@ -148,7 +149,7 @@ def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
             {**run([[(0, 0)] * 4])[0], "host": host, "actions": [end]}
             for host, end in zip(hosts, ends, strict=True)
         ]
-        return calibrate.summarize(program, [ranks])["measured"]
+        return measured_runs.summarize(program, [ranks])["measured"]
 
     # Sent at 100 us, there at 160 us, after which the receiver works for 10 us.
     assert found((90_000, 10_000, 170_000)) == [[(5_000, 60_000)], [(10_000, 0)]]
@@ -161,7 +162,7 @@ def test_a_message_that_is_waited_for_says_how_long_it_is_on_its_way():
     # A rank's message to itself is never on its way, however late it gets to it.
     rank = {**run([[(0, 0)] * 4])[0], "actions": [[0, 5, 5, 100_000], [1, 90_000, 10_000, 170_000]]}
     ranks = [rank, {**rank, "actions": []}]
-    assert calibrate.summarize(within, [ranks])["measured"][0] == [(5, -1), (10_000, 0)]
+    assert measured_runs.summarize(within, [ranks])["measured"][0] == [(5, -1), (10_000, 0)]
 
 
 class OneRank:
@@ -182,26 +183,26 @@ def measured(monkeypatch, seconds, paging, patience):
         {**run([[(0, 0)] * 4])[0], "actions": [], "seconds": passed, "paging": system}
         for passed, system in zip(seconds, paging, strict=True)
     ]
-    monkeypatch.setattr(calibrate, "_run", lambda *_: left.pop(0))
-    found = calibrate.measure(None, ([], [], []), [], Actions(), [1], OneRank(), None, patience)
+    monkeypatch.setattr(measured_runs, "_run", lambda *_: left.pop(0))
+    found = measured_runs.measure(None, ([], [], []), [], Actions(), [1], OneRank(), None, patience)
     assert not left
     return [round(found[name] / 1e6) for name in ("run_ns", "shortest_ns", "all_ns")]
 
 
 def test_long_runs_count_without_the_time_for_new_memory(monkeypatch):
     # The second run of a plan that holds more: 1.3 s, of which it waits 0.4 s for pages.
-    two = calibrate.Patience(least=2, most=7, enough_s=1)
+    two = measured_runs.Patience(least=2, most=7, enough_s=1)
     assert measured(monkeypatch, [1.5, 1.3], [0.5, 0.4], two) == [900, 900, 2800]
     # Of short ones that time is not known well, and there are others.
-    three = calibrate.Patience(least=3, most=3, enough_s=0)
+    three = measured_runs.Patience(least=3, most=3, enough_s=0)
     assert measured(monkeypatch, [0.4, 0.3, 0.2], [0.2, 0.2, 0], three) == [250, 200, 900]
 
 
 def test_quick_plans_run_more_often(monkeypatch):
-    patience = calibrate.Patience(least=2, most=7, enough_s=1)
+    patience = measured_runs.Patience(least=2, most=7, enough_s=1)
     assert measured(monkeypatch, [0.1] * 7, [0] * 7, patience) == [100, 100, 700]
     assert measured(monkeypatch, [0.3] * 4, [0] * 4, patience) == [300, 300, 1200]
     # After one of more than two seconds there is no other; the first may be longer.
     assert measured(monkeypatch, [3], [1], patience) == [2000, 2000, 3000]
-    patience = calibrate.Patience(least=3, most=7, enough_s=1, first_s=20)
+    patience = measured_runs.Patience(least=3, most=7, enough_s=1, first_s=20)
     assert measured(monkeypatch, [3, 2.5], [0, 0], patience) == [2500, 2500, 5500]

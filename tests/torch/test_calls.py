@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc import Config, ConfigError, RaNNCError, RaNNCModule, log, runs
-from pyrannc.capture import CallMismatch
+from pyrannc import Config, ConfigError, RaNNCError, RaNNCModule, log
+from pyrannc.capture.call import CallMismatch
+from pyrannc.running import call_kinds
 
 
 class Tagger(nn.Module):
@@ -58,15 +59,17 @@ def check(pair, *args, **kwargs):
 
 def test_every_batch_size_uses_the_first_capture(pair, monkeypatch):
     check(pair, tokens(7, 4))
-    monkeypatch.setattr(runs, "capture", None)
+    monkeypatch.setattr(call_kinds, "capture", None)
     for rows in (7, 2, 1, 30, 3):  # fewer rows than micro-batches, too
         check(pair, tokens(rows, 4, seed=rows))
 
 
 def test_other_shapes_constants_and_arguments_are_captured_once_each(pair, monkeypatch):
     captured = []
-    original = runs.capture
-    monkeypatch.setattr(runs, "capture", lambda *a, **k: captured.append(a) or original(*a, **k))
+    original = call_kinds.capture
+    monkeypatch.setattr(
+        call_kinds, "capture", lambda *a, **k: captured.append(a) or original(*a, **k)
+    )
     calls = [
         ((tokens(4, 6),), {}),
         ((tokens(3, 9),), {}),
@@ -156,7 +159,7 @@ def test_autocast_of_a_later_call_counts():
 
 
 def test_only_the_captures_used_last_are_kept(pair, monkeypatch):
-    monkeypatch.setattr(runs, "MOST", 3)
+    monkeypatch.setattr(call_kinds, "MOST", 3)
     for length in (2, 3, 4, 5, 2):  # the first kind has to go, and comes back
         check(pair, tokens(3, length))
     assert len(list(pair[0]._runs)) == 3

@@ -9,10 +9,11 @@ from models import TRANSFORMERS, ZOO
 from torch import nn
 from torch.nn import functional
 
-from pyrannc import _C, compare, rows
-from pyrannc.capture import capture
-from pyrannc.check import check
+from pyrannc import _C
+from pyrannc.capture.model import capture
 from pyrannc.errors import TraceError
+from pyrannc.selfcheck import compare, row_parts
+from pyrannc.selfcheck.check import check
 
 
 class Altered:
@@ -278,15 +279,15 @@ def test_rows_are_taken_and_joined_as_their_layout_says():
 
     # Dimension 1 holds 2 x B x 3: row b owns (o * B + b) * 3 + i.
     tensor = torch.arange(2 * 4 * 3).reshape(1, -1)
-    first = rows.take(tensor, Layout, torch.tensor([1]))
+    first = row_parts.take(tensor, Layout, torch.tensor([1]))
     assert first.tolist() == [[3, 4, 5, 15, 16, 17]]
-    parts = [rows.take(tensor, Layout, torch.arange(*r)) for r in ((0, 1), (1, 4))]
-    assert torch.equal(rows.join(parts, [1, 3], Layout), tensor)
+    parts = [row_parts.take(tensor, Layout, torch.arange(*r)) for r in ((0, 1), (1, 4))]
+    assert torch.equal(row_parts.join(parts, [1, 3], Layout), tensor)
 
     Layout.kind = "mean"
-    assert rows.join([torch.tensor(1.0), torch.tensor(4.0)], [2, 4], Layout).item() == 3
+    assert row_parts.join([torch.tensor(1.0), torch.tensor(4.0)], [2, 4], Layout).item() == 3
     Layout.kind = "sum"
-    assert rows.join([torch.tensor(1.0), torch.tensor(4.0)], [2, 4], Layout).item() == 5
+    assert row_parts.join([torch.tensor(1.0), torch.tensor(4.0)], [2, 4], Layout).item() == 5
 
 
 def test_the_other_batch_permutes_all_inputs_alike_and_changes_floats_only():
@@ -298,7 +299,7 @@ def test_the_other_batch_permutes_all_inputs_alike_and_changes_floats_only():
 
     x = torch.tensor([0.25, 0.5, 0.75])
     labels, flags, table = torch.tensor([1, 2, 3]), torch.tensor([1.0, 0, 1]), torch.rand(2)
-    new = rows.other_batch([x, labels, flags, table], [Apart] * 3 + [Fixed], 3, 5, seed=0)
+    new = row_parts.other_batch([x, labels, flags, table], [Apart] * 3 + [Fixed], 3, 5, seed=0)
     assert [len(t) for t in new] == [5, 5, 5, 2]
     assert set(new[1].tolist()) == {1, 2, 3}
     assert torch.equal(new[2], flags[new[1] - 1])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pyrannc.fake_mode import FakeMode
+from pyrannc.capture.fake_mode import FakeMode
 
 
 def offsets():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pyrannc
-from pyrannc import optimizer_trial
+from pyrannc.optimizer import steps_on_copies
 
 CHOICES = {
     "adam": (torch.optim.Adam, "_fused_adam_", {"amsgrad": True}),
@@ -133,9 +133,9 @@ def test_a_trial_takes_the_same_implementation():
     _, optimizer = train(lambda p: torch.optim.AdamW(p, lr=0.01), {})
     tensor = torch.zeros(4, requires_grad=True)
     tensor.grad = torch.ones(4)
-    copied = optimizer_trial.trial(optimizer, [[tensor]])
+    copied = steps_on_copies.trial(optimizer, [[tensor]])
     with mock.patch.object(torch, "_fused_adamw_", wraps=torch._fused_adamw_) as fused:
-        optimizer_trial.step(optimizer, copied)
+        steps_on_copies.step(optimizer, copied)
     assert fused.called and tensor.abs().min() > 0
 
 

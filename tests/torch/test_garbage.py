@@ -50,7 +50,9 @@ def test_a_step_leaves_no_cycles_and_frees_its_batch(schedule, train, without_co
             loss.backward()
             optimizer.step()
 
-    for _ in range(pyrannc.steps.REPORT_AFTER + 2):  # up to there steps are measured, too
+    for _ in range(
+        pyrannc.report.training_steps.REPORT_AFTER + 2
+    ):  # up to there steps are measured, too
         step()
         found = gc.collect()
         if len(batches) > 2:  # the first captures, and torch builds up caches

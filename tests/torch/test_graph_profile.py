@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 from typer.testing import CliRunner
 
-from pyrannc.capture import capture
+from pyrannc.capture.model import capture
 from pyrannc.cli import app
 from pyrannc.errors import ConfigError
-from pyrannc.graph_profile import graph_profile, load_build
+from pyrannc.profiling.graph_profile import graph_profile, load_build
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "tiny.graph.json"
 SOURCE = """

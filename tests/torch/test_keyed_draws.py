@@ -14,8 +14,8 @@ from random_graphs import RandomGraph, random_plan
 from test_schedules import loss_first
 
 from pyrannc import _C, Config, RaNNCModule
-from pyrannc.capture import capture
-from pyrannc.check import check
+from pyrannc.capture.model import capture
+from pyrannc.selfcheck.check import check
 
 SEED, STEP = 2**40 + 7, 3
 

@@ -9,8 +9,8 @@ from replay import replay
 from torch.nn import functional
 
 from pyrannc import _C
-from pyrannc.capture import capture
-from pyrannc.check import check
+from pyrannc.capture.model import capture
+from pyrannc.selfcheck.check import check
 
 
 def captured_and_checked(entry, exact_loss=False):

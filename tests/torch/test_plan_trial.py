@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc import _C, Config, PlanError, RaNNCModule, calibrate, plan_search, plan_trial
-from pyrannc.deployment import Deployment
+from pyrannc import _C, Config, PlanError, RaNNCModule
+from pyrannc.planning import candidates
+from pyrannc.running.deployment import Deployment
+from pyrannc.trial import choose, measured_runs
 
 
 def measured(ms, runs=2):
@@ -25,7 +27,7 @@ def search(planned, ms, others, runs=2):
         asked.append(count)
         return measured(ms[count], runs) if count in ms else None
 
-    best, found = plan_trial.micro_batches(planned, measured(ms[planned]), others, run)
+    best, found = choose.micro_batches(planned, measured(ms[planned]), others, run)
     assert [count for count in found if count != planned] == [c for c in asked if c in ms]
     return best, asked
 
@@ -73,7 +75,7 @@ def shapes(ms, again=None):
         asked.append(plan)
         return measured(ms[plan] if plan else again or ms[0])
 
-    best, found = plan_trial.shapes(range(len(ms)), measured(ms[0]), run)
+    best, found = choose.shapes(range(len(ms)), measured(ms[0]), run)
     first = ms[0] if best > 0 else again or ms[0]
     others = [ms[plan] for plan in asked if plan]
     assert [each["shortest_ns"] for each in found] == [each * 1e6 for each in (first, *others)]
@@ -101,7 +103,7 @@ def test_shapes_are_tried_for_so_many_seconds_only():
 
 def test_a_shape_needs_memory_for_the_rest_of_the_model_too():
     wanted = json.dumps({"memory_margin": 0.5})
-    planner = plan_search.Planner(None, None, [], None, wanted, 0, "", None, held_bytes=100)
+    planner = candidates.Planner(None, None, [], None, wanted, 0, "", None, held_bytes=100)
 
     def fits(memory, ranks):
         planner.devices = SimpleNamespace(device_memory_bytes=memory)
@@ -117,24 +119,24 @@ def test_a_shape_needs_memory_for_the_rest_of_the_model_too():
 
 
 def test_a_number_is_expected_to_take_as_long_as_its_runs():
-    patience = calibrate.Patience(least=2, most=7, enough_s=1.0)
+    patience = measured_runs.Patience(least=2, most=7, enough_s=1.0)
     # Seven times 0.1 s; until there is one second; two runs.
     assert [patience.expected_s(run_s) for run_s in (0.1, 0.4, 3)] == [0.7000000000000001, 1.0, 6]
 
 
 def plan_begins_with(count, monkeypatch):
     """Whatever the planner finds, with ``count`` micro-batches."""
-    made = plan_search.Planner.plan
+    made = candidates.Planner.plan
 
     def plan(planner):
         return planner.with_micro_batches(_C.plan.Plan.from_json(made(planner)), count)
 
-    monkeypatch.setattr(plan_search.Planner, "plan", plan)
+    monkeypatch.setattr(candidates.Planner, "plan", plan)
 
 
 def runs_take(ms, monkeypatch):
     """Of each number of micro-batches; they run all the same."""
-    measure = calibrate.measure
+    measure = measured_runs.measure
 
     def faked(executor, tensors, differentiable, program, *rest):
         count = len(json.loads(program.to_json())["shares"][0][0])
@@ -143,7 +145,7 @@ def runs_take(ms, monkeypatch):
             "shortest_ns": ms[count] * 1e6,
         }
 
-    monkeypatch.setattr(calibrate, "measure", faked)
+    monkeypatch.setattr(measured_runs, "measure", faked)
 
 
 def first_step(**config):
@@ -233,7 +235,7 @@ def test_one_stage_is_not_given_more(monkeypatch):
 def test_what_a_step_is_predicted_to_hold_has_to_fit(monkeypatch):
     plan_begins_with(4, monkeypatch)
     runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
-    completed = plan_search.Planner._completed
+    completed = candidates.Planner._completed
 
     def larger(planner, plan):
         content = completed(planner, plan)
@@ -241,14 +243,14 @@ def test_what_a_step_is_predicted_to_hold_has_to_fit(monkeypatch):
             content["notes"]["step_peak_bytes"] = [planner.devices.device_memory_bytes]
         return content
 
-    monkeypatch.setattr(plan_search.Planner, "_completed", larger)
+    monkeypatch.setattr(candidates.Planner, "_completed", larger)
     assert first_step()[0].plan.micro_batches == 2
 
 
 def test_a_number_that_cannot_be_lowered_is_not_run(monkeypatch):
     plan_begins_with(4, monkeypatch)
     runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
-    plan, completed, planned = plan_search.Planner.plan, plan_search.Planner._completed, []
+    plan, completed, planned = candidates.Planner.plan, candidates.Planner._completed, []
 
     def planned_once(planner):
         planned.append(plan(planner))
@@ -259,8 +261,8 @@ def test_a_number_that_cannot_be_lowered_is_not_run(monkeypatch):
             raise PlanError("nothing to normalise")
         return completed(planner, plan)
 
-    monkeypatch.setattr(plan_search.Planner, "plan", planned_once)
-    monkeypatch.setattr(plan_search.Planner, "_completed", refuses_one)
+    monkeypatch.setattr(candidates.Planner, "plan", planned_once)
+    monkeypatch.setattr(candidates.Planner, "_completed", refuses_one)
     assert first_step()[0].plan.micro_batches == 2
 
 
@@ -269,7 +271,7 @@ def test_no_share_becomes_a_single_row():
 
     def others(planned, replicas, rows=16):
         wanted = json.dumps({"global_batch": rows, "micro_batches": [1, 2, 4, 8, 16]})
-        planner = plan_search.Planner(None, None, [], None, wanted, 0, "", None, 0)
+        planner = candidates.Planner(None, None, [], None, wanted, 0, "", None, 0)
         stages = [SimpleNamespace(ranks=range(count)) for count in replicas]
         plan = SimpleNamespace(micro_batches=planned, stages=stages)
         return planner.other_micro_batches(plan)
@@ -289,13 +291,13 @@ def test_nor_does_a_share_of_another_shape(monkeypatch):
         return SimpleNamespace(feasible=False)
 
     monkeypatch.setattr(_C.partition, "plan_of_shape", plan_of_shape)
-    monkeypatch.setattr(plan_search.Planner, "_accumulating", None)
+    monkeypatch.setattr(candidates.Planner, "_accumulating", None)
     wanted = {"format": "rannc-plan-request", "version": 1}
     wanted |= {"global_batch": 16, "micro_batches": [1, 2, 4, 8, 16], "memory_margin": 0.0}
     devices = SimpleNamespace(device_memory_bytes=100)
 
     def shape(planned, replicas):
-        planner = plan_search.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 0)
+        planner = candidates.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 0)
         plan = SimpleNamespace(micro_batches=planned, stages=[SimpleNamespace(ranks=range(2))])
         other = {"replicas": replicas, "schedule": "1f1b", "interleave": 1}
         assert planner._best_of_shape(plan, other, math.inf) is None
@@ -312,12 +314,12 @@ def test_nor_one_whose_step_does_not_fit(monkeypatch):
     wanted = {"format": "rannc-plan-request", "version": 1}
     wanted |= {"global_batch": 16, "micro_batches": [1, 2], "memory_margin": 0.0}
     devices = SimpleNamespace(device_memory_bytes=100)
-    planner = plan_search.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 30)
+    planner = candidates.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 30)
     planned = SimpleNamespace(micro_batches=2, stages=[SimpleNamespace(ranks=range(2))])
     monkeypatch.setattr(
         _C.partition, "plan_of_shape", lambda *_, **__: SimpleNamespace(feasible=True)
     )
-    monkeypatch.setattr(plan_search.Planner, "_accumulating", None)
+    monkeypatch.setattr(candidates.Planner, "_accumulating", None)
 
     def found(step_peak, peak):
         predicted = {"param_bytes": 30, "optimizer_bytes": 60, "peak_bytes": peak}

@@ -5,8 +5,9 @@ import pytest
 import torch
 from models import language_ids, mixtral
 
-from pyrannc import _C, profile
-from pyrannc.capture import capture
+from pyrannc import _C
+from pyrannc.capture.model import capture
+from pyrannc.profiling import operators
 
 # A two-layer perceptron over (B, 8), and an embedding with a frozen table, an in-place add and a
 # dropout: what test_model() does in eager mode.
@@ -76,12 +77,12 @@ def eager_saved_bytes(rows):
 
 @pytest.mark.parametrize("rows", [2, 6])
 def test_saved_bytes_equal_what_autograd_keeps_on_real_tensors(rows):
-    saved = profile.trace(small(), [], [rows, rows + 1]).saved
+    saved = operators.trace(small(), [], [rows, rows + 1]).saved
     assert sum(node[0] for node in saved) == eager_saved_bytes(rows)
 
 
 def test_each_storage_counts_at_the_first_node_that_saves_it():
-    saved = dict(zip(NODES, profile.trace(small(), [], [2, 4]).saved, strict=True))
+    saved = dict(zip(NODES, operators.trace(small(), [], [2, 4]).saved, strict=True))
     assert saved["up"] == [2 * 8 * 4, 4 * 8 * 4]  # x
     assert saved["act"] == [2 * 16 * 4, 4 * 16 * 4]  # h
     assert saved["look"] == [0, 0]  # the table is frozen
@@ -90,13 +91,13 @@ def test_each_storage_counts_at_the_first_node_that_saves_it():
 
 
 def test_saved_bytes_between_two_numbers_of_rows_lie_on_a_line():
-    low, middle, high = profile.trace(small(), [], [2, 4, 8]).saved[0]
+    low, middle, high = operators.trace(small(), [], [2, 4, 8]).saved[0]
     assert (low, middle, high) == (64, 128, 256)
 
 
 def test_saved_bytes_are_estimated_when_a_node_cannot_run_on_fake_tensors(capfd):
     text = GRAPH.replace("aten::gelu(%h", "aten::no_such_operator(%h")
-    saved = profile.trace(_C.ir.parse(text), [], [2, 4]).saved
+    saved = operators.trace(_C.ir.parse(text), [], [2, 4]).saved
     assert saved[0] == [64, 128]
     assert "bytes saved for backward are estimated" in capfd.readouterr().err
 
@@ -198,7 +199,7 @@ def test_ranks_share_the_work_and_agree_on_one_table():
 
 def test_profile_is_one_table_that_fits_the_graph():
     graph = small()
-    table, _ = profile.profile(graph, [], _C.comm.make_local(1)[0], 8)
+    table, _ = operators.profile(graph, [], _C.comm.make_local(1)[0], 8)
     _C.cost.verify(table, graph)
     assert table.rows == [2, 4, 8]
     assert _C.cost.CostTable.from_json(table.to_json()) == table
@@ -209,7 +210,7 @@ def test_a_mixture_of_experts_is_measured_not_estimated(capfd):
     """torch's kernel of grouped products for fake tensors takes bfloat16 only."""
     pytest.importorskip("transformers")
     captured = capture(mixtral(), *language_ids(4, torch.Generator()))
-    table, _ = profile.profile(
+    table, _ = operators.profile(
         captured.graph, captured.objects, _C.comm.make_local(1)[0], local_rows=4
     )
     assert "are estimated" not in capfd.readouterr().err
@@ -222,7 +223,7 @@ def test_a_mixture_of_experts_is_measured_not_estimated(capfd):
     ("local_rows", "expected"), [(1, [2, 4]), (2, [2, 4]), (3, [2, 3]), (4, [2, 4]), (9, [2, 5, 9])]
 )
 def test_rows_to_time_are_two_or_three_up_to_the_local_batch(local_rows, expected):
-    assert profile.row_counts(local_rows) == expected
+    assert operators.row_counts(local_rows) == expected
 
 
 def test_a_scripted_function_is_timed_as_one_node():
@@ -241,7 +242,7 @@ def test_a_scripted_function_is_timed_as_one_node():
     result y: float32[B, 8] apart(0) grad
 """
     graph = _C.ir.parse(text)
-    table, _ = profile.profile(graph, [scripted], _C.comm.make_local(1)[0], 4)
+    table, _ = operators.profile(graph, [scripted], _C.comm.make_local(1)[0], 4)
     assert table.node[1][0].forward_ns > 0
     assert table.node[1][0].backward_ns > 0
     # Each tanh keeps its result.

@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from pyrannc import _C, profile
-from pyrannc.profile_cache import ProfileCache, user_folder
+from pyrannc import _C
+from pyrannc.profiling import operators
+from pyrannc.profiling.cache import ProfileCache, user_folder
 
 GRAPH = """graph g(%x) -> (%z)
   input x: float32[B, 8] apart(0)
@@ -99,9 +100,9 @@ def test_off_and_a_folder_that_cannot_be_written(tmp_path, warnings, monkeypatch
 
 def test_a_second_run_times_nothing(tmp_path, monkeypatch):
     graph = _C.ir.parse(GRAPH)
-    traced = profile.trace(graph, [], ROWS)
+    traced = operators.trace(graph, [], ROWS)
     world = _C.comm.make_local(1)[0]
-    first = profile.time_operators(graph, [], traced, world, ROWS, tmp_path)
+    first = operators.time_operators(graph, [], traced, world, ROWS, tmp_path)
     path = only_file(tmp_path)
     content = json.loads(path.read_text())
     assert len(content["costs"]) == 2
@@ -109,7 +110,7 @@ def test_a_second_run_times_nothing(tmp_path, monkeypatch):
     for rows in content["costs"].values():
         rows[0][0] = 12_345_678_901
     path.write_text(json.dumps(content))
-    second = profile.time_operators(graph, [], traced, world, ROWS, tmp_path)
+    second = operators.time_operators(graph, [], traced, world, ROWS, tmp_path)
     assert first.to_json() != second.to_json()
     assert second.to_json().count("12345678901") == 2
 

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 import torch
 
-from pyrannc import pytree
+from pyrannc.capture import pytree
 
 A, B = torch.ones(2), torch.zeros(3)
 Point = collections.namedtuple("Point", "x y")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyrannc import room
+from pyrannc.planning import tight_memory
 
 LIMIT = 100
 
@@ -19,10 +19,10 @@ def plan(iteration_ns, peak, step_peak, *, others=()):
 
 
 def test_memory_is_tight_where_twice_the_plan_or_another_one_does_not_fit():
-    assert not room.is_tight(plan(1, 50, 50), LIMIT)
-    assert room.is_tight(plan(1, 51, 51), LIMIT)
-    assert not room.is_tight(plan(1, 10, 10, others=[100]), LIMIT)
-    assert room.is_tight(plan(1, 10, 10, others=[20, 101]), LIMIT)
+    assert not tight_memory.is_tight(plan(1, 50, 50), LIMIT)
+    assert tight_memory.is_tight(plan(1, 51, 51), LIMIT)
+    assert not tight_memory.is_tight(plan(1, 10, 10, others=[100]), LIMIT)
+    assert tight_memory.is_tight(plan(1, 10, 10, others=[20, 101]), LIMIT)
 
 
 def searches(plans, *, limit=LIMIT, **rest):
@@ -34,7 +34,7 @@ def searches(plans, *, limit=LIMIT, **rest):
         asked.append(in_step)
         return next(left)
 
-    return room.of_shape("some", search, limit, **rest), asked
+    return tight_memory.of_shape("some", search, limit, **rest), asked
 
 
 def test_each_search_leaves_as_much_less_as_the_one_before_held_too_much():
@@ -50,7 +50,7 @@ def test_a_search_ends_where_there_is_no_plan_or_only_slow_ones():
     large = plan(1, 150, 120)
     assert searches([large], end=0) == (None, [1])  # no time is left
     found, asked = searches([large] * 10)
-    assert found is None and len(asked) == room.TRIES
+    assert found is None and len(asked) == tight_memory.TRIES
 
 
 def fastest(planned, found):
@@ -62,7 +62,7 @@ def fastest(planned, found):
         asked.append(shape["iteration_ns"])
         return found[shape["iteration_ns"]]
 
-    return room.fastest(planned, shapes, search, LIMIT), asked
+    return tight_memory.fastest(planned, shapes, search, LIMIT), asked
 
 
 def test_the_fastest_shape_is_taken_of_those_that_may_be_faster():

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from pyrannc import _C, steps
-from pyrannc.speed import Speed
+from pyrannc import _C
+from pyrannc.report import training_steps
+from pyrannc.report.speed import Speed
 
 MIB = 2**20
 OF_THE_PLAN = "so another plan may be better or fit better"
@@ -22,7 +23,7 @@ def plan(step_ms, peak_mib):
 
 
 def test_a_step_and_its_memory_are_compared_with_the_prediction():
-    text, worst, follows = steps.compare(plan(30, 50), 40, [40 * MIB], {})
+    text, worst, follows = training_steps.compare(plan(30, 50), 40, [40 * MIB], {})
     assert text == (
         "step: predicted 30.0 ms, measured 40.0 ms\n"
         "stage 0 (ranks 0): memory predicted 50.0 MiB, measured 40.0 MiB"
@@ -33,7 +34,7 @@ def test_a_step_and_its_memory_are_compared_with_the_prediction():
 
 def test_a_host_that_has_become_slower_is_no_reason_for_another_plan():
     now = {"step_ns": 39e6, "factors": [1.0, 1.3]}
-    text, worst, follows = steps.compare(plan(30, 40), 40, [40 * MIB], now)
+    text, worst, follows = training_steps.compare(plan(30, 40), 40, [40 * MIB], now)
     assert text.splitlines()[0] == (
         "step: predicted 30.0 ms, 39.0 ms at the speed of these steps (ranks compute 1.00 to "
         "1.30 x as long as when planned), measured 40.0 ms"
@@ -42,8 +43,8 @@ def test_a_host_that_has_become_slower_is_no_reason_for_another_plan():
     assert follows == "because the host is faster or slower than when the plan was measured"
 
     too_little = {**now, "step_ns": 33e6}
-    assert steps.compare(plan(30, 40), 40, [40 * MIB], too_little)[2] == OF_THE_PLAN
-    memory_is_off = steps.compare(plan(30, 60), 40, [40 * MIB], now)
+    assert training_steps.compare(plan(30, 40), 40, [40 * MIB], too_little)[2] == OF_THE_PLAN
+    memory_is_off = training_steps.compare(plan(30, 60), 40, [40 * MIB], now)
     assert memory_is_off[1:] == (0.5, OF_THE_PLAN)
 
 
@@ -60,5 +61,5 @@ def test_the_speed_of_steps_is_that_of_their_computing():
 
 
 def test_differences_below_a_millisecond_or_a_mebibyte_do_not_matter():
-    assert steps.compare(plan(0.5, 1.5), 1, [MIB], {})[1] == 0
-    assert steps.compare(plan(0.5, 1.5), 2, [MIB], {})[1] == 0.75
+    assert training_steps.compare(plan(0.5, 1.5), 1, [MIB], {})[1] == 0
+    assert training_steps.compare(plan(0.5, 1.5), 2, [MIB], {})[1] == 0.75

@@ -14,7 +14,7 @@ from pipeline import run_ranks
 from torch import nn
 
 from pyrannc import _C, Config, ConfigError, PlanError, RaNNCModule, TraceError
-from pyrannc.capture import capture
+from pyrannc.capture.model import capture
 
 ROWS = [3, 1, 0, 2]
 

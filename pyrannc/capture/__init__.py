@@ -1,0 +1,1 @@
+"""From a model and one call to a graph that runs at any batch size."""

@@ -1,0 +1,88 @@
+"""The arguments of one call, and how a later call may differ from them."""
+
+import torch
+
+from pyrannc.capture import pytree
+from pyrannc.capture.refusals import refuse_arguments
+from pyrannc.errors import TraceError
+
+
+class CallMismatch(TraceError):
+    """A call that does not fit the captured one: another structure, shape, dtype or constant."""
+
+
+class Call:
+    """The arguments of a call, flattened.
+
+    Attributes:
+        tensors: All of them, in the order of the containers that hold them.
+        shape: What is left without them.
+    """
+
+    def __init__(self, args, kwargs):
+        tree = {"args": tuple(args), "kwargs": dict(kwargs)}
+        self.tensors, self.shape = pytree.flatten(tree)
+        refuse_arguments(self.tensors, lambda: self.paths)
+
+    @property
+    def paths(self) -> list[str]:
+        """Where each of the tensors stands: ``kwargs['labels']``."""
+        return [_readable(path) for path in pytree.paths(self.shape)]
+
+    def rows(self, batch_dims) -> int:
+        """The number of rows, with the dimension of each tensor that holds them, or None.
+
+        Raises:
+            CallMismatch: Two tensors have different numbers of rows.
+        """
+        found = {
+            index: tensor.shape[dim]
+            for index, (tensor, dim) in enumerate(zip(self.tensors, batch_dims, strict=True))
+            if dim is not None
+        }
+        first = next(iter(found))
+        for index, rows in found.items():
+            if rows != found[first]:
+                raise CallMismatch(
+                    f"{self.paths[index]} has {rows} rows, but {self.paths[first]} has "
+                    f"{found[first]}"
+                )
+        return found[first]
+
+
+def _readable(path: str) -> str:
+    return path.replace("['args']", "args", 1).replace("['kwargs']", "kwargs", 1)
+
+
+class Like:
+    """What a tensor argument must look like."""
+
+    def __init__(self, tensor, dim):
+        self.dtype, self.device_type, self.dim = tensor.dtype, tensor.device.type, dim
+        self.shape = list(tensor.shape)
+
+    def difference(self, tensor) -> str | None:
+        if tensor.dtype != self.dtype:
+            return f"has dtype {tensor.dtype}, but had {self.dtype}"
+        if tensor.device.type != self.device_type:
+            return f"is on {tensor.device.type}, but was on {self.device_type}"
+        shape = list(tensor.shape)
+        if len(shape) == len(self.shape):
+            expected = list(self.shape)
+            if self.dim is not None:
+                expected[self.dim] = shape[self.dim]
+            if shape == expected:
+                return None
+        rows = "" if self.dim is None else f" (any number of rows in dimension {self.dim})"
+        return f"has shape {shape}, but had {self.shape}{rows}"
+
+    def fake(self, real, rows):
+        """A tensor like ``real`` with ``rows`` rows and the same order of dimensions in memory;
+        called under FakeTensorMode."""
+        shape = list(real.shape)
+        if self.dim is not None:
+            shape[self.dim] = rows
+        order = sorted(range(len(shape)), key=lambda d: (-real.stride(d), d))
+        made = torch.empty([shape[d] for d in order], dtype=real.dtype, device=real.device)
+        made = made.permute([order.index(d) for d in range(len(shape))])
+        return made.requires_grad_(real.requires_grad)

@@ -1,0 +1,323 @@
+"""From a model and the arguments of one call to a graph that runs at any batch size."""
+
+import dataclasses
+import threading
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from pyrannc import _C
+from pyrannc.capture import mask_selections, module_attributes, pytree, random_states
+from pyrannc.capture.batch_dims import find_batch_dims, input_names
+from pyrannc.capture.call import Call, CallMismatch, Like
+from pyrannc.capture.fake_mode import FakeMode
+from pyrannc.capture.refusals import refuse_model
+from pyrannc.capture.replaced_buffers import (
+    copy_replaced_buffers,
+    put_buffers,
+    store_replaced_buffers,
+)
+from pyrannc.capture.session import Session, explain, substituted
+from pyrannc.errors import TraceError
+
+# In torch 2.11 built for CUDA, where there is no GPU, the first fake mode of a process leaves a
+# pointer to something that dies with its thread: that must not be the thread of a capture.
+with FakeTensorMode():
+    pass
+
+# Numbers of rows to trace at; three prove that what depends on them does so linearly.
+_ROWS = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
+_TRACES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """How the graph is rewritten; see :func:`capture`."""
+
+    exact_loss: bool
+    explicit_draws: bool
+    sync_batch_norm: bool
+
+
+class Capture:
+    """A model's forward pass as a graph, and how its calls map to the graph's inputs and outputs.
+
+    Attributes:
+        whole: The forward pass as a ``_C.ir.Graph``, generic in the batch size.
+        graph: The same without what ``preludes`` compute; this is what is planned and run.
+        preludes: Graphs that give what ``graph`` has to know of the whole batch first: their
+            outputs are its last inputs.
+        objects: The torch objects that the graph refers to, by object id.
+        input_paths: Where each of ``whole.inputs`` stands in a call: ``kwargs['labels']``.
+        made_dense: Nodes of which the model asks for a sparse gradient, and gets a dense one.
+        batch_dims: The dimension of each input that holds the rows; None for inputs without rows.
+        parameter_names, buffer_names: Of the model, tied ones under their first name.
+        changed_attributes: Paths of the attributes that forward() changes in Python.
+    """
+
+    def __init__(self, native_capture, call, batch_dims, outputs, states, choices, changed):
+        self.native = native_capture
+        self.changed_attributes = changed
+        graph, changed = _C.ir.dense_gradients(native_capture.graph)
+        self.made_dense = [graph.nodes[index] for index in changed]
+        graph = _C.ir.exact_means(graph)
+        if choices.explicit_draws:
+            graph = _C.ir.explicit_draws(graph)
+        if choices.sync_batch_norm:
+            graph = _C.ir.whole_batch_statistics(graph)
+        self.whole = _C.ir.infer_rows(graph)
+        parts = _C.ir.hoist_input_sums(self.whole, by_share=not choices.exact_loss)
+        self.graph, self.preludes = parts.main, parts.preludes
+        self.objects = native_capture.objects
+        self.input_paths = call.paths
+        self.batch_dims = batch_dims
+        self.parameter_names = [names[0] for names, tensor, kind in states if kind == "parameter"]
+        self.buffer_names = [names[0] for names, tensor, kind in states if kind == "buffer"]
+        self._shape = call.shape
+        self._likes = [
+            Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims, strict=True)
+        ]
+        self._outputs = outputs
+
+    def flatten(self, args, kwargs) -> list[torch.Tensor]:
+        """The tensors of a call, for ``whole.inputs``.
+
+        Raises:
+            CallMismatch: The call differs from the captured one in more than the batch size.
+        """
+        call = Call(args, kwargs)
+        if found := self.difference(call):
+            raise CallMismatch(found)
+        call.rows(self.batch_dims)
+        return call.tensors
+
+    def difference(self, call) -> str | None:
+        """How a :class:`Call` differs from the captured one in more than its rows, if it does."""
+        if found := pytree.difference(self._shape, call.shape, "the call"):
+            found = found.replace("the call['args']", "args").replace(
+                "the call['kwargs']", "kwargs"
+            )
+            return f"{found} when the model was captured"
+        for index, (tensor, like) in enumerate(zip(call.tensors, self._likes, strict=True)):
+            if found := like.difference(tensor):
+                return f"{call.paths[index]} {found} when the model was captured"
+        return None
+
+    def batch_size(self, args, kwargs) -> int:
+        """The number of rows of a call that :meth:`flatten` accepts."""
+        return Call(args, kwargs).rows(self.batch_dims)
+
+    def output_paths(self) -> list[str]:
+        """Where each of ``graph.outputs`` stands in what the model returns: ``output.logits``."""
+        return pytree.paths(self._outputs, "output")
+
+    def unflatten(self, tensors, rows):
+        """What the model returns for ``rows``, with ``tensors`` for ``graph.outputs``."""
+        return pytree.unflatten(self._outputs, tensors, rows)
+
+
+def capture(
+    model,
+    args=(),
+    kwargs=None,
+    batch_dims=None,
+    exact_loss=False,
+    known=None,
+    explicit_draws=False,
+    sync_batch_norm=False,
+) -> Capture:
+    """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
+
+    Args:
+        model: Any ``nn.Module``. It is unchanged afterwards.
+        args, kwargs: Of one call. Tensors are inputs of the graph; all else is constant.
+        batch_dims: Which dimension of an input holds the rows, where it is not dimension 0: an int
+            for all of them, or a dict from argument name or position to an int, or None for an
+            input without rows. An input whose dimension 0 differs from the majority has none.
+        exact_loss: Leaves what is not linear in means over the batch as it is. Else, where nothing
+            else makes rows interact, each share of the batch computes it from its own rows.
+        known: ``batch_dims`` of an earlier capture by the path of the input; they count.
+        explicit_draws: Every random number can be told from seed, step, node and sample: attention
+            with dropout inside becomes products, softmax and dropout.
+        sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
+
+    Raises:
+        TraceError: The model's Python code depends on tensor values, or on the batch size in
+            another way than ``a + b * rows``, or an operator is none that ``explicit_draws`` or
+            ``sync_batch_norm`` can do; names module and source line.
+        ConfigError: ``batch_dims`` names no input.
+    """
+    refuse_model(model)
+    call = Call(args, kwargs or {})
+    names = input_names(model, call)
+    dims = find_batch_dims(call, names, batch_dims, known)
+    states = _states(model)
+    choices = Choices(exact_loss, explicit_draws, sync_batch_norm)
+    result = {}
+    state = _C.frontend.ThreadState()
+    cache = torch.is_autocast_cache_enabled()
+
+    def work():
+        try:
+            with state:
+                torch.set_autocast_cache_enabled(cache)
+                result["capture"] = _capture(model, call, names, dims, states, choices)
+        except BaseException as error:
+            result["error"] = error
+
+    # A thread of its own: a trace that failed leaves state in its thread that spoils later ones.
+    with random_states.kept():
+        thread = threading.Thread(target=work, name="rannc-capture")
+        thread.start()
+        thread.join()
+    if "error" in result:
+        raise result["error"]
+    return result["capture"]
+
+
+def _capture(model, call, names, dims, states, choices):
+    mode = FakeMode(allow_non_fake_inputs=True)
+    with torch.inference_mode(False), mode:
+        fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
+    traces, shapes = [], []
+    traced_rows = _trace_rows(call, dims)
+    replaced = set()  # ids of buffers
+    for rows in traced_rows:
+        traced = _trace(model, call, names, dims, states, mode, fakes, rows, replaced)
+        if not traced.replaced <= replaced:  # only the end of a trace tells
+            replaced |= traced.replaced
+            traced = _trace(model, call, names, dims, states, mode, fakes, rows, replaced)
+        traces.append(traced.trace)
+        shapes.append(traced.shape)
+    outputs = pytree.joined(shapes, traced_rows)
+    for rows, shape in zip(traced_rows, shapes, strict=True):
+        if found := pytree.difference(pytree.at_rows(outputs, rows), shape, "the result"):
+            raise TraceError(f"the result of the model depends on the batch size: {found}")
+    joined = _C.frontend.join(traces)
+    if traced.again is not None:
+        _refuse_another_second_call([*traces[:-1], traced.again], traced.changes)
+    changed = module_attributes.without_marks(traced.changes)
+    return Capture(joined, call, dims, outputs, states, choices, changed)
+
+
+def _refuse_another_second_call(traces, changes):
+    """``traces``: the last one is of a second call, after ``changes``."""
+    try:
+        _C.frontend.join(traces)
+        return
+    except TraceError as error:
+        difference = error
+    names = ", ".join(f"'{path}'" for path in list(changes)[:3])
+    raise TraceError(
+        f"forward() changes attributes of the model, with which the next call would compute "
+        f"something else: {names}. A captured model computes the same in every call.\n  Keep a "
+        "number that changes in a buffer, or pass it as a tensor. If something is done in the "
+        "first call only, call the model once before you wrap it."
+    ) from difference
+
+
+def _fake_like(tensor):
+    """A FakeTensor on the CPU like a parameter or buffer, which may be meta: released by its rank.
+
+    Not ``mode.from_tensor``, which keeps a weak reference to the tensor, and a tensor with weak
+    references cannot be released later.
+    """
+    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return fake.requires_grad_(tensor.requires_grad)
+
+
+@dataclasses.dataclass
+class _Traced:
+    """A trace.
+
+    Attributes:
+        trace: ``_C.frontend.Trace``.
+        shape: What the model returned, without its tensors.
+        replaced: Ids of the buffers that it replaced.
+        changes: The attributes that it changed; see ``attributes.changed``.
+        again: The trace of a second call after it, where all of them are plain; else None, as a
+            tensor that the model keeps is none of the second trace.
+    """
+
+    trace: object
+    shape: object
+    replaced: set
+    changes: dict = dataclasses.field(default_factory=dict)
+    again: object = None
+
+
+def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
+    """``replaced``: ids of the buffers of which it is known that they are."""
+
+    paths = {id(module): path for path, module in model.named_modules()}
+
+    def run():
+        session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths)
+        try:
+            with session.recording(), random_states.refused_outside_torch():
+                copy_replaced_buffers(model, states, fakes, replaced)
+                result = model(*tree["args"], **tree["kwargs"])
+                found = store_replaced_buffers(model, states, fakes)
+                with session.hidden():
+                    outputs, shape = pytree.flatten(result)
+                mask_selections.refuse_in(shape)
+                trace = session.tracer.finish(type(model).__name__, rows, outputs)
+        except TraceError:
+            raise
+        except Exception as error:
+            raise explain(session, error) from error
+        return _Traced(trace, shape, found)
+
+    with substituted(model, fakes):
+        before = module_attributes.snapshot(model)
+        traced = run()
+        traced.changes = module_attributes.changed(before, model)
+        if module_attributes.are_plain(traced.changes):
+            put_buffers(model, states, fakes)
+            # A module that the first call has put into the model has no path in the second, either.
+            traced.again = run().trace
+    return traced
+
+
+def _session(model, call, names, dims, states, mode, fakes, rows, paths):
+    """What a trace begins with, and the arguments of the call."""
+    session = Session(mode, paths)
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and id(value) not in fakes:
+                session.tracer.name_constant(value, f"{path}.{name}" if path else name)
+    with mode:
+        inputs = [
+            Like(tensor, dim).fake(tensor, rows)
+            for tensor, dim in zip(call.tensors, dims, strict=True)
+        ]
+    for tensor, name, dim in zip(inputs, names, dims, strict=True):
+        session.tracer.add_input(name, tensor, dim)
+    for state_names, tensor, kind in states:
+        add = session.tracer.add_parameter if kind == "parameter" else session.tracer.add_buffer
+        add(state_names, fakes[id(tensor)], tensor)
+    return session, pytree.unflatten(call.shape, inputs)
+
+
+def _states(model):
+    """``(names, tensor, kind)`` of every parameter and buffer, tied ones once."""
+    found = {}
+    for kind, named in (
+        ("parameter", model.named_parameters(remove_duplicate=False)),
+        ("buffer", model.named_buffers(remove_duplicate=False)),
+    ):
+        for name, tensor in named:
+            found.setdefault(id(tensor), ([], tensor, kind))[0].append(name)
+    return list(found.values())
+
+
+def _trace_rows(call, dims):
+    """Batch sizes to trace at, away from the other sizes that the model sees."""
+    taken = {
+        size
+        for tensor, dim in zip(call.tensors, dims, strict=True)
+        for d, size in enumerate(tensor.shape)
+        if d != dim
+    }
+    free = [rows for rows in _ROWS if rows not in taken]
+    return (free + [rows for rows in _ROWS if rows in taken])[:_TRACES]

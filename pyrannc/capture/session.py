@@ -1,0 +1,167 @@
+"""One trace of a model on FakeTensors: what Python must patch while torch's tracer records.
+
+A FakeTensor has a shape, a dtype and a device, but no memory. All patches are of classes and
+functions of torch, act only in the thread that traces, and are taken back afterwards.
+"""
+
+import contextlib
+import os
+import threading
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import pyrannc
+from pyrannc import _C
+from pyrannc.capture import mask_selections, module_attributes
+from pyrannc.capture.torch_patches import (
+    calls,
+    constants,
+    conversions,
+    is_tracing,
+    module_paths,
+    plain_sizes,
+    replaced,
+    settings,
+)
+from pyrannc.errors import TraceError
+
+TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
+OWN_PATH = os.path.dirname(pyrannc.__file__) + os.sep
+
+
+class Session:
+    """One trace: torch's tracer, and the patches around it."""
+
+    def __init__(self, mode: FakeTensorMode, paths):
+        self.tracer = _C.frontend.Tracer(TORCH_PATH, OWN_PATH)
+        self.mode = mode
+        self.paths = paths  # id of a module -> its path
+        self.thread = threading.get_ident()
+        self.failure = None  # (exception, path of the innermost module that raised it)
+
+    def here(self) -> bool:
+        """Whether the caller runs in the traced thread, under the tracer."""
+        return threading.get_ident() == self.thread and is_tracing()
+
+    def hidden(self):
+        """A context inside which torch does not record."""
+        return _Hidden(self.tracer)
+
+    @contextlib.contextmanager
+    def recording(self):
+        """The model runs inside."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.mode)
+            stack.enter_context(_RecordByHand(self))
+            for patch in (
+                plain_sizes, module_paths, conversions, constants, calls, settings
+            ):  # fmt: skip
+                stack.enter_context(patch(self))
+            stack.enter_context(mask_selections.allowed(self, replaced))
+            stack.callback(self.tracer.stop)
+            self.tracer.start()
+            yield
+
+
+class _Hidden:
+    """A class and no generator: it is entered for every size that the model asks for."""
+
+    __slots__ = ("tracer",)
+
+    def __init__(self, tracer):
+        self.tracer = tracer
+
+    def __enter__(self):
+        self.tracer.hide()
+
+    def __exit__(self, *error):
+        self.tracer.show()
+
+
+class _RecordByHand(TorchDispatchMode):
+    """Hides the tracer from the kernels of FakeTensor, which are Python code, and records the
+    operators that it leaves out (convolutions)."""
+
+    def __init__(self, session):
+        super().__init__()
+        self.session = session
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if not is_tracing():
+            return func(*args, **kwargs)
+        tracer = self.session.tracer
+        unrecorded = tracer.unrecorded() and func.namespace != "prim"
+        with self.session.hidden():
+            outputs = func(*args, **kwargs)
+        if unrecorded:
+            arguments = list(args)
+            for argument in func._schema.arguments[len(args) :]:
+                arguments.append(kwargs.get(argument.name, argument.default_value))
+            results = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+            tracer.record_operator(func._schema.name, arguments, results, True)
+        return outputs
+
+
+@contextlib.contextmanager
+def substituted(model, fakes):
+    """Each parameter and buffer of ``model`` replaced by ``fakes[id(tensor)]``, also in plain lists
+    that modules keep (nn.LSTM does). Everything a module holds is as before afterwards."""
+
+    def swap(value):
+        if isinstance(value, torch.Tensor):
+            return fakes.get(id(value), value)
+        if type(value) in (list, tuple):
+            return type(value)(swap(item) for item in value)
+        if type(value) is dict:
+            return {key: swap(item) for key, item in value.items()}
+        return value
+
+    with module_attributes.kept(model):
+        for module in model.modules():
+            for registry in (module._parameters, module._buffers):
+                for name, tensor in registry.items():
+                    registry[name] = fakes.get(id(tensor), tensor)
+            for name, value in list(vars(module).items()):
+                if name not in module_attributes.REGISTRIES:
+                    vars(module)[name] = swap(value)
+        yield
+
+
+def explain(session, error) -> TraceError:
+    """The error of a failed trace, with the user's line and the module."""
+    place = _user_line(error)
+    _, module = session.failure or (None, "")
+    where = f"'{module}'" if module else "the model"
+    if place:
+        where += f" ({place})"
+    name = type(error).__name__
+    if name in ("DataDependentOutputException", "DynamicOutputShapeException"):
+        return TraceError(
+            f"{where}: the values of a tensor decide what runs next or how large a result is "
+            f"({error}).\n  A captured model cannot depend on them: no .item(), no `if` on a "
+            "tensor, no nonzero(); of what a mask selects only what is computed for each element "
+            "by itself, sums and means. Use torch.where, or masking."
+        )
+    if "requires grad as a constant" in str(error):
+        return TraceError(
+            f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
+            "model.\n  Make it an nn.Parameter attribute of a module."
+        )
+    return TraceError(f"{where}: {name} while the model was traced: {error}")
+
+
+def _user_line(error) -> str:
+    found = fallback = ""
+    trace = error.__traceback__
+    while trace is not None:
+        file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        if not file.startswith((OWN_PATH, "<")):
+            if file.startswith(TORCH_PATH):
+                fallback = f"{file}:{line}"
+            else:
+                found = f"{file}:{line}"
+        trace = trace.tb_next
+    return found or fallback

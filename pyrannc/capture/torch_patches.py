@@ -1,0 +1,288 @@
+"""What is changed in torch's Python side while a model is traced."""
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import threading
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.function import _SingleLevelFunction
+from torch.distributions import Distribution
+from torch.nn import functional
+from torch.nn.modules import transformer
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import CheckpointFunction
+
+from pyrannc.capture import mask_selections, pytree
+from pyrannc.errors import TraceError
+
+# Under torch's tracer sizes are tensors, and arithmetic on them becomes part of the trace. Here
+# they are plain numbers: traces at several batch sizes tell which of them depend on the batch.
+_PLAIN_METHODS = ("size", "numel", "nelement", "stride", "storage_offset", "dim", "element_size")
+_PLAIN_PROPERTIES = ("shape", "ndim", "nbytes", "itemsize")
+
+
+def is_tracing() -> bool:
+    """Whether torch records what runs now."""
+    return _torch_is_tracing()
+
+
+_torch_is_tracing = torch._C._is_tracing
+
+
+@dataclasses.dataclass(eq=False)
+class PythonCall:
+    """A call of a custom ``torch.autograd.Function``, as a function of its tensors."""
+
+    function: type
+    arguments: object  # pytree shape
+
+    def __call__(self, *tensors):
+        outputs = self.function.apply(*pytree.unflatten(self.arguments, tensors))
+        found, _ = pytree.flatten(outputs)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def __eq__(self, other):
+        return (
+            isinstance(other, PythonCall)
+            and self.function is other.function
+            and self.arguments == other.arguments
+        )
+
+    __hash__ = None
+
+
+@contextlib.contextmanager
+def replaced(owner, **attributes):
+    """Attributes of a class or module, replaced inside."""
+    absent = object()
+    before = {name: vars(owner).get(name, absent) for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is absent:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+def plain_sizes(session):
+    def hide(getter):
+        @functools.wraps(getter)
+        def plain(*args, **kwargs):
+            if not session.here():
+                return getter(*args, **kwargs)
+            with session.hidden():
+                return getter(*args, **kwargs)
+
+        return plain
+
+    def detached(tensor):
+        return tensor.detach() if session.here() else torch.Tensor.data.__get__(tensor)
+
+    patches = {name: hide(getattr(torch.Tensor, name)) for name in _PLAIN_METHODS}
+    for name in _PLAIN_PROPERTIES:
+        patches[name] = property(hide(getattr(torch.Tensor, name).__get__))
+    patches["__len__"] = hide(torch.Tensor.__len__)
+    # `x.data` is not recorded; detach() is the same tensor without its history.
+    patches["data"] = property(detached, torch.Tensor.data.__set__)
+    return replaced(FakeTensor, **patches)
+
+
+def module_paths(session):
+    original = torch.nn.Module.__call__
+
+    def call(module, *args, **kwargs):
+        path = session.paths.get(id(module)) if session.here() else None
+        if path is None:
+            return original(module, *args, **kwargs)
+        session.tracer.enter_module(path)
+        try:
+            return original(module, *args, **kwargs)
+        except Exception as error:
+            if session.failure is None or session.failure[0] is not error:
+                session.failure = (error, path)
+            raise
+        finally:
+            session.tracer.leave_module()
+
+    return replaced(torch.nn.Module, __call__=call)
+
+
+def conversions(session):
+    """``module.to(dtype)`` and its like in forward(): harmless where they change nothing."""
+    original = torch.nn.Module._apply
+
+    def apply(module, function, recurse=True):
+        if not session.here():
+            return original(module, function, recurse)
+        for child in module.children() if recurse else ():
+            child._apply(function)
+        for registry in (module._parameters, module._buffers):
+            for name, tensor in registry.items():
+                if tensor is None:
+                    continue
+                with session.hidden():
+                    converted = function(tensor)
+                if (converted.dtype, converted.device) == (tensor.dtype, tensor.device):
+                    continue
+                path = session.paths.get(id(module), type(module).__name__)
+                raise TraceError(
+                    f"forward() converts '{path + '.' + name if path else name}' from "
+                    f"{tensor.dtype} on {tensor.device} to {converted.dtype} on {converted.device} "
+                    "(to(), float(), cuda() or the like of a module).\n  Convert the module before "
+                    "you wrap the model, or the tensor where it is used."
+                )
+        return module
+
+    return replaced(torch.nn.Module, _apply=apply)
+
+
+@contextlib.contextmanager
+def constants(session):
+    """Tensors made of Python numbers: the tracer sees only a FakeTensor without values."""
+
+    def recorded(original):
+        @functools.wraps(original)
+        def make(data, *args, **kwargs):
+            if not session.here() or pytree.flatten(data)[0]:
+                return original(data, *args, **kwargs)
+            with session.hidden(), _disable_current_modes():
+                real = original(data, *args, **kwargs)
+                requires_grad = real.requires_grad
+                real = real.detach()
+            with session.hidden():
+                converter = session.mode.fake_tensor_converter
+                fake = converter.from_real_tensor(session.mode, real, make_constant=True)
+            if isinstance(data, int) and not isinstance(data, bool):
+                # A number that may come from a size: as an argument it may depend on the batch.
+                arguments = [[], data, real.dtype, None, real.device, None]
+                session.tracer.record_operator("aten::full", arguments, [fake], False)
+            else:
+                session.tracer.record_constant(fake, real)
+            return fake.requires_grad_() if requires_grad else fake
+
+        return make
+
+    def new_tensor(tensor, data, *, dtype=None, device=None, requires_grad=False):
+        if not session.here() or isinstance(data, torch.Tensor):
+            return torch.Tensor.new_tensor(
+                tensor, data, dtype=dtype, device=device, requires_grad=requires_grad
+            )
+        return torch.tensor(
+            data, dtype=dtype or tensor.dtype, device=device or tensor.device,
+            requires_grad=requires_grad,
+        )  # fmt: skip
+
+    makers = {name: recorded(getattr(torch, name)) for name in ("tensor", "as_tensor", "asarray")}
+    with replaced(torch, **makers), replaced(FakeTensor, new_tensor=new_tensor):
+        yield
+
+
+@contextlib.contextmanager
+def calls(session):
+    """Custom autograd functions and scripted functions: one node each."""
+
+    def written_in(tensors):
+        versions = [tensor._version for tensor in tensors]
+        return lambda: [
+            tensor
+            for tensor, version in zip(tensors, versions, strict=True)
+            if tensor._version != version
+        ]
+
+    def apply(cls, *args, **kwargs):
+        call = super(_SingleLevelFunction, cls).apply
+        if not session.here():
+            return call(*args, **kwargs)
+        if issubclass(cls, CheckpointFunction):
+            # The plan decides what is recomputed: the checkpoint is a plain call.
+            function, _, *arguments = args
+            return function(*arguments)
+        tensors, shape = pytree.flatten(args)
+        mask_selections.refuse_in(shape)
+        written = written_in(tensors)
+        with session.hidden():
+            outputs = call(*args, **kwargs)
+        results, _ = pytree.flatten(outputs)
+        session.tracer.record_python(
+            cls.__name__, PythonCall(cls, shape), tensors, results, written()
+        )
+        return outputs
+
+    scripted = torch._C.ScriptFunction
+    original = scripted.__call__
+
+    def call_scripted(function, *args, **kwargs):
+        if not session.here():
+            return original(function, *args, **kwargs)
+        arguments = list(args)
+        for argument in function.schema.arguments[len(args) :]:
+            arguments.append(kwargs.get(argument.name, argument.default_value))
+        tensors, _ = pytree.flatten(arguments)
+        written = written_in(tensors)
+        with session.hidden():
+            outputs = original(function, *args, **kwargs)
+        results, _ = pytree.flatten(outputs)
+        session.tracer.record_scripted(function.name, function, arguments, results, written())
+        return outputs
+
+    with (
+        replaced(_SingleLevelFunction, apply=classmethod(apply)),
+        replaced(scripted, __call__=call_scripted),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def settings(session):
+    """Python code does not see the tracer (modules would hand out sizes as tensors), no cast of an
+    earlier trace is reused, and the encoder's fused inference path, which has no gradient, is off.
+    nn.Transformer does not look into its masks, which it does only to pick a kernel, and
+    distributions and gaussian_nll_loss do not look whether their arguments are valid ones.
+    """
+
+    def is_causal_hint(mask, is_causal=None, size=None):
+        return is_causal is True if session.here() else detect(mask, is_causal, size)
+
+    def gaussian_nll_loss(*args, **kwargs):
+        with (
+            replaced(torch, any=lambda negative: False)
+            if session.here()
+            else contextlib.nullcontext()
+        ):
+            return likelihood(*args, **kwargs)
+
+    def unless_here(answer, original):
+        return lambda: answer if threading.get_ident() == session.thread else original()
+
+    detect = transformer._detect_is_causal_mask
+    likelihood = functional.gaussian_nll_loss
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    # FakeTensor logs a stack at error level for mistakes that the caller then reports.
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    level = logger.level
+    torch.clear_autocast_cache()
+    torch.backends.mha.set_fastpath_enabled(False)
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with (
+            replaced(
+                torch._C,
+                _get_tracing_state=unless_here(None, torch._C._get_tracing_state),
+                _is_tracing=unless_here(False, _torch_is_tracing),
+            ),
+            replaced(transformer, _detect_is_causal_mask=is_causal_hint),
+            replaced(Distribution, _validate_args=False),
+            replaced(functional, gaussian_nll_loss=gaussian_nll_loss),
+        ):
+            yield
+    finally:
+        logger.setLevel(level)
+        torch.clear_autocast_cache()
+        torch.backends.mha.set_fastpath_enabled(fast_path)

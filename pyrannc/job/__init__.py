@@ -1,0 +1,1 @@
+"""What the ranks of a job agree on and share: settings, graphs, cores, memory."""

@@ -1,0 +1,110 @@
+"""Steps of the user's optimizer on tensors of our own."""
+
+import collections
+import copy
+import time
+
+import torch
+
+from pyrannc import log
+from pyrannc.optimizer import fused_step
+
+# Of the parameters of a trial. A step touches several copies of each, so only many of them are as
+# far out of the caches as those of a model.
+MOST_BYTES = 32 << 20
+
+
+def trial(optimizer, groups):
+    """A copy of ``optimizer`` that steps on ``groups[g]``, tensors with gradients of their own.
+
+    It shares options and implementation, but neither state, parameters nor the user's hooks.
+    """
+    copied = copy.copy(optimizer)
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        if hasattr(optimizer, name):
+            hooks = getattr(optimizer, name).items()
+            kept = {key: hook for key, hook in hooks if fused_step.chooses(hook)}
+            setattr(copied, name, collections.OrderedDict(kept))
+    copied.state = collections.defaultdict(dict)
+    copied.param_groups = [
+        {**group, "params": tensors}
+        for group, tensors in zip(optimizer.param_groups, groups, strict=True)
+    ]
+    return copied
+
+
+def step(optimizer, copied):
+    """One step of a trial(): by the class's own ``step``, as a learning-rate scheduler replaces
+    that of the instance."""
+    type(optimizer).step(copied)
+
+
+def failed(optimizer, error):
+    """Says that an optimizer cannot be tried, because of ``error``."""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    log.info("deploy", f"a step of {type(optimizer).__name__} counts as nothing, because: {reason}")
+
+
+class StepBesideRuns:
+    """Steps as the optimizer will after each run of the plan, on copies of this rank's parameters.
+
+    What an optimizer reads and writes drives the parameters out of the caches, and ranks that share
+    a host's memory slow each other down: a step alone, or a run without one, is quicker.
+
+    Attributes:
+        factor: The bytes of all parameters over those of the copies, of which there are at most
+            ``MOST_BYTES``.
+    """
+
+    def __init__(self, optimizer, parameters):
+        self._optimizer = optimizer
+        self._copies = {}  # index into parameters: tensor
+        held = {id(p): i for i, p in enumerate(parameters) if p.requires_grad and not p.is_meta}
+        every, copied, groups = 0, 0, []
+        for group in optimizer.param_groups:
+            groups.append([])
+            for parameter in group["params"]:
+                if id(parameter) not in held:
+                    continue
+                every += parameter.nbytes
+                part = _part(parameter, MOST_BYTES - copied)
+                if not part.numel():
+                    continue
+                copied += part.nbytes
+                tensor = torch.zeros_like(part, requires_grad=True)
+                self._copies[held[id(parameter)]] = tensor
+                groups[-1].append(tensor)
+        self.factor = every / copied if copied else 0.0
+        self._trial = trial(optimizer, groups)
+
+    def step(self, gradients) -> int:
+        """Processor time in ns; the time that passes where several threads compute.
+
+        Args:
+            gradients: Of the parameters, in their order; None where there is none.
+        """
+        if not self.factor:
+            return 0
+        clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+        for index, tensor in self._copies.items():
+            if gradients[index] is not None:
+                tensor.grad = gradients[index][: len(tensor)] if tensor.dim() else gradients[index]
+        begin = clock()
+        try:
+            step(self._optimizer, self._trial)
+        except Exception as error:
+            failed(self._optimizer, error)
+            self.factor = 0.0
+            return 0
+        finally:
+            for tensor in self._copies.values():
+                tensor.grad = None
+        return clock() - begin
+
+
+def _part(parameter, most_bytes):
+    """Its first rows, as many as fit into ``most_bytes``; a scalar as it is."""
+    parameter = parameter.detach()
+    if not parameter.dim() or not len(parameter):
+        return parameter
+    return parameter[: max(most_bytes, 0) * len(parameter) // max(parameter.nbytes, 1)]

@@ -1,0 +1,119 @@
+"""The planner's inputs for the job at hand, and plans from files."""
+
+import json
+import os
+
+from pyrannc import _C, log
+from pyrannc.errors import ConfigError
+from pyrannc.optimizer import user_optimizer
+
+GIB, MIB = 2**30, 2**20
+
+
+def memory_bytes(config, ranks_on_host: int) -> int:
+    """What one rank may use: the limit that is set, else its share of the host's memory."""
+    if config.mem_limit_gb:
+        return int(config.mem_limit_gb * GIB)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // ranks_on_host
+
+
+def cluster(hosts: list[str], memory: int, links):
+    """The job's ranks as hosts with equally many devices; ``hosts[rank]`` is a name.
+
+    Ranks that are not laid out host by host, equally many on each, count as a host each.
+
+    Args:
+        hosts: Name of each rank's host.
+        memory: Bytes that a rank may use.
+        links: What ``_C.comm.measure_links`` found.
+    """
+    names = list(dict.fromkeys(hosts))
+    per_host = len(hosts) // len(names)
+    even = hosts == [name for name in names for _ in range(per_host)]
+    shape = (len(names), per_host) if even else (len(hosts), 1)
+    # Where the job has no pair of ranks of one kind, nothing is sent over such a link either.
+    intra = links.intra_host or links.inter_host
+    inter = links.inter_host or links.intra_host
+    return _C.cost.Cluster(
+        hosts=shape[0],
+        devices_per_host=shape[1],
+        device_memory_bytes=memory,
+        intra_host=link(intra),
+        inter_host=link(inter),
+    )
+
+
+def link(speed):
+    """A link of the planner's cluster; a job of one rank has none, and any will do."""
+    if speed is None:
+        return _C.cost.Link(bandwidth_bytes_per_s=1e9, latency_ns=0.0)
+    return _C.cost.Link(
+        bandwidth_bytes_per_s=speed.bandwidth_bytes_per_s, latency_ns=speed.latency_ns
+    )
+
+
+def whole_batch(graph) -> str:
+    """The first module whose statistics are those of the whole batch; empty when there is none."""
+    found = (node for node in graph.nodes if node.whole_batch)
+    return next((f"module '{node.module}'" for node in found), "")
+
+
+def request(global_rows, config, mixing, synced, wanted_schedules) -> str:
+    """The planner's request, as JSON, from the settings.
+
+    Args:
+        mixing: Why rows cannot be told apart, or nothing.
+        synced: What :func:`whole_batch` found.
+    """
+    counts = [1]
+    while counts[-1] * 2 <= min(config.max_pipeline, global_rows):
+        counts.append(counts[-1] * 2)
+    force = {}
+    if config.partition_num:
+        force["stages"] = config.partition_num
+    if config.replica_nums:
+        force["replicas"] = list(config.replica_nums)
+    if config.pipeline_num:
+        force["micro_batches"] = config.pipeline_num
+        counts = [config.pipeline_num]
+    if mixing:
+        if max(config.replica_nums, default=1) > 1 or config.pipeline_num > 1:
+            raise ConfigError(
+                "rows of the batch interact, so each stage must have one replica and one "
+                f"micro-batch, which replica_nums or pipeline_num forbid: {mixing}"
+            )
+        log.warn("deploy", f"one replica and one micro-batch, because rows interact: {mixing}")
+        force["micro_batches"] = 1
+        counts = [1]
+    if synced:
+        for name in ("pipeline_num", "min_pipeline"):
+            if getattr(config, name) > 1:
+                raise ConfigError(
+                    f"{name} = {getattr(config, name)}, but with sync_batch_norm the statistics of "
+                    f"{synced} are those of the whole batch, which must then be one micro-batch.\n"
+                    f"  Leave {name} or sync_batch_norm out."
+                )
+        force["micro_batches"] = 1
+        counts = [1]
+    return json.dumps(
+        {
+            "format": "rannc-plan-request",
+            "version": 1,
+            "global_batch": global_rows,
+            "memory_margin": config.mem_margin,
+            "micro_batches": [count for count in counts if count >= config.min_pipeline] or counts,
+            "recompute": config.recompute,
+            "force": force,
+            **wanted_schedules,
+        }
+    )
+
+
+def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
+    """For each parameter of ``graph``, in its order, the bytes of its optimizer state."""
+    copies = user_optimizer.state_copies(optimizer, config.opt_param_factor)
+    return [
+        copies.get(id(parameters[value.name]), 0) * parameters[value.name].nbytes
+        for value in graph.values
+        if value.kind in ("parameter", "buffer")
+    ]

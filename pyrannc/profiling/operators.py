@@ -1,0 +1,211 @@
+"""What every operator of a graph costs: times measured, saved bytes from autograd's own hooks."""
+
+import dataclasses
+import json
+import math
+import sys
+import time
+
+import torch
+
+from pyrannc import _C, log
+from pyrannc.capture.fake_mode import FakeMode
+from pyrannc.profiling.cache import ProfileCache
+
+# Progress is worth showing from this many seconds on; plain lines come this far apart.
+_QUIET_S = 2.0
+_LINE_S = 5.0
+
+
+def profile(graph, objects, world, local_rows, cache_folder="off"):
+    """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
+
+    Collective. Each distinct operator is timed once, forward and backward, at a few numbers of
+    rows; the ranks share the work.
+
+    Args:
+        graph: ``_C.ir.Graph``.
+        objects: The torch objects that it refers to.
+        world: The communicator of the job.
+        local_rows: Rows of one rank's batch.
+        cache_folder: Of costs that earlier runs have measured; see :class:`ProfileCache`.
+    """
+    rows = row_counts(local_rows)
+    # Python's share of the work is short and the same everywhere: one rank does it.
+    traced = trace(graph, objects, rows) if world.rank == 0 else None
+    message = b"" if traced is None else json.dumps(dataclasses.asdict(traced)).encode()
+    traced = Traced(**json.loads(world.broadcast(message, 0).decode()))
+    return time_operators(graph, objects, traced, world, rows, cache_folder), traced
+
+
+def time_operators(graph, objects, traced, world, rows, cache_folder="off"):
+    """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
+    for those that rank 0 finds in the cache."""
+    message = b""
+    if world.rank == 0:
+        cache = ProfileCache(cache_folder)
+        keys = _C.profile.keys(graph, rows, traced.strides)
+        message = json.dumps(cache.read(keys)).encode()
+    known = json.loads(world.broadcast(message, 0).decode())
+    with _Progress(world.rank == 0) as progress:
+        table, measured = _C.profile.measure(
+            graph,
+            objects,
+            traced.saved,
+            world,
+            rows,
+            traced.strides,
+            progress=progress,
+            known=known,
+        )
+    if world.rank == 0:
+        cache.add({key: costs for key, costs in measured.items() if key not in known})
+    return table
+
+
+def row_counts(local_rows):
+    """The numbers of rows to time: two or three, up to a rank's batch.
+
+    Never one row, at which some operators take other paths (batch normalisation refuses it).
+    """
+    counts = sorted({2, max(2, math.ceil(local_rows / 2)), max(2, local_rows)})
+    return counts if len(counts) > 1 else [2, 4]
+
+
+@dataclasses.dataclass
+class Traced:
+    """What fake tensors tell about a graph.
+
+    Attributes:
+        saved: [node][number of rows]: bytes that autograd keeps for the backward. Each storage
+            counts at the first node that saves it; parameters, buffers and constants are there
+            anyway.
+        storages: The same by storage: (nodes that save it, bytes at each number of rows). A stage
+            that holds only later ones of these nodes keeps it, too.
+        strides: [first, last number of rows][node][operand]: empty where they are not known, or no
+            lines in the rows.
+    """
+
+    saved: list
+    storages: list
+    strides: list
+
+
+def trace(graph, objects, rows) -> Traced:
+    """Runs ``graph`` on fake tensors at the first and at the last number of ``rows``, or at all of
+    them where sizes are no lines in the rows.
+
+    Takes neither memory nor arithmetic, so some operators (those whose result depends on data)
+    cannot run; then the bytes are estimated from the graph, and there are no strides.
+    """
+    line = _sizes_are_lines(graph)
+    try:
+        found = [_trace_at(graph, objects, n) for n in ((rows[0], rows[-1]) if line else rows)]
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        log.warn("profile", f"bytes saved for backward are estimated, not measured: {reason}")
+        table = _C.cost.estimate(graph, _C.cost.device_model("cpu"), rows)
+        saved = [[cost.saved_bytes for cost in node] for node in table.node]
+        return Traced(saved, [[[node], sizes] for node, sizes in enumerate(saved)], [])
+    traces = [storages for storages, _ in found]
+    if any([nodes for nodes, _ in trace] != [nodes for nodes, _ in traces[0]] for trace in traces):
+        # What is saved depends on the number of rows; what each node saves has a size at each.
+        traces = [_by_first_node(storages, len(graph.nodes)) for storages in traces]
+    storages = []
+    for same in zip(*traces, strict=True):
+        sizes = [size for _, size in same]
+        if line:
+            shares = [(count - rows[0]) / max(rows[-1] - rows[0], 1) for count in rows]
+            sizes = [round(sizes[0] + share * (sizes[1] - sizes[0])) for share in shares]
+        storages.append([same[0][0], sizes])
+    saved = [[0] * len(rows) for _ in graph.nodes]
+    for nodes, sizes in storages:
+        saved[nodes[0]] = [sum(pair) for pair in zip(saved[nodes[0]], sizes, strict=True)]
+    return Traced(saved, storages, [found[0][1], found[-1][1]] if line else [])
+
+
+def _by_first_node(storages, count):
+    sums = [0] * count
+    for nodes, size in storages:
+        sums[nodes[0]] += size
+    return [([node], size) for node, size in enumerate(sums)]
+
+
+def _sizes_are_lines(graph):
+    """Whether no tensor grows with the square of the rows, as similarities of all pairs do, nor one
+    inside an operator may: attention whose words are the rows."""
+    return not _C.ir.row_mixes(graph) and all(
+        sum(per_row != 0 for _, per_row in value.dims) < 2 for value in graph.values
+    )
+
+
+def _trace_at(graph, objects, rows):
+    """(nodes that save it, bytes) of each storage, and each node's strides, at ``rows`` rows."""
+    kept = {}  # by address; a storage that is held keeps its address
+    strides = []
+
+    def enter(_, operands):
+        strides.append(operands)
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        _, nodes = kept.setdefault(storage._cdata, (storage, []))
+        if len(strides) - 1 not in nodes:
+            nodes.append(len(strides) - 1)
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed)
+    with torch.inference_mode(False), FakeMode(), hooks:
+        tensors, is_input = _C.profile.placeholders(graph, rows)
+        state = {
+            tensor.untyped_storage()._cdata
+            for tensor, batched in zip(tensors, is_input, strict=True)
+            if not batched
+        }
+        _C.profile.replay(graph, objects, tensors, rows, enter)
+    found = [
+        (nodes, storage.nbytes()) for key, (storage, nodes) in kept.items() if key not in state
+    ]
+    return found, strides
+
+
+class _Progress:
+    """Called with (done, total): a bar with the time left on a terminal, else lines."""
+
+    def __init__(self, shown):
+        self._shown = shown
+        self._bar = None
+
+    def __enter__(self):
+        self._begin = self._last_line = time.monotonic()
+        return self
+
+    def __exit__(self, *_):
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done, total):
+        now = time.monotonic()
+        if not self._shown or now - self._begin < _QUIET_S:
+            return
+        if sys.stderr.isatty():
+            self._advance_bar(done, total)
+        elif now - self._last_line >= _LINE_S:
+            self._last_line = now
+            left = (now - self._begin) * (total - done) / done
+            log.info("profile", f"measured {done} of {total} operators, about {left:.0f} s left")
+
+    def _advance_bar(self, done, total):
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+            columns = (
+                "measuring operators",
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=total)
+            self._bar.start()
+        self._bar.update(self._task, completed=done)

@@ -1,0 +1,156 @@
+"""What a training step costs beyond its operators, measured on this machine in milliseconds."""
+
+import dataclasses
+import json
+import os
+import statistics
+import time
+
+import torch
+
+from pyrannc import _C
+from pyrannc.optimizer import steps_on_copies
+
+# Large enough to leave the cache, small enough to be quick.
+_LARGE = 1 << 20
+_SMALL = 16
+# Of the optimizer's trial: its temporaries are as large as its parameters.
+_MOST_BYTES_OF_ONE = 4 << 20
+_REPEATS = 5
+
+
+@dataclasses.dataclass
+class Costs:
+    """Arguments of ``_C.partition.StepCosts`` and, for memory, of ``step_peak_bytes``."""
+
+    time: dict
+    memory: dict
+
+
+def measure(graph, parameters, optimizer, world) -> Costs:
+    """Every rank measures, and the median counts.
+
+    Args:
+        graph: ``_C.ir.Graph``.
+        parameters: All tensors of the model, by name.
+        optimizer: The user's optimizer, or None. It is not touched.
+        world: The communicator of the job.
+    """
+    world.barrier()  # side by side, as in a step: ranks of a host share its memory's bandwidth
+    trained = sum(parameter.nbytes for parameter in parameters.values() if parameter.requires_grad)
+    mine = {"accumulate": _accumulate_ns_per_byte(trained), "groups": _optimizer_lines(optimizer)}
+    everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    lines = [
+        [statistics.median(values) for values in zip(*group, strict=True)]
+        for group in zip(*(each["groups"] for each in everyone), strict=True)
+    ]
+    group_of = {}
+    for index, group in enumerate(optimizer.param_groups if optimizer else ()):
+        group_of.update({id(parameter): index for parameter in group["params"]})
+
+    def of_optimizer(value):
+        """Time of its step; bytes that it computes with, alone and beside those of others."""
+        parameter = parameters.get(value.name) if value.kind == "parameter" else None
+        if parameter is None or id(parameter) not in group_of or not value.requires_grad:
+            return (0.0, 0.0, 0.0)
+        fixed, *per_byte = lines[group_of[id(parameter)]]
+        ns, largest, every = (factor * parameter.nbytes for factor in per_byte)
+        return (fixed + ns, largest, every)
+
+    # In the order of the profile's parameters, which are those of the graph.
+    of_each = [
+        of_optimizer(value)
+        for value in graph.values
+        if value.kind in ("parameter", "buffer", "constant")
+    ]
+    return Costs(
+        time={
+            "cores": max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
+            "accumulate_ns_per_byte": statistics.median(each["accumulate"] for each in everyone),
+            "optimizer_ns": [ns for ns, _, _ in of_each],
+        },
+        memory={
+            "largest_bytes": [largest for _, largest, _ in of_each],
+            "all_bytes": [every for _, _, every in of_each],
+        },
+    )
+
+
+def _median_ns(call, *, warm_up=1):
+    """Median time of ``call()``; that of this thread where it is the only one that computes."""
+    clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+    times = []
+    for _ in range(warm_up + _REPEATS):
+        begin = clock()
+        call()
+        times.append(clock() - begin)
+    return statistics.median(times[warm_up:])
+
+
+def _accumulate_ns_per_byte(trained_bytes):
+    """``trained_bytes``: of the gradients; those of a large model are further out of the caches."""
+    size = min(max(trained_bytes // 4, _LARGE), steps_on_copies.MOST_BYTES // 4)
+    total, summand = torch.zeros(size), torch.zeros(size)
+    pool = torch.zeros(_LARGE)
+
+    def add():
+        total.add_(summand)
+
+    ns = _median_ns(lambda: (pool.sum(), add())) - _median_ns(pool.sum)
+    return max(ns, 0) / total.nbytes
+
+
+def _optimizer_lines(optimizer):
+    """For each parameter group the time of one step as (fixed per parameter, per byte), and the
+    bytes that it computes with, per byte of the largest parameter and of all of them."""
+    if optimizer is None:
+        return []
+    try:
+        return [_group_line(optimizer, group) for group in optimizer.param_groups]
+    except Exception as error:
+        steps_on_copies.failed(optimizer, error)
+        return [(0.0,) * 4] * len(optimizer.param_groups)
+
+
+def _group_line(optimizer, group):
+    sizes = [parameter.nbytes for parameter in group["params"]]
+    one = min(max(sizes, default=0), _MOST_BYTES_OF_ONE) // 4
+    one = max(one, 2 * _SMALL)
+    # A smaller model stays cached.
+    count = max(min(sum(sizes), steps_on_copies.MOST_BYTES) // (4 * one), 1)
+    small, large = (
+        _median_ns(_trial(optimizer, group, [size] * count), warm_up=2) / count
+        for size in (_SMALL, one)
+    )
+    per_byte = max(large - small, 0) / (4 * (one - _SMALL))
+    return small, per_byte, *_optimizer_bytes(optimizer, group, sizes)
+
+
+def _optimizer_bytes(optimizer, group, sizes):
+    """What a step computes with, per byte of the largest parameter and of all of them."""
+    sizes = [max(size // 4, 1) for size in sizes]
+    if not sizes:
+        return 0.0, 0.0
+    scale = min(1, steps_on_copies.MOST_BYTES / (4 * sum(sizes)))
+    sizes = [max(int(size * scale), 1) for size in sizes]
+    # Whether parameters are updated one after the other, or all together.
+    few, many = (_peak_bytes(_trial(optimizer, group, sizes * times)) for times in (1, 2))
+    every = max(many - few, 0) / sum(sizes)
+    return max(few - every * sum(sizes), 0) / (4 * max(sizes)), every / 4
+
+
+def _trial(optimizer, group, sizes):
+    """A step of an optimizer of the same class and options over parameters of ``sizes``."""
+    parameters = [torch.zeros(size, requires_grad=True) for size in sizes]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    groups = [parameters if each is group else [] for each in optimizer.param_groups]
+    trial = steps_on_copies.trial(optimizer, groups)
+    return lambda: steps_on_copies.step(optimizer, trial)
+
+
+def _peak_bytes(step):
+    step()  # makes the state
+    with _C.runtime.MemoryRecorder() as memory:
+        step()
+    return memory.peak_bytes

@@ -1,0 +1,1 @@
+"""What steps took, beside what was predicted."""

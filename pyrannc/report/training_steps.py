@@ -1,0 +1,180 @@
+"""Training steps as they happen: how long they take, and how the plan's predictions turn out."""
+
+import contextlib
+import json
+import time
+
+from pyrannc import _C, log
+from pyrannc.report import time_shares
+from pyrannc.state import named_tensors
+
+# The report comes after this step; the steps up to FIRST, which warm up, do not count.
+REPORT_AFTER = 10
+FIRST = 3
+# Of the measured value; a larger difference is a warning, unless it is too small to matter.
+TOLERANCE = 0.15
+SMALL_MS, SMALL_BYTES = 1.0, 2**20
+
+
+class TrainingSteps:
+    """Counts the steps of one deployment, and the time that forward, backward and the optimizer
+    take on this rank, waiting for others included.
+
+    After the tenth step every stage's time and memory is compared with its prediction, once.
+    """
+
+    def __init__(self, deployment, optimizer):
+        self.count = 0
+        self.seconds = 0.0
+        self._deployment, self._optimizer = deployment, optimizer
+        self._activations = 0  # bytes between forward and backward
+        self._peak = 0
+        self._start = (0, 0.0, {})
+        self._counts = True  # the step at hand
+        if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
+            optimizer.register_step_pre_hook(self._before_optimizer)
+            optimizer.register_step_post_hook(self._after_optimizer)
+
+    @contextlib.contextmanager
+    def forward(self, trains, as_planned):
+        """Around the executor's forward; every rank's steps begin here, in the same order.
+
+        Steps of another batch or other shapes than planned do not count.
+        """
+        if trains:
+            self._counts = as_planned
+        counts = trains and as_planned
+        if counts:
+            if self.count == FIRST:
+                self._start = (self.count, self.seconds, self.spent())
+            if self.count == REPORT_AFTER:
+                self._report()
+            self.count += 1
+            self._activations = 0
+        with self._timed(counts):
+            yield
+
+    @contextlib.contextmanager
+    def backward(self):
+        """Around the executor's backward."""
+        with self._timed(self._counts):
+            yield
+
+    @contextlib.contextmanager
+    def _timed(self, counts):
+        if counts and FIRST < self.count <= REPORT_AFTER:
+            held = held_bytes(self._deployment.model, self._optimizer)
+            with _C.runtime.MemoryRecorder() as memory:
+                begin = time.perf_counter()
+                yield
+                self.seconds += time.perf_counter() - begin
+                self._peak = max(self._peak, held + self._activations + memory.peak_bytes)
+                self._activations += memory.current_bytes
+        else:
+            begin = time.perf_counter()
+            yield
+            if counts:
+                self.seconds += time.perf_counter() - begin
+
+    def spent(self):
+        """What the training calls of the planned run took so far on this rank."""
+        return time_shares.spent(self._deployment.first.executor)
+
+    def _before_optimizer(self, *_):
+        self._optimizer_begin = time.perf_counter()
+
+    def _after_optimizer(self, *_):
+        if self._counts:
+            self.seconds += time.perf_counter() - self._optimizer_begin
+
+    def _report(self):
+        count, seconds, spent = self._start
+        passed = self.seconds - seconds
+        mine = [
+            passed / (self.count - count),
+            self._peak,
+            time_shares.between(spent, self.spent(), passed),
+        ]
+        ranks = [
+            json.loads(item)
+            for item in self._deployment.world.all_gather(json.dumps(mine).encode())
+        ]
+        if self._deployment.world.rank != 0:
+            return
+        plan, speed = self._deployment.plan, self._deployment.speed
+        seconds, peaks, spent = zip(*ranks, strict=True)
+        now = speed.during(seconds, spent) if speed else {}
+        text, worst, consequence = compare(
+            plan,
+            1e3 * max(seconds),
+            [max(peaks[rank] for rank in stage.ranks) for stage in plan.stages],
+            now,
+        )
+        log.info(
+            "deploy", f"after {REPORT_AFTER} steps\n{text}\n{time_shares.show(plan, spent, now)}"
+        )
+        if worst > TOLERANCE:
+            log.warn(
+                "deploy",
+                f"a prediction of the plan is off by {worst:.0%}, {consequence} "
+                f"(after {REPORT_AFTER} steps):\n{text}",
+            )
+
+
+def held_bytes(model, optimizer, with_gradients=True) -> int:
+    """Parameters, buffers, gradients and optimizer state that this rank holds now."""
+    held = {
+        id(tensor): tensor for tensor in named_tensors.tensors(model).values() if not tensor.is_meta
+    }
+    total = sum(tensor.nbytes for tensor in held.values())
+    if with_gradients:
+        total += sum(tensor.grad.nbytes for tensor in held.values() if tensor.grad is not None)
+    for entry in optimizer.state.values() if optimizer is not None else ():
+        total += sum(value.nbytes for value in entry.values() if hasattr(value, "nbytes"))
+    return total
+
+
+def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
+    """Lines of predicted against measured values, the largest relative error that matters, and
+    what follows from it.
+
+    Args:
+        peak_bytes: Of each stage the largest of its ranks.
+        now: What ``speed.Speed.during`` says of the steps.
+    """
+    notes = json.loads(plan.notes or "{}")
+    predicted_ms = notes.get("step_ns", plan.iteration_ns) / 1e6
+    line = f"step: predicted {predicted_ms:.1f} ms"
+    if now:
+        low, high = (f"{of(now['factors']):.2f}" for of in (min, max))
+        line += (
+            f", {now['step_ns'] / 1e6:.1f} ms at the speed of these steps (ranks compute "
+            f"{low if low == high else f'{low} to {high}'} x as long as when planned)"
+        )
+    lines = [f"{line}, measured {iteration_ms:.1f} ms"]
+    errors, follows = [], "so another plan may be better or fit better"
+    peaks = notes.get("step_peak_bytes") or [
+        stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
+    ]
+    for index, (stage, measured) in enumerate(zip(plan.stages, peak_bytes, strict=True)):
+        text = "nothing"
+        if peaks[index]:
+            text = f"{peaks[index] / 2**20:.1f} MiB"
+            errors.append(_error(peaks[index], measured, SMALL_BYTES))
+        lines.append(
+            f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): memory predicted "
+            f"{text}, measured {measured / 2**20:.1f} MiB"
+        )
+    if predicted_ms:
+        of_plan = _error(predicted_ms, iteration_ms, SMALL_MS)
+        at_speed = _error(now["step_ns"] / 1e6, iteration_ms, SMALL_MS) if now else of_plan
+        # What slows down all plans alike makes no other one better.
+        if max([*errors, at_speed]) <= TOLERANCE < of_plan:
+            follows = "because the host is faster or slower than when the plan was measured"
+        errors.append(of_plan)
+    return "\n".join(lines), max(errors, default=0.0), follows
+
+
+def _error(predicted, measured, small):
+    difference = abs(predicted - measured)
+    return difference / measured if difference > small and measured else 0.0

@@ -1,0 +1,1 @@
+"""A plan that runs: the calls of a wrapped model, on all ranks."""

@@ -1,0 +1,60 @@
+"""Tensors that a capture of the model uses on other ranks than those that hold them."""
+
+import torch
+
+from pyrannc.state import named_tensors
+
+
+class BorrowedTensors:
+    """What one run borrows: where a call of another kind leads data through the stages in another
+    order, or uses one of two layers with tied weights, ranks use tensors that they do not hold, or
+    hold some that they do not use.
+
+    Users that are no owners get a copy for each call, and drop it; owners have part in the sum of
+    the gradients (``holders`` of the executor), and get what a call has written. So optimizers, and
+    what a model is saved from, are those of the owners alone.
+
+    Args:
+        users: The ranks whose stages use a tensor, by its name, where they are not its owners.
+        written: Names of tensors that a call writes.
+    """
+
+    def __init__(self, deployment, executor, users, written):
+        self._comm = deployment.world
+        self._places = {}  # by name: in which list of a call's tensors, and where
+        for kind, names in enumerate((executor.parameter_names, executor.buffer_names)):
+            self._places |= {name: (kind, index) for index, name in enumerate(names)}
+        tensors = named_tensors.tensors(deployment.model)
+        self._lent, self._returned = [], []  # name, tensor, rank that has it, ranks that get it
+        done = set()
+        for name, ranks in users.items():
+            tensor, owners = tensors[name], deployment.owners.ranks[name]
+            if id(tensor) in done:
+                continue
+            done.add(id(tensor))
+            if takers := sorted(set(ranks) - set(owners)):
+                self._lent.append((name, tensor, owners[0], takers))
+            takers = sorted(set(owners) - set(ranks))
+            if takers and name in written:
+                self._returned.append((name, tensor, ranks[0], takers))
+
+    def begin(self, parameters, buffers):
+        """The tensors of a call, with copies of what is borrowed. Collective."""
+        call = list(parameters), list(buffers)
+        for name, tensor, root, takers in self._lent:
+            if self._comm.rank in takers:
+                tensor = torch.empty_like(tensor, device="cpu", requires_grad=tensor.requires_grad)
+                kind, index = self._places[name]
+                call[kind][index] = tensor
+            if self._comm.rank in (root, *takers):
+                named_tensors.broadcast(self._comm, tensor, root, sorted({root, *takers}))
+        return call
+
+    def end(self, *call):
+        """Hands what the call has written to owners that did not take part. Collective."""
+        for name, tensor, root, takers in self._returned:
+            if self._comm.rank == root:
+                kind, index = self._places[name]
+                tensor = call[kind][index]
+            if self._comm.rank in (root, *takers):
+                named_tensors.broadcast(self._comm, tensor, root, sorted({root, *takers}))

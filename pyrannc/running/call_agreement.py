@@ -1,0 +1,148 @@
+"""What all ranks do together, agreed on before anything else is sent."""
+
+import dataclasses
+import json
+import weakref
+import zlib
+
+import torch
+
+from pyrannc.errors import RaNNCError
+from pyrannc.job.by_rank import by_rank
+from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
+
+(
+    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
+) = range(8)  # fmt: skip
+
+# Beyond the number of any call: what tells the models apart begins here.
+_CALLS = 2**40
+# By the ranks that they run on: how many there are before this one. The same on all ranks.
+_models = weakref.WeakKeyDictionary()
+
+
+@dataclasses.dataclass(frozen=True)
+class AgreedCall:
+    """A forward pass that all ranks have agreed on."""
+
+    number: int
+    local_rows: list  # [rank]
+    no_sync: bool
+    loss_seed: float  # see loss_scales.loss_seed
+
+
+class CallAgreement:
+    """The calls of one deployment, in the order in which every rank makes them.
+
+    Each begins with one message of 32 bytes to all ranks: how many rows this rank has, what it is
+    about to do, and a hash of how losses were scaled since the one before. Where ranks are about to
+    do different things, every one of them raises an error that says so, instead of waiting for
+    messages that never come; and where they have scaled a loss differently, too.
+
+    Args:
+        world: All ranks.
+        kept: Gradients under ``no_sync()``.
+        peers: Function that gives the ranks that share a parameter with this one.
+    """
+
+    def __init__(self, world, kept, peers):
+        self._world, self._kept, self._peers = world, kept, peers
+        self._calls = 0
+        self._model = _models[world] = _models.get(world, -1) + 1
+        self.scales = LossScales()
+        self._loss_seed = 1.0
+
+    def forward(self, rows, kind, no_sync, describe) -> AgreedCall:
+        """Agrees on the next forward pass.
+
+        Args:
+            rows: Of this rank's batch.
+            kind: Number of the capture, 0 for a new one.
+            no_sync: Whether its backward leaves the gradients of the replicas unsummed.
+            describe: Function that says in words what is called, for the error.
+        """
+        number = self._calls
+        self._calls += 1
+        grad = torch.is_grad_enabled()
+        what, how = _FORWARD_ONLY, "without grad"
+        if grad and no_sync:
+            what, how = _FORWARD_NO_SYNC, "with grad, under no_sync()"
+        elif grad:
+            what, how = _FORWARD, "with grad"
+        all_rows = self._agree(
+            rows, what, number, kind, lambda: f"forward pass {number} {how}, {describe()}"
+        )
+        if not any(all_rows):
+            raise RaNNCError("the batch has no rows on any rank, so nothing can run")
+        return AgreedCall(number, all_rows, no_sync, self._loss_seed)
+
+    def backward(self, number, keep_graph) -> None:
+        """Agrees on the backward of a forward pass, where that communicates."""
+        how = " with retain_graph=True" if keep_graph else ""
+        self._agree(
+            0,
+            _BACKWARD_KEPT if keep_graph else _BACKWARD,
+            number,
+            0,
+            lambda: f"backward of forward pass {number}{how}",
+        )
+
+    def other(self, what) -> None:
+        """Agrees on something else that all ranks do together, ``what`` in words."""
+        self._agree(0, _OTHER, zlib.crc32(what.encode()), 0, lambda: what)
+
+    def _agree(self, rows, what, number, kind, describe) -> list:
+        # Without gradients, those that are kept do not matter.
+        kept = 0 if what == _FORWARD_ONLY else self._kept.passes
+        scales = self.scales.take()
+        left = what != _OTHER and self._world.left_messages
+        if left:
+            what = _REFUSED
+        all_rows, same = self._world.agree(
+            rows, what + _KINDS * kept, number + self._model * _CALLS, fingerprint(kind, scales)
+        )
+        everyones = (
+            [scales]
+            if same
+            else self._compare([what, kept, number, kind], scales, left or describe())
+        )
+        if left:
+            raise RaNNCError(
+                f"{left}\n  Messages of that call are left over, and another one could take them "
+                "for its own. Save state_dict() if you need it, and start the job again."
+            )
+        self._loss_seed = loss_seed(everyones, self._loss_seed)
+        return all_rows
+
+    def _compare(self, turn, scales, text):
+        """Raises an error where the ranks differ in more than the last bits of scales, or in scales
+        that are of no matter. Returns those of all ranks.
+        """
+        if self._kept.passes:
+            text += f", after {self._kept.passes} backward passes under no_sync()"
+        mine = json.dumps([self._model, turn, scales, self._peers(), text])
+        models, turns, scales, peers, texts = zip(
+            *map(json.loads, self._world.all_gather(mine.encode())), strict=True
+        )
+        if len(set(models)) > 1:
+            texts = [
+                f"RaNNCModule {model}, in the order of their first calls: {text}"
+                for model, text in zip(models, texts, strict=True)
+            ]
+        if len(set(models)) > 1 or any(turn != turns[0] for turn in turns):
+            raise RaNNCError(
+                f"the ranks do not do the same:{by_rank(texts)}\n"
+                "  Every rank calls the model, and backward, in the same order, with the same "
+                "modes, shapes and constants; only the number of rows may differ."
+            )
+        if name := first_difference(scales, peers):
+            found = [", ".join(mine.get(name, ["none"])) for mine in scales]
+            raise RaNNCError(
+                f"the ranks scale {name} differently; the gradients that its backward got are"
+                f"{by_rank(found)}\n"
+                "  It is one number of the whole batch, so what is computed from it has to be the "
+                "same on every rank, and every rank calls backward. What differs by rank belongs "
+                "into the model, as weights of rows. Gradients of this pass are wrong; if the "
+                "optimizer has used them, load a checkpoint."
+            )
+        return scales

@@ -1,0 +1,145 @@
+"""The kinds of calls of one deployment: each is captured when it first comes."""
+
+import dataclasses
+
+import torch
+
+from pyrannc import log
+from pyrannc.capture.batch_dims import find_batch_dims, input_names
+from pyrannc.capture.model import capture
+from pyrannc.errors import RaNNCError
+
+#: Kinds of calls whose captures are kept.
+MOST = 16
+
+
+@dataclasses.dataclass
+class _Kind:
+    number: int  # in the order of their captures, which is the same on all ranks
+    settings: tuple
+    run: object
+
+
+class CallKinds:
+    """One :class:`~pyrannc.deployment.Run` per kind of call.
+
+    Calls are of one kind when they differ in nothing but the number of rows and what the tensors
+    hold: modes of the modules, which parameters take a gradient, shapes, dtypes and constant
+    arguments are in the captured graph.
+    """
+
+    def __init__(self, deployment, call, batch_dims, config):
+        first = deployment.first
+        self._deployment = deployment
+        self._modules = list(deployment.model.modules())  # walking through them takes a while
+        self._trained = trained(self._modules)
+        self._contents = [
+            (module, registry, name, held)
+            for module in self._modules
+            for registry in (module._parameters, module._buffers, module._modules)
+            for name, held in registry.items()
+            if held is not None
+        ]
+        self._batch_dims, self._config = batch_dims, config
+        self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
+        self._made = 0
+        self._kinds = []  # the one used last first
+        self._add(settings_of(self._modules, call), first)
+
+    def __iter__(self):
+        return (kind.run for kind in self._kinds)
+
+    def enter(self, call, args, kwargs, no_sync):
+        """The run of a call and the turn that all ranks have agreed on."""
+        self._refuse_replaced()
+        settings = settings_of(self._modules, call)
+        kind = self._find(settings, call)
+        dims = kind.run.capture.batch_dims if kind else self._dims(call)
+        number = kind.number if kind else 0
+        turn = self._deployment.call_agreement.forward(
+            call.rows(dims), number, no_sync, lambda: self._describe(call)
+        )
+        if kind is None:
+            kind = self._capture(settings, call, args, kwargs)
+        self._deployment.note_batch(turn.local_rows)
+        return kind.run, turn
+
+    def _find(self, settings, call):
+        for position, kind in enumerate(self._kinds):
+            if kind.settings == settings and kind.run.capture.difference(call) is None:
+                self._kinds.insert(0, self._kinds.pop(position))
+                return kind
+        return None
+
+    def _refuse_replaced(self):
+        """Tensors may be put in the places of others, but another module computes otherwise."""
+        for module, registry, name, held in self._contents:
+            now = registry.get(name)
+            if now is held or (now is not None and registry is not module._modules):
+                continue
+            path = next(
+                path for path, each in self._deployment.model.named_modules() if each is module
+            )
+            raise RaNNCError(
+                f"'{f'{path}.{name}' if path else name}' of the model was replaced or removed "
+                "after the first call, whose plan goes on with what was there.\n  Wrap the changed "
+                "model anew."
+            )
+
+    def _dims(self, call):
+        names = input_names(self._deployment.model, call)
+        return find_batch_dims(call, names, self._batch_dims, self._known)
+
+    def _capture(self, settings, call, args, kwargs):
+        log.info("deploy", f"captured again, for a call in {self._describe(call)}")
+        with torch.enable_grad():  # grad mode of the call is not that of the model
+            captured = capture(
+                self._deployment.model,
+                args,
+                kwargs,
+                self._batch_dims,
+                exact_loss=self._config.exact_loss,
+                known=self._known,
+                explicit_draws=self._config.deterministic_dropout,
+                sync_batch_norm=self._config.sync_batch_norm,
+            )
+        return self._add(settings, self._deployment.run_of(captured))
+
+    def _add(self, settings, run):
+        self._made += 1
+        self._kinds.insert(0, _Kind(self._made, settings, run))
+        if self._made == MOST + 1:
+            log.info(
+                "deploy",
+                f"more than {MOST} kinds of calls: the one used longest ago is captured again when "
+                "it comes back. Pad sequences to a few lengths, for example multiples of 64",
+            )
+        del self._kinds[MOST:]
+        return self._kinds[0]
+
+    def _describe(self, call) -> str:
+        model = self._deployment.model
+        mode = "training mode" if model.training else "eval mode"
+        if (now := trained(self._modules)) != self._trained:
+            mode += f", with gradients for {sum(now)} parameters instead of {sum(self._trained)}"
+        return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"
+
+
+def trained(modules) -> tuple:
+    """Whether each parameter takes a gradient, which the user may change: layers are unfrozen."""
+    return tuple(
+        parameter.requires_grad
+        for module in modules
+        for parameter in module._parameters.values()
+        if parameter is not None
+    )
+
+
+def settings_of(modules, call) -> tuple:
+    """What a captured graph depends on beside the call's shape."""
+    return (
+        tuple(module.training for module in modules),
+        trained(modules),
+        tuple(tensor.requires_grad for tensor in call.tensors),
+        torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
+    )

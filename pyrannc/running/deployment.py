@@ -1,0 +1,204 @@
+"""A plan at work on this rank, and the runs of its captures."""
+
+import json
+
+import torch
+
+from pyrannc import _C, log
+from pyrannc.errors import RaNNCError
+from pyrannc.job.agreement import same_graph
+from pyrannc.optimizer import user_optimizer
+from pyrannc.report.training_steps import TrainingSteps
+from pyrannc.running.call_agreement import CallAgreement
+from pyrannc.running.no_sync import UnsummedGradients
+from pyrannc.running.run import Run
+from pyrannc.state import named_tensors, owners, shared_memory
+from pyrannc.trial import measured_runs
+
+
+def draw_steps(world):
+    """Of random numbers that do not depend on the plan: the seed of rank 0's generator, and step 0.
+
+    Collective.
+    """
+    seed = world.broadcast(str(torch.initial_seed()).encode(), 0).decode()
+    return _C.runtime.DrawSteps(int(seed) % 2**64)
+
+
+class Deployment:
+    """A plan at work: who holds which tensors, and one :class:`Run` for each capture."""
+
+    def __init__(
+        self,
+        model,
+        optimizer,
+        captured,
+        plan,
+        bucket_bytes,
+        local_rows,
+        config,
+        world,
+        outputs,
+        outside_loss,
+    ):
+        self.model, self.plan, self.world = model, plan, world
+        self.local_rows = local_rows  # of the first call
+        self._planned_rows = json.loads(plan.notes or "{}").get("global_batch", sum(local_rows))
+        self._noted = set()
+        self.unsummed = UnsummedGradients(self)
+        self.owners = owners.Owners(world, model)
+        self.call_agreement = CallAgreement(world, self.unsummed.kept, self.owners.peers)
+        self._bucket_bytes = bucket_bytes
+        self._outputs = outputs
+        self._config = config
+        self._outside_loss = outside_loss
+        self._planned = captured
+        self.draws = draw_steps(world) if config.deterministic_dropout else None
+        self.steps = TrainingSteps(self, optimizer)
+        self.speed = None  # report.Speed, of a plan that try_plans() has measured
+        self._optimizer = optimizer
+        self.first = Run(self, captured, self._executor(captured, plan))
+
+    def replan(self, plan) -> None:
+        """Before the first step: takes ``plan``; after hold() its stages and ranks must be those of
+        the plan at work."""
+        self._bucket_bytes = json.loads(plan.notes)["bucket_bytes"]
+        executor = self._executor(self._planned, plan)
+        self.plan = plan
+        self.first = Run(self, self._planned, executor)
+
+    def hold(self) -> None:
+        """From here on every rank holds, and its optimizer steps, what its stages use; the rest of
+        the model is freed. Collective, once, before the first step."""
+        executor = self.first.executor
+        used = {*executor.parameter_names, *executor.buffer_names}
+        shared = self._sharing_memory() if self.world.size > 1 else []
+        self.owners.assign(used, shared)
+        if self._optimizer is not None:
+            held = {id(p) for p in self.model.parameters() if not p.is_meta}
+            user_optimizer.keep_local(self._optimizer, held)
+
+    def _sharing_memory(self):
+        """Tensors of which the optimizer or forward() changes one and with it the other."""
+        held = named_tensors.tensors(self.model)
+        written = named_tensors.written(self._planned.graph)
+        changing = {n: t for n, t in held.items() if t.requires_grad or n in written}
+        used = set(map(id, self._planned.objects))
+        constants = {
+            f"{path}.{name}" if path else name: value
+            for path, module in self.model.named_modules()
+            for name, value in vars(module).items()
+            if isinstance(value, torch.Tensor) and id(value) in used
+        }
+        return shared_memory.pairs(changing, held | constants)
+
+    def calibrate(self, inputs, optimizer, patience=measured_runs.FIRST) -> dict:
+        """What the plan's actions, and a step of ``optimizer`` (or None), take on ``inputs``; empty
+        for a model that does not train."""
+        program = _C.plan.lower(
+            self.plan, self._planned.graph, self.local_rows, True, self._outputs
+        )
+        return self.first.calibrate(inputs, program, optimizer, patience)
+
+    def run_of(self, captured):
+        """The run of another capture of the model: its nodes go to the stages of the plan."""
+        same_graph(captured, 1, self.world)
+        plan = _C.plan.map_to(self.plan, self._planned.graph, captured.graph)
+        executor = self._executor(captured, plan)
+        users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
+        self.owners.move_unused(users, self._move_in_optimizer)
+        elsewhere = {
+            name: ranks for name, ranks in users.items() if ranks != self.owners.ranks[name]
+        }
+        if elsewhere:
+            parameters = dict(self.model.named_parameters(remove_duplicate=False))
+            holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
+            executor = self._executor(captured, plan, holders)
+        return Run(self, captured, executor, elsewhere)
+
+    def _move_in_optimizer(self, tensor, root, ranks):
+        if self._optimizer is not None and isinstance(tensor, torch.nn.Parameter):
+            user_optimizer.move(self._optimizer, tensor, self.world, root, ranks)
+
+    def note_batch(self, local_rows):
+        """Says once that a batch is larger than planned, and once that one is of another size."""
+        rows = sum(local_rows)
+        if self.world.rank != 0:
+            return
+        if rows > self._planned_rows and "larger" not in self._noted:
+            self._noted.add("larger")
+            log.warn(
+                "deploy",
+                f"a batch has {rows} rows on all ranks together, but the plan was made for "
+                f"{self._planned_rows}: it may not fit in memory. Make the first batch the largest",
+            )
+        elif rows < self._planned_rows and "smaller" not in self._noted:
+            self._noted.add("smaller")
+            log.info(
+                "deploy",
+                f"a batch has {rows} rows on all ranks together, the plan was made for "
+                f"{self._planned_rows} and stays",
+            )
+
+    def backward(self, call, turn, numbers, gradients, keep_graph, run):
+        """Around ``run()``, the backward of a call of the executor;
+        ``numbers``: see LossScales.add().
+
+        ``gradients`` are those of the call's outputs.
+        """
+        if torch.is_grad_enabled():
+            raise RaNNCError(
+                "backward(create_graph=True) through a RaNNCModule is not possible: second "
+                "derivatives would have to run the pipeline again"
+            )
+        self.call_agreement.scales.add(turn.number, numbers, gradients)
+        communicates = call.communicates
+        if communicates:
+            self.call_agreement.backward(turn.number, keep_graph)
+        with self.steps.backward():
+            run()
+        if communicates and not turn.no_sync:
+            self.unsummed.add_to_gradients()  # of parameters that this call does not have
+
+    def _executor(self, captured, plan, holders=None):
+        return _C.runtime.Executor(
+            captured.graph,
+            captured.objects,
+            plan,
+            self.world,
+            preludes=captured.preludes,
+            outside_sum=self._outside_loss == "sum",
+            outputs=self._outputs,
+            draws=self.draws,
+            kept=self.unsummed.kept,
+            bucket_bytes=self._bucket_bytes,
+            holders=holders or {},
+        )
+
+    def clip_grad_norm(self, max_norm: float) -> float:
+        """Each parameter counts once over all ranks, however many hold it."""
+        self.unsummed.check("clip_grad_norm()")
+        self.call_agreement.other("clip_grad_norm()")
+        with torch.no_grad():
+            held = [
+                (parameter.grad, len(self.owners.ranks[name]))
+                for name, parameter in self.model.named_parameters()
+                if parameter.grad is not None
+            ]
+            squares = sum(
+                (_square(gradient) / holders for gradient, holders in held),
+                start=torch.zeros((), dtype=torch.float64),
+            ).reshape(1)
+            self.world.all_reduce_sum(squares.numpy(), list(range(self.world.size)))
+            norm = squares.sqrt().item()
+            scale = max_norm / (norm + 1e-6)
+            if not scale >= 1:  # a norm that is not a number makes all of them so, as in torch
+                for gradient, _ in held:
+                    gradient.mul_(scale)
+        return norm
+
+
+def _square(gradient):
+    """Of its norm, in float64."""
+    wide = torch.complex128 if gradient.is_complex() else torch.float64
+    return torch.linalg.vector_norm(gradient, dtype=wide).square()

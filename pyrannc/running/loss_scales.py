@@ -1,0 +1,92 @@
+"""Incoming gradients of what is one number of the whole batch, such as the loss, over all ranks.
+
+Such a gradient scales all that a call's backward gives, so it has to be the same on every rank.
+Where backward communicates it is compared before; else with the next thing that all ranks do.
+"""
+
+import hashlib
+import json
+import math
+
+#: Relative; the same arithmetic on processors of two kinds may differ in its last bits.
+TOLERANCE = 1e-5
+LARGEST_SEED = 2.0**24
+
+
+class LossScales:
+    """Of this rank, since the ranks last compared them."""
+
+    def __init__(self):
+        self._found = {}
+
+    def add(self, number, names, gradients):
+        """Notes the incoming gradients of one backward.
+
+        Args:
+            number: Of the forward pass.
+            names: Of the call's outputs; the same for an output that is returned twice, and None
+                for one that is not a number of the whole batch.
+            gradients: Of the outputs; None where none comes in.
+        """
+        sums = {}
+        for name, gradient in zip(names, gradients, strict=True):
+            if name is not None and gradient is not None:
+                sums[name] = sums.get(name, 0.0) + gradient.item()
+        for name, value in sums.items():
+            # Once each: ranks ask as often as they have parameters (torch.autograd.grad).
+            self._found.setdefault(f"{name} of forward pass {number}", set()).add(repr(value))
+
+    def take(self) -> dict:
+        """What has been noted, by output: its gradients in order, as text."""
+        found, self._found = self._found, {}
+        return {name: sorted(values, key=float) for name, values in sorted(found.items())}
+
+
+def loss_seed(scales, before) -> float:
+    """What the next backward of a loss starts from, so that float16 gradients neither vanish nor
+    overflow before the scale comes in: the last scale, rounded down to a power of two, from which
+    dividing is exact. ``before`` if there is none.
+
+    Args:
+        scales: What ``LossScales.take()`` has returned, [rank].
+    """
+    sizes = [abs(float(value)) for mine in scales for values in mine.values() for value in values]
+    sizes = [size for size in sizes if math.isfinite(size)]
+    if not sizes:
+        return before
+    return 2.0 ** math.floor(math.log2(min(max(*sizes, 1.0), LARGEST_SEED)))
+
+
+def fingerprint(kind, scales) -> int:
+    """64 bits of a number and what ``LossScales.take()`` returned; the number itself if nothing."""
+    if not scales:
+        return kind
+    text = json.dumps([kind, scales])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def first_difference(scales, peers) -> str | None:
+    """An output whose incoming gradients differ between ranks.
+
+    A rank without one counts only where it shares parameters with a rank that has one: gradients
+    would be those of some replicas alone.
+
+    Args:
+        scales: What ``LossScales.take()`` has returned, [rank].
+        peers: The ranks that share a parameter with it, [rank].
+    """
+    for name in sorted(set().union(*scales)):
+        values = [[float(value) for value in mine.get(name, ())] for mine in scales]
+        have = [rank for rank, mine in enumerate(values) if mine]
+        if not all(_close(values[rank], values[have[0]]) for rank in have):
+            return name
+        if any(not values[peer] for rank in have for peer in peers[rank]):
+            return name
+    return None
+
+
+def _close(some, others):
+    return len(some) == len(others) and all(
+        math.isclose(a, b, rel_tol=TOLERANCE) or (math.isnan(a) and math.isnan(b))
+        for a, b in zip(some, others, strict=True)
+    )

@@ -1,0 +1,61 @@
+"""Gradients of backward passes under ``no_sync()``, until they are summed over the replicas."""
+
+import weakref
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from pyrannc import _C
+from pyrannc.errors import RaNNCError
+from pyrannc.state import named_tensors
+
+
+class UnsummedGradients:
+    """What a deployment keeps, and who must not run as long as it does."""
+
+    def __init__(self, deployment):
+        self.kept = _C.runtime.KeptGradients()
+        self._deployment = weakref.ref(deployment)
+        # Of all optimizers, because the one in use may be younger than the plan.
+        own = weakref.ref(self)
+        hook = register_optimizer_step_pre_hook(
+            lambda optimizer, *_: own() and own()._before_step(optimizer)
+        )
+        weakref.finalize(self, hook.remove)
+
+    def check(self, what):
+        """Raises RaNNCError that names ``what`` if something is kept, or was lost."""
+        if self.kept.lost:
+            raise RaNNCError(
+                f"{what}: gradients kept under no_sync() were lost in a backward that failed. Call "
+                "zero_grad() of the module, and begin the step again."
+            )
+        if self.kept.passes:
+            raise RaNNCError(
+                f"{what}: gradients of {self.kept.passes} backward passes under no_sync() were "
+                "never summed over the replicas: run the last forward and backward of a step "
+                "outside no_sync(), or call allreduce_grads() before. zero_grad() of the module "
+                "drops them."
+            )
+
+    def add_to_gradients(self):
+        """Sums what is kept over the replicas and adds it to ``.grad``. Collective."""
+        deployment = self._deployment()
+        tensors = named_tensors.tensors(deployment.model)
+        for name, gradient in self.kept.sum(deployment.world).items():
+            parameter = tensors[name]
+            if parameter.is_meta:  # it was borrowed, and its owners have the sum, too
+                continue
+            if parameter.grad is None:
+                # Laid out like the parameter, as autograd does it.
+                alike = gradient.stride() == parameter.stride()
+                parameter.grad = gradient if alike else torch.empty_like(parameter).copy_(gradient)
+            else:
+                parameter.grad.add_(gradient)
+
+    def _before_step(self, optimizer):
+        if self.kept.passes or self.kept.lost:
+            mine = {id(parameter) for parameter in self._deployment().model.parameters()}
+            groups = optimizer.param_groups
+            if any(id(parameter) in mine for group in groups for parameter in group["params"]):
+                self.check("optimizer.step()")

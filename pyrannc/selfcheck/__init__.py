@@ -1,0 +1,1 @@
+"""The proof that a captured graph computes what the model does."""

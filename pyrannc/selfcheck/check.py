@@ -1,0 +1,401 @@
+"""The self-check of a capture: the graph against the model, before anything is planned.
+
+Every way in which a trace goes silently wrong (a branch that was frozen, a batch size baked into a
+constant, a gradient lost in a no_grad region) shows when the graph runs on other data and another
+batch size, and outputs, gradients and buffers are compared.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+
+import torch
+
+from pyrannc import _C
+from pyrannc.capture import module_attributes, pytree, random_states
+from pyrannc.errors import RaNNCError, TraceError
+from pyrannc.selfcheck import compare, row_parts, whole_batch_sums
+from pyrannc.selfcheck.compare import Difference
+from pyrannc.selfcheck.locate import locate
+from pyrannc.state import named_tensors
+
+# Where an operator's drop probability stands among its arguments.
+DROP_PROBABILITY = {
+    "aten::dropout": 1,
+    "aten::dropout_": 1,
+    "aten::native_dropout": 1,
+    "aten::feature_dropout": 1,
+    "aten::feature_dropout_": 1,
+    "aten::alpha_dropout": 1,
+    "aten::alpha_dropout_": 1,
+    "aten::feature_alpha_dropout": 1,
+    "aten::feature_alpha_dropout_": 1,
+    "aten::scaled_dot_product_attention": 4,
+    "aten::lstm.input": 5,
+    "aten::gru.input": 5,
+    "aten::rnn_tanh.input": 5,
+    "aten::rnn_relu.input": 5,
+}
+
+
+@dataclasses.dataclass
+class CheckReport:
+    """What a self-check found."""
+
+    rows: int
+    """Rows of the batch that was replayed."""
+    largest: dict[str, float] = dataclasses.field(default_factory=dict)
+    """For each kind compared (outputs, gradients, buffers): the largest error, as a share of the
+    largest entry of that kind in the model."""
+    difference: Difference | None = None
+    """What differs first between graph and model."""
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    """What was not compared, with the reason."""
+    rows_proved: bool = False
+    """Whether replaying two row ranges apart gave the numbers of the whole batch."""
+    rows_interact: str = ""
+    """How row ranges replayed apart differ from the whole batch; empty when they do not, or when
+    this was skipped."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the graph computes what the model computes."""
+        return self.difference is None
+
+    def raise_if_wrong(self) -> None:
+        """Raises TraceError, naming what differs, module and source line, unless ``ok``."""
+        if self.difference is not None:
+            raise TraceError(
+                f"the captured graph does not compute what the model computes: {self.difference}\n"
+                "  The usual cause is a branch on tensor values, or a Python number taken from a "
+                "tensor: express it with torch.where, or move it out of forward. "
+                "Config(self_check=False) skips this check."
+            )
+
+    def __str__(self) -> str:
+        if self.difference is not None:
+            return f"differs on {self.rows} rows: {self.difference}"
+        errors = [f"{kind} within {error:.1e}" for kind, error in self.largest.items()]
+        parts = [f"{', '.join(errors)} of the model's largest, on {self.rows} rows"]
+        if self.rows_proved:
+            parts.append("row ranges replayed apart agree")
+        if self.rows_interact:
+            parts.append(f"rows interact: {self.rows_interact}")
+        return "; ".join(parts + [f"skipped: {reason}" for reason in self.skipped])
+
+
+def check(model, capture, args, kwargs, seed: int = 0) -> CheckReport:
+    """Compares a captured graph with its model on another batch than any it was traced with.
+
+    The batch has 6 rows (8 when the call has 6), made from those of the call. Compared are outputs,
+    gradients of all parameters and buffers after the call, with random numbers replayed. The
+    gradients are those of a scalar output itself and of the other floating outputs times fixed
+    random weights. Then the graph runs on two row ranges apart, without dropout, and what they give
+    together is compared with the whole batch.
+
+    Costs one forward and backward of the model and three of the graph. Nothing stays changed:
+    buffers, ``.grad``, attributes of the modules, random state.
+
+    Raises:
+        TraceError: The model itself fails on the other batch.
+    """
+    check_ = _Check(model, capture, args, kwargs, seed)
+    with torch.inference_mode(False), torch.enable_grad(), _untouched(model, capture.graph):
+        check_.compare_with_model()
+        if check_.report.ok:
+            check_.compare_rows_apart()
+    return check_.report
+
+
+class _Before(torch.autograd.Function):
+    """What a parameter held before, with the parameter's gradient."""
+
+    @staticmethod
+    def forward(ctx, parameter, before):
+        return before.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class _Check:
+    def __init__(self, model, capture, args, kwargs, seed):
+        self.model, self.capture, self.seed = model, capture, seed
+        self.graph, self.whole = capture.graph, capture.whole
+        self.call = (args, kwargs)
+        self.originals = capture.flatten(args, kwargs)
+        self.layouts = [self.whole.values[value].rows for value in self.whole.inputs]
+        self.rows = 8 if capture.batch_size(args, kwargs) == 6 else 6
+        self.tolerance = compare.tolerance(self.graph)
+        self.parameters = dict(model.named_parameters(remove_duplicate=False))
+        self.buffers = {
+            name: buffer.detach().clone()
+            for name, buffer in model.named_buffers(remove_duplicate=False)
+        }
+        self.leaves = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self.written = {  # parameters, as they were before the first run
+            name: self.parameters[name].detach().clone()
+            for name in named_tensors.written(self.graph)
+            if name in self.parameters
+        }
+        tensors = [*self.parameters.values(), *self.originals]
+        self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
+        self.report = CheckReport(self.rows)
+        self.batch = row_parts.other_batch(
+            self.originals, self.layouts, capture.batch_size(args, kwargs), self.rows, seed
+        )
+
+    def compare_with_model(self):
+        torch.manual_seed(self.seed)
+        expected = self.run_model()
+        buffers = dict(self.model.named_buffers(remove_duplicate=False))
+        random_state = torch.get_rng_state()
+        torch.manual_seed(self.seed)
+        outputs, found_buffers = self.replay(self.graph, self.rows, self.batch)
+        same_random = torch.equal(random_state, torch.get_rng_state())
+        found = self.capture.unflatten(outputs, self.rows)
+
+        self.compare_outputs(expected, found)
+        if self.report.ok:
+            self.compare_gradients(expected, found)
+        if self.report.ok and found_buffers:
+            self.compare_tensors("buffers", {n: buffers[n] for n in found_buffers}, found_buffers)
+        if self.report.ok:
+            return
+        if not same_random:
+            self.report.difference.note += (
+                "; the graph drew other random numbers than the model, which happens when a random "
+                "operator was captured in another order, or not at all"
+            )
+            return
+        held = self.parameters_as_before() | {n: b.clone() for n, b in self.buffers.items()}
+        # As before the first run, for models whose output depends on their buffers.
+        for name, buffer in buffers.items():
+            with torch.no_grad():
+                named_tensors.write(buffer, self.buffers[name])
+        for name, then in self.written.items():
+            with torch.no_grad():
+                self.parameters[name].copy_(then)
+        torch.manual_seed(self.seed)
+        batch = list(self.batch)
+        whole_batch_sums.add(self.capture, [batch], [self.rows], self.buffers, str(self.device))
+        locate(self.report.difference, self.capture, self.model, self.new_call(), batch, held)
+
+    def run_model(self):
+        args, kwargs = self.new_call()
+        try:
+            return self.model(*args, **kwargs)
+        except Exception as error:
+            raise TraceError(
+                f"the model fails on a batch of {self.rows} rows made from this call's: "
+                f"{type(error).__name__}: {error}\n  If dimension 0 of some input is not the "
+                "batch, name the batch dimensions with RaNNCModule(batch_dims=...)."
+            ) from error
+
+    def new_call(self):
+        """The call's arguments with clones of the other batch in place of their tensors."""
+        _, shape = pytree.flatten(self.call)
+        # Not the batch itself, because the model may write its inputs.
+        return pytree.unflatten(shape, [tensor.clone() for tensor in self.batch])
+
+    def replay(self, graph, count, batch):
+        """Outputs of a graph, and the buffers that it takes as they are afterwards."""
+        return self.replay_parts(graph, [count], [batch])[0]
+
+    def replay_parts(self, graph, sizes, parts):
+        """The same for each of several parts of a batch, which know what they must of the whole."""
+        parts = [list(part) for part in parts]
+        whole_batch_sums.add(self.capture, parts, sizes, self.buffers, str(self.device))
+        interpreter = _C.runtime.Interpreter(graph, self.capture.objects, str(self.device))
+        names = interpreter.state_names()
+        replays = []
+        for part, size in zip(parts, sizes, strict=True):
+            buffers = {name: self.buffers[name].clone() for name in names if name in self.buffers}
+            parameters = self.parameters_as_before()
+            held = [buffers[n] if n in buffers else parameters[n] for n in names]
+            replays.append((interpreter.run(part, held, size), buffers))
+        return replays
+
+    def parameters_as_before(self):
+        """By name; of those that a run writes copies, with the gradients of the originals."""
+        copies = {n: _Before.apply(self.parameters[n], then) for n, then in self.written.items()}
+        return self.parameters | copies
+
+    # -- comparing ------------------------------------------------------------------------------
+
+    def compare_tensors(self, kind, expected, found):
+        error, self.report.difference = compare.tensors(kind, expected, found, self.tolerance)
+        self.report.largest[kind] = error
+
+    def compare_outputs(self, expected, found):
+        wanted, wanted_shape = pytree.flatten(expected)
+        given, given_shape = pytree.flatten(found)
+        if differs := pytree.difference(wanted_shape, given_shape, "the output"):
+            self.report.difference = Difference(
+                "outputs", "output", math.inf, self.tolerance, note=differs
+            )
+            return
+        names = pytree.paths(wanted_shape, "output")
+        self.compare_tensors(
+            "outputs",
+            dict(zip(names, wanted, strict=True)),
+            dict(zip(names, given, strict=True)),
+        )
+
+    def compare_gradients(self, expected, found):
+        try:
+            wanted = self.gradients(pytree.flatten(expected)[0])
+        except RuntimeError as error:
+            # It writes a saved tensor in place, say; such a model still serves for inference.
+            self.report.skipped.append(
+                f"gradients, because the model's own backward fails: {error}"
+            )
+            self.leaves = {}
+            return
+        given = self.gradients(pytree.flatten(found)[0])
+        if bool(wanted) != bool(given):
+            side = "model's" if wanted else "graph's"
+            self.report.difference = Difference(
+                "gradients", "all parameters", math.inf, self.tolerance,
+                note=f"only the {side} outputs require a gradient",
+            )  # fmt: skip
+        elif wanted:
+            self.compare_tensors("gradients", wanted, given)
+        else:
+            self.report.skipped.append("gradients, because no output requires one")
+
+    def gradients(self, outputs) -> dict:
+        """Of every parameter, zeros where nothing flows; empty when no output has a gradient."""
+        generator = torch.Generator().manual_seed(self.seed)
+        terms = []
+        for output in outputs:
+            if not output.is_floating_point():
+                continue
+            weights = torch.randn(output.shape, generator=generator).to(output)
+            if output.requires_grad:
+                terms.append(output if output.dim() == 0 else (output * weights).sum())
+        if not terms or not self.leaves:
+            return {}
+        loss = sum(term.to(torch.promote_types(term.dtype, torch.float32)) for term in terms)
+        found = torch.autograd.grad(loss, list(self.leaves.values()), allow_unused=True)
+        return {
+            name: torch.zeros_like(leaf) if gradient is None else gradient.to_dense()
+            for (name, leaf), gradient in zip(self.leaves.items(), found, strict=True)
+        }
+
+    # -- rows apart -----------------------------------------------------------------------------
+
+    def compare_rows_apart(self):
+        reason = _why_not_apart(self.graph)
+        if reason:
+            self.report.skipped.append(f"row ranges apart, because {reason}")
+            return
+        graph = _without_dropout(self.graph)
+        before = torch.get_rng_state()
+        whole, _ = self.replay(graph, self.rows, self.batch)
+        if not torch.equal(before, torch.get_rng_state()):
+            self.report.skipped.append("row ranges apart, because the model draws random numbers")
+            return
+        # Unequal, so that a mean that is not weighted by rows shows.
+        sizes = [2, self.rows - 2]
+        try:
+            batches = row_parts.parts_of(self.batch, self.layouts, sizes)
+            parts = [outputs for outputs, _ in self.replay_parts(graph, sizes, batches)]
+            joined = [
+                row_parts.join([part[i] for part in parts], sizes, graph.values[value].rows)
+                for i, value in enumerate(graph.outputs)
+            ]
+        except (RaNNCError, RuntimeError) as error:
+            self.report.rows_interact = f"a part of the batch cannot run on its own: {error}"
+            return
+        names = [graph.values[value].name for value in graph.outputs]
+        _, difference = compare.tensors(
+            "outputs",
+            dict(zip(names, whole, strict=True)),
+            dict(zip(names, joined, strict=True)),
+            self.tolerance,
+        )
+        if difference is None:
+            _, difference = compare.tensors(
+                "gradients", self.gradients(whole), self.gradients(joined), self.tolerance
+            )
+        if difference is None:
+            self.report.rows_proved = True
+        else:
+            self.report.rows_interact = f"in parts of {sizes[0]} and {sizes[1]} rows, {difference}"
+
+
+def _why_not_apart(graph) -> str:
+    """Why parts of the batch cannot give the numbers of the whole; empty when they should."""
+    if mixes := _C.ir.row_mixes(graph):
+        node = graph.nodes[mixes[0].node]
+        return f"{mixes[0].reason} (module '{node.module}', {node.source})"
+    for node in graph.nodes:
+        if node.by_share:
+            return (
+                f"{node.op} is not linear in a mean over the batch "
+                f"(module '{node.module}', {node.source})"
+            )
+        if node.whole_batch:
+            return (
+                "batch normalisation takes the statistics of the whole batch "
+                f"(module '{node.module}', {node.source})"
+            )
+    if statistics := _C.ir.running_statistics(graph):
+        node = graph.nodes[statistics[0].node]
+        return (
+            "batch normalisation takes the statistics of its part "
+            f"(module '{node.module}', {node.source})"
+        )
+    return ""
+
+
+def _without_dropout(graph):
+    """The same graph with every drop probability 0, because parts would draw other masks."""
+    if not any(node.op in DROP_PROBABILITY for node in graph.nodes):
+        return graph
+    content = json.loads(graph.to_json())
+    for node in content["nodes"]:
+        position = DROP_PROBABILITY.get(node["op"])
+        if position is not None and len(node["inputs"]) > position:
+            node["inputs"][position] = 0
+    return _C.ir.Graph.from_json(json.dumps(content))
+
+
+@contextlib.contextmanager
+def _untouched(model, graph):
+    """Puts buffers, attributes, random state and gradient hooks of the model back as they were, and
+    leaves no cast of its weights behind.
+
+    The model runs on its own parameters, not through ``torch.func.functional_call``: nn.LSTM keeps
+    its weights in a list besides, which that does not replace.
+    """
+    homes = [
+        (module._buffers, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    written = named_tensors.written(graph)
+    kept = [(p, p.detach().clone()) for n, p in model.named_parameters() if n in written]
+    # Hooks of the user change gradients and may count calls; they see the training steps only.
+    hooks = [(p, p._backward_hooks) for p in model.parameters() if p._backward_hooks]
+    with module_attributes.kept(model), random_states.kept():
+        for parameter, _ in hooks:
+            parameter._backward_hooks = None
+        try:
+            yield
+        finally:
+            # Of casts of the weights that the caller's autocast caches while the model runs: it
+            # holds them weakly, and a tensor with weak references cannot be released.
+            torch.clear_autocast_cache()
+            with torch.no_grad():
+                for owner, name, buffer, content in homes:
+                    owner[name] = buffer
+                    named_tensors.write(buffer, content)
+                for parameter, content in kept:
+                    parameter.copy_(content)
+            for parameter, own in hooks:
+                parameter._backward_hooks = own

@@ -1,0 +1,97 @@
+"""What the self-check and the captured graph tell the user before planning."""
+
+import json
+
+import torch
+
+from pyrannc import _C, log
+from pyrannc.errors import ConfigError
+from pyrannc.selfcheck import check
+from pyrannc.state import named_tensors
+
+
+def self_check(model, captured, call, config, memory) -> str:
+    """Compares the capture with eager when it fits; returns what it proved, as JSON."""
+    args, kwargs = call
+    needed = 3 * sum(tensor.nbytes for tensor in named_tensors.tensors(model).values())
+    if not config.self_check:
+        log.info("deploy", "self-check of the capture skipped: self_check is off")
+    elif needed > memory:
+        log.info(
+            "deploy",
+            "self-check of the capture skipped: the whole model needs about "
+            f"{_C.util.human_bytes(needed)}, a rank has {_C.util.human_bytes(memory)}",
+        )
+    else:
+        report = check.check(model, captured, args, kwargs)
+        report.raise_if_wrong()
+        log.info("deploy", f"self-check of the capture: {report}")
+        return json.dumps({"proved": report.rows_proved, "refuted": report.rows_interact})
+    return json.dumps({"proved": False, "refuted": ""})
+
+
+def mixing_reason(captured, proved: bool, refuted: str) -> str:
+    """Why only the whole batch at once gives the model's numbers; empty when rows stay apart."""
+    graph = captured.graph
+    mixes = _C.ir.row_mixes(graph)
+    if mixes:
+        node = graph.nodes[mixes[0].node]
+        return f"{mixes[0].reason} (module '{node.module}', {node.source})"
+    if refuted:
+        return f"the self-check found that {refuted}"
+    if proved:
+        return ""
+    for part in (*captured.preludes, graph):
+        for node in part.nodes:
+            outputs = [part.values[value] for value in node.outputs if value is not None]
+            if not all(value.rows.proved for value in outputs):
+                return (
+                    f"it is not known whether {node.op} keeps the rows of the batch apart, and the "
+                    f"self-check did not prove it (module '{node.module}', {node.source})"
+                )
+    return ""
+
+
+def warn_of_averages(graph) -> None:
+    """Says what is not the number of the whole batch, once."""
+    found = [node for node in graph.nodes if node.by_share]
+    if not found:
+        return
+    node = found[0]
+    others = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    log.warn(
+        "deploy",
+        f"{node.op} (module '{node.module}', {node.source}{others}) is not linear in a mean over "
+        "the batch. Each micro-batch computes it from its own rows, and the results are averaged "
+        "by rows: with several replicas or micro-batches this is not what one process gives. "
+        "Config(exact_loss=True) keeps the whole batch together.",
+    )
+
+
+def warn_of_attributes(changed) -> None:
+    """Says which attributes of the model no longer change, once."""
+    names = ", ".join(f"'{path}'" for path in changed[:3])
+    others = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    log.warn(
+        "deploy",
+        f"forward() changes attributes of the model: {names}{others}. It runs as a captured graph "
+        "from now on, which does not update them, and computes with what they held at its capture. "
+        "Return a tensor that you want to see as an output of forward(), and keep numbers that "
+        "change in a buffer.",
+    )
+
+
+def note_dense(nodes, optimizer, world) -> None:
+    """Says once that gradients which the model wants sparse are dense."""
+    node = nodes[0]
+    others = f", and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    place = f"{node.op} (module '{node.module}', {node.source}{others})"
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ConfigError(
+            f"SparseAdam takes sparse gradients only, but that of {place} is dense: micro-batches "
+            "and replicas sum gradients in arrays.\n  Use Adam or AdamW."
+        )
+    if world.rank == 0:
+        log.info(
+            "deploy", f"{place} has sparse=True, but its gradient is dense, with equal numbers"
+        )

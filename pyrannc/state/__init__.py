@@ -1,0 +1,1 @@
+"""The model's tensors by name: who holds them, and their checkpoints."""

@@ -1,0 +1,169 @@
+"""The whole model's state by name, gathered from the ranks that hold it and handed back to them."""
+
+import collections
+import copy
+import dataclasses
+import pickle
+
+import torch
+from torch import nn
+
+from pyrannc.errors import RaNNCError
+from pyrannc.state import named_tensors
+
+# The key, behind a module's path, of what get_extra_state() returns.
+_EXTRA = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+
+
+def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="") -> dict:
+    """What ``model.state_dict()`` would be on one process, by the model's own methods and hooks.
+
+    Collective. With ``rank0_only`` the other ranks get an empty dict. ``destination`` and
+    ``prefix``: the dict that gets it, and what its names begin with.
+    """
+    comm, owners = deployment.world, deployment.owners
+    everyone = list(range(comm.size))
+    wanted = comm.rank == 0 or not rank0_only
+    copies = {}  # by id, so that tied tensors stay tied
+    for path, tensor in _persistent(model).items():
+        holder = owners.ranks[path][0]
+        ranks = sorted({0, holder}) if rank0_only else everyone
+        if comm.rank not in ranks or id(tensor) in copies:
+            continue
+        whole = tensor.detach().clone() if comm.rank == holder else _empty(tensor)
+        named_tensors.broadcast(comm, whole, holder, ranks)
+        if isinstance(tensor, nn.Parameter):
+            whole = nn.Parameter(whole, requires_grad=tensor.requires_grad)
+        copies[id(tensor)] = whole
+    if not wanted:
+        return collections.OrderedDict() if destination is None else destination
+    with named_tensors.in_place(model, copies):
+        return model.state_dict(destination=destination, prefix=prefix)
+
+
+def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: bool):
+    """Loads ``given`` into the tensors of each rank, by the model's own methods and hooks.
+
+    Collective. A rank with an empty dict takes what rank 0 has loaded. Where a rank cannot load its
+    dict all of them raise, and nothing has changed.
+    """
+    comm, owners = deployment.world, deployment.owners
+    has_own = [flag == b"1" for flag in comm.all_gather(b"1" if given else b"0")]
+    has_own[0] = True
+    held = _persistent(model)
+    takers_of = {path: [rank for rank in owners.ranks[path] if not has_own[rank]] for path in held}
+    loaded, found, fault, cause = {}, None, "", None
+    if has_own[comm.rank]:
+        try:
+            loaded, found = _load(model, given, strict)
+        except Exception as error:  # torch's, or of a hook of the model
+            fault, cause = str(error) or type(error).__name__, error
+        else:
+            fault = _left(given.keys() - loaded.keys(), takers_of) if comm.rank == 0 else ""
+    # On every rank, as the others would wait for one that stops here.
+    for rank, text in enumerate(comm.all_gather(fault.encode())):
+        if text:
+            raise RaNNCError(f"load_state_dict on rank {rank}: {text.decode()}") from cause
+    news = pickle.dumps(_news(model, given, loaded, found)) if comm.rank == 0 else b""
+    from_root = pickle.loads(comm.broadcast(news, 0))
+    with torch.no_grad():
+        for path, tensor in held.items():
+            if path in loaded and comm.rank in owners.ranks[path]:
+                named_tensors.write(tensor, loaded[path])
+            takers = takers_of[path]
+            if not takers or path not in from_root.changed:
+                continue
+            ranks = sorted({0, *takers})
+            if comm.rank not in ranks:
+                continue
+            whole = loaded[path].to(tensor.dtype).cpu() if comm.rank == 0 else _empty(tensor)
+            named_tensors.broadcast(comm, whole.contiguous(), 0, ranks)
+            if comm.rank in takers:
+                named_tensors.write(tensor, whole)
+    if has_own[comm.rank]:
+        return found
+    for path, extra in from_root.extra.items():
+        model.get_submodule(path).set_extra_state(extra)
+    return from_root.found
+
+
+@dataclasses.dataclass
+class _News:
+    """What ranks without a state_dict have to know of rank 0's."""
+
+    found: object  # what load_state_dict() returns
+    changed: set  # paths of tensors
+    extra: dict  # what set_extra_state() gets, by the path of the module
+
+
+def _news(model, given, loaded, found):
+    extra = {}
+    for path, module in model.named_modules():
+        key = f"{path}.{_EXTRA}" if path else _EXTRA
+        if key in given and type(module).set_extra_state is not nn.Module.set_extra_state:
+            extra[path] = given[key]
+    return _News(found, set(loaded), extra)
+
+
+def _load(model, given, strict):
+    """``model.load_state_dict(given, strict)``, but for the tensors: what would be copied into
+    them, by path, and what that returns. Where a module writes its tensor by itself, that is it.
+    """
+    before = _persistent(model)
+    mine = collections.OrderedDict(given)
+    if hasattr(given, "_metadata"):  # in which torch notes `assign`, for all who load it later
+        mine._metadata = copy.deepcopy(given._metadata)
+    with named_tensors.in_place(model, {}):
+        # What is given takes the places of what is here, for as long as that.
+        found = model.load_state_dict(mine, strict=strict, assign=True)
+        after = _persistent(model)
+    loaded = {
+        path: after[path].detach()
+        for path, tensor in before.items()
+        if path in after and (after[path] is not tensor or (path in given and not tensor.is_meta))
+    }
+    return loaded, found
+
+
+def _left(paths, takers_of) -> str:
+    """What is wrong where rank 0 has been given tensors, but has not got them for others."""
+    left = sorted(path for path in paths if takers_of.get(path))
+    if not left:
+        return ""
+    return (
+        f"the module of '{left[0]}' loads it in a way of its own, which only works on the ranks "
+        f"that hold it ({', '.join(map(str, takers_of[left[0]]))}), and they have an empty "
+        "state_dict.\n  Give every rank the whole state_dict."
+    )
+
+
+def part_of(model, state_dict, prefix: str, metadata: dict) -> dict[str, torch.Tensor]:
+    """The state of ``model`` in that of an outer module, whose names begin with ``prefix``.
+
+    ``metadata`` is that of ``model`` itself.
+    """
+    names = [name for name in state_dict if name.startswith(prefix)]
+    part = collections.OrderedDict((name.removeprefix(prefix), state_dict[name]) for name in names)
+    if "version" in metadata:
+        # torch hands the versions of inner modules to nobody but themselves; the state is taken to
+        # be of the versions that are here. A state without any stays without.
+        part._metadata = model.state_dict(keep_vars=True)._metadata | {"": metadata}
+    return part
+
+
+def _persistent(model) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers by all their paths; released ones are meta."""
+    return {
+        f"{path}.{name}" if path else name: tensor
+        for path, module in model.named_modules(remove_duplicate=False)
+        for registry, left_out in (
+            (module._parameters, ()),
+            (module._buffers, module._non_persistent_buffers_set),
+        )
+        for name, tensor in registry.items()
+        if tensor is not None and name not in left_out
+    }
+
+
+def _empty(tensor):
+    return torch.empty_like(tensor, device="cpu", requires_grad=False)

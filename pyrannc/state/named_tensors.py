@@ -1,0 +1,86 @@
+"""The model's tensors by name, and which rank holds which of them.
+
+A tensor that this rank does not hold is a meta tensor in the same Python object, so that every
+reference the user has (optimizer groups, ``model.layers[3].weight``) stays valid.
+"""
+
+import contextlib
+
+import torch
+from torch import nn
+
+
+def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by every name they have; tied ones appear under each."""
+    named = dict(model.named_parameters(remove_duplicate=False))
+    return named | dict(model.named_buffers(remove_duplicate=False))
+
+
+def written(graph) -> set[str]:
+    """What some node of a captured graph writes, by the name of what holds its memory."""
+    return {graph.values[graph.values[v].storage].name for n in graph.nodes for v in n.writes}
+
+
+def places(model: nn.Module) -> dict[str, tuple[dict, str]]:
+    """Where the modules keep each of these: a dictionary, and the key there."""
+    return {
+        f"{path}.{name}" if path else name: (registry, name)
+        for path, module in model.named_modules(remove_duplicate=False)
+        for registry in (module._parameters, module._buffers)
+        for name in registry
+    }
+
+
+@contextlib.contextmanager
+def in_place(model: nn.Module, others: dict[int, torch.Tensor]):
+    """Inside, ``others[id(tensor)]`` are where the modules keep these tensors. Afterwards these
+    tensors are there again, whatever has been put there inside."""
+    before = [(registry, name, registry[name]) for registry, name in places(model).values()]
+    try:
+        for registry, name, tensor in before:
+            registry[name] = others.get(id(tensor), tensor)
+        yield
+    finally:
+        for registry, name, tensor in before:
+            registry[name] = tensor
+
+
+def release(tensor: torch.Tensor) -> None:
+    """Frees the memory of a parameter or buffer; it stays the same object, on the meta device."""
+    _swap(tensor, torch.empty_like(tensor, device="meta", requires_grad=False))
+    tensor.grad = None
+
+
+def materialize(tensor: torch.Tensor) -> None:
+    """Gives a released tensor memory again; its values are undefined."""
+    _swap(tensor, torch.empty_like(tensor, device="cpu", requires_grad=False))
+
+
+def _swap(tensor, other):
+    if isinstance(tensor, nn.Parameter):
+        other = nn.Parameter(other, requires_grad=tensor.requires_grad)
+    # What torch.utils.swap_tensors calls after it has refused tensors with weak references, which
+    # nn.LSTM keeps of its weights. They stay right here: the Python object remains the same.
+    torch._C._swap_tensor_impl(tensor, other)
+
+
+def raw(tensor: torch.Tensor):
+    """The bytes of a contiguous CPU tensor as a writable buffer that shares its memory."""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def write(tensor: torch.Tensor, content: torch.Tensor) -> None:
+    """Copies into a tensor that may repeat its memory, as ``torch.ones(1).expand(4)`` does."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor, content = tensor.narrow(dim, 0, 1), content.narrow(dim, 0, 1)
+    tensor.copy_(content)
+
+
+def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
+    """``tensor`` of ``root`` into that of every rank in ``ranks``, in place."""
+    # Complex numbers may lie there as their conjugates.
+    whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    comm.broadcast_into(raw(whole), root, ranks)
+    if whole.data_ptr() != tensor.data_ptr():
+        write(tensor.detach(), whole)

@@ -1,0 +1,98 @@
+"""Which ranks hold which tensors of the model."""
+
+import json
+
+from torch import nn
+
+from pyrannc.errors import PlanError
+from pyrannc.state.named_tensors import broadcast, materialize, release, tensors
+
+
+class Owners:
+    """For each tensor name, the ranks that hold it, ascending; equal on all ranks.
+
+    They are the ranks whose stages use it in the first capture that does.
+    """
+
+    def __init__(self, comm, model: nn.Module):
+        self._comm = comm
+        self._model = model
+        self._used = set()  # names that some capture uses
+        self.ranks = {name: list(range(comm.size)) for name in tensors(model)}
+
+    def assign(self, local: set[str], shared=()) -> None:
+        """Lets every rank hold what its stages use (``local``, by name) and frees the rest.
+
+        What no stage uses stays on rank 0, for the checkpoints. Tied names go together.
+
+        Raises:
+            PlanError: Two tensors of ``shared``, pairs of names that have memory in common, come to
+                lie on different ranks. On every rank.
+        """
+        users = self.users(local)
+        self._used.update(users)
+        held = tensors(self._model)
+        for name in held:
+            self.ranks[name] = users.get(name, [0])
+        everywhere = list(range(self._comm.size))
+        for one, other in shared:
+            if self.ranks[one] != self.ranks.get(other, everywhere):
+                raise PlanError(
+                    f"'{one}' and '{other}' are two tensors that share memory, but the plan puts "
+                    "them on different ranks, where a change of the one would not reach the "
+                    "other.\n  Tie parameters by making them one: b.weight = a.weight; compute "
+                    "views of them in forward(); or use Config(partition_num=1)."
+                )
+        for name, tensor in held.items():
+            if self._comm.rank not in self.ranks[name] and not tensor.is_meta:
+                release(tensor)
+
+    def peers(self) -> list[int]:
+        """The ranks that hold a tensor that requires a gradient and that this rank holds, too."""
+        held = tensors(self._model)
+        mine = [ranks for name, ranks in self.ranks.items() if held[name].requires_grad]
+        return sorted(set().union(*(ranks for ranks in mine if self._comm.rank in ranks)))
+
+    def users(self, local: set[str]) -> dict[str, list[int]]:
+        """For each name that some rank uses (``local``), the ranks that do. Tied names go together.
+
+        Collective.
+        """
+        wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
+        held = tensors(self._model)
+        names_of = {}
+        for name, tensor in held.items():
+            names_of.setdefault(id(tensor), set()).add(name)
+        users = {
+            name: [rank for rank, names in enumerate(wanted) if names & names_of[id(tensor)]]
+            for name, tensor in held.items()
+        }
+        return {name: ranks for name, ranks in users.items() if ranks}
+
+    def move_unused(self, users: dict[str, list[int]], moved) -> None:
+        """Lets ``users`` hold what no capture has used so far. Collective.
+
+        ``moved(tensor, root, ranks)`` is called on every rank for each tensor, while the rank
+        ``root``, which held it, and ``ranks``, which will, have it.
+        """
+        done = set()
+        for name, tensor in tensors(self._model).items():
+            if name not in users or name in self._used:
+                continue
+            root, takers = self.ranks[name][0], users[name]
+            self.ranks[name] = takers
+            if id(tensor) in done:
+                continue
+            done.add(id(tensor))
+            if self._comm.rank in takers and tensor.is_meta:
+                materialize(tensor)
+            ranks = sorted({root, *takers})
+            if self._comm.rank in ranks and len(ranks) > 1:
+                broadcast(self._comm, tensor, root, ranks)
+            moved(tensor, root, takers)
+            if self._comm.rank not in takers and not tensor.is_meta:
+                release(tensor)
+        self._used.update(users)
+
+    def _gather(self, value) -> list[str]:
+        return [item.decode() for item in self._comm.all_gather(json.dumps(value).encode())]

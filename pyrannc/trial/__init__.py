@@ -1,0 +1,1 @@
+"""Runs of plans before the first step, and the choice between them."""
