@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "partition/atomic.h"
-#include "partition/blocks.h"
+#include "partition/blocks/blocks.h"
+#include "partition/blocks/pieces.h"
 #include "rannc/partition/planner.h"
 
 namespace rannc::partition {

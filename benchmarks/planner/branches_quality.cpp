@@ -26,9 +26,9 @@
 #include <string>
 #include <vector>
 
-#include "partition/attempt.h"
 #include "partition/dice.h"
-#include "partition/space.h"
+#include "partition/problem/search_space.h"
+#include "partition/search/search_at_resolution.h"
 #include "rannc/partition/planner.h"
 #include "rannc/util/error.h"
 

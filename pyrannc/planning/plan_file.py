@@ -93,4 +93,4 @@ def bucket_bytes(plan, devices) -> int:
     over three ranks or more, depends on it.
     """
     notes = json.loads(plan.notes or "{}")
-    return notes.get("bucket_bytes") or _C.partition.bucket_bytes(plan, devices)
+    return notes.get("bucket_bytes") or _C.predict.bucket_bytes(plan, devices)

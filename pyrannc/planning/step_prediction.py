@@ -27,7 +27,7 @@ class StepPrediction:
         """
         self._job = (graph, folded, devices)
         program = _C.plan.lower(plan, graph, self.local_rows, True, self.outputs)
-        bucket_bytes = _C.partition.bucket_bytes(plan, devices)
+        bucket_bytes = _C.predict.bucket_bytes(plan, devices)
         return {
             **self._time(plan, program, {}, self.costs.time),
             "bucket_bytes": bucket_bytes,
@@ -37,11 +37,11 @@ class StepPrediction:
     def peak_bytes(self, plan, graph, folded, devices) -> int:
         """On the fullest rank, as predict() says it."""
         program = _C.plan.lower(plan, graph, self.local_rows, True, self.outputs)
-        bucket_bytes = _C.partition.bucket_bytes(plan, devices)
+        bucket_bytes = _C.predict.bucket_bytes(plan, devices)
         return max(self._peak_bytes(plan, program, graph, folded, bucket_bytes))
 
     def _peak_bytes(self, plan, program, graph, folded, bucket_bytes):
-        peaks = _C.partition.step_peak_bytes(
+        peaks = _C.predict.step_peak_bytes(
             program,
             plan,
             graph,
@@ -117,13 +117,13 @@ class StepPrediction:
 
     def _step(self, plan, program, actions, costs, cluster=None):
         graph, folded, devices = self._job
-        return _C.partition.step_time(
+        return _C.predict.step_time(
             program,
             plan,
             graph,
             folded,
             cluster or devices,
-            _C.partition.StepCosts(**costs, **actions),
+            _C.predict.StepCosts(**costs, **actions),
         )
 
     def _time(self, plan, program, measured, costs):

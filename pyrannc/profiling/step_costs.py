@@ -21,7 +21,7 @@ _REPEATS = 5
 
 @dataclasses.dataclass
 class Costs:
-    """Arguments of ``_C.partition.StepCosts`` and, for memory, of ``step_peak_bytes``."""
+    """Arguments of ``_C.predict.StepCosts`` and, for memory, of ``step_peak_bytes``."""
 
     time: dict
     memory: dict

@@ -80,7 +80,7 @@ def measure(
         written: Parameters that its forward writes.
 
     Returns:
-        ``measured`` and ``around_ns`` of ``_C.partition.StepCosts``; ``optimizer_ns`` and
+        ``measured`` and ``around_ns`` of ``_C.predict.StepCosts``; ``optimizer_ns`` and
         ``optimizer_factor`` of each rank, the trial's time and how much longer the real step takes;
         ``compute_ns`` of each rank: of its computing actions, by the clock, as in shares.spent(),
         without what new memory takes;
@@ -156,7 +156,7 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
 
 
 def summarize(program, runs) -> dict:
-    """The arguments of ``_C.partition.StepCosts`` from ``runs[run][rank]``.
+    """The arguments of ``_C.predict.StepCosts`` from ``runs[run][rank]``.
 
     Where one thread computes, its own time counts: the time that passes depends on who else needs
     the core, and that is for the prediction to say. Later steps do not ask for new memory. Equal

@@ -1,8 +1,10 @@
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
+#include "rannc/ir/cut.h"
 #include "rannc/ir/graph.h"
-#include "rannc/ir/passes.h"
+#include "rannc/ir/rewrites.h"
+#include "rannc/ir/rows.h"
 #include "rannc/ir/text.h"
 
 namespace rannc::bind {

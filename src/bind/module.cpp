@@ -14,6 +14,7 @@ PYBIND11_MODULE(_C, m) {
   add("ir", init_ir);
   add("cost", init_cost);
   add("plan", init_plan);
+  add("predict", init_predict);
   add("partition", init_partition);
   add("comm", init_comm);
   add("frontend", init_frontend);

@@ -11,6 +11,7 @@ void init_util(py::module_& m);
 void init_ir(py::module_& m);
 void init_cost(py::module_& m);
 void init_plan(py::module_& m);
+void init_predict(py::module_& m);
 void init_partition(py::module_& m);
 void init_comm(py::module_& m);
 void init_frontend(py::module_& m);

@@ -3,13 +3,10 @@
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
-#include "rannc/partition/bucket_size.h"
 #include "rannc/partition/evaluate.h"
+#include "rannc/partition/other_plans.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
-#include "rannc/partition/step_memory.h"
-#include "rannc/partition/step_time.h"
-#include "rannc/partition/variants.h"
 
 namespace rannc::bind {
 
@@ -156,55 +153,6 @@ void init_partition(py::module_& m) {
       "step_bytes"_a = std::function<double(const plan::Plan&)>(), "step_limit_bytes"_a = 0.0,
       "exactly"_a = true, "max_blocks"_a = 0, "one_replica"_a = false,
       py::call_guard<py::gil_scoped_release>());
-  py::class_<partition::StepCosts>(m, "StepCosts")
-      .def(py::init([](double cores, double action_ns, double message_ns, double copy_ns_per_byte,
-                       double accumulate_ns_per_byte, std::vector<double> optimizer_ns,
-                       const std::vector<std::vector<std::pair<double, double>>>& measured,
-                       std::vector<double> around_ns) {
-             std::vector<std::vector<partition::MeasuredAction>> actions;
-             for (const auto& rank : measured) {
-               std::vector<partition::MeasuredAction>& converted = actions.emplace_back();
-               for (const auto& [work, wait] : rank) converted.push_back({work, wait});
-             }
-             return partition::StepCosts{cores,
-                                         action_ns,
-                                         message_ns,
-                                         copy_ns_per_byte,
-                                         accumulate_ns_per_byte,
-                                         std::move(optimizer_ns),
-                                         std::move(actions),
-                                         std::move(around_ns)};
-           }),
-           py::kw_only(), "cores"_a = 1.0, "action_ns"_a = 0.0, "message_ns"_a = 0.0,
-           "copy_ns_per_byte"_a = 0.0, "accumulate_ns_per_byte"_a = 0.0,
-           "optimizer_ns"_a = std::vector<double>(),
-           "measured"_a = std::vector<std::vector<std::pair<double, double>>>(),
-           "around_ns"_a = std::vector<double>());
-  py::class_<partition::StepTime>(m, "StepTime")
-      .def_readonly("ns", &partition::StepTime::ns)
-      .def_readonly("idle_ns", &partition::StepTime::idle_ns);
-  m.def("step_time", &partition::step_time, "program"_a, "plan"_a, "graph"_a, "profile"_a,
-        "cluster"_a, "costs"_a, py::call_guard<py::gil_scoped_release>());
-  m.def(
-      "step_peak_bytes",
-      [](const plan::Program& program, const plan::Plan& plan, const ir::Graph& graph,
-         const cost::GraphProfile& profile,
-         const std::vector<std::pair<std::vector<uint32_t>, std::vector<double>>>& saved,
-         double optimizer_factor, std::vector<double> largest_bytes, std::vector<double> all_bytes,
-         int64_t bucket_bytes) {
-        std::vector<partition::SavedStorage> storages;
-        for (const auto& [nodes, bytes] : saved) storages.push_back({nodes, bytes});
-        return partition::step_peak_bytes(
-            program, plan, graph, profile, storages,
-            {optimizer_factor, std::move(largest_bytes), std::move(all_bytes)}, bucket_bytes);
-      },
-      "program"_a, "plan"_a, "graph"_a, "profile"_a, "saved"_a,
-      "optimizer_bytes_per_param_byte"_a = 2.0, "largest_bytes"_a = std::vector<double>(),
-      "all_bytes"_a = std::vector<double>(), "bucket_bytes"_a = plan::kBucketBytes,
-      py::call_guard<py::gil_scoped_release>());
-  m.def("bucket_bytes",
-        py::overload_cast<const plan::Plan&, const cost::Cluster&>(&partition::bucket_bytes),
-        "plan"_a, "cluster"_a);
   m.def("evaluate", &partition::evaluate, "profile"_a, "cluster"_a, "request"_a, "plan"_a,
         py::call_guard<py::gil_scoped_release>());
 }

@@ -4,7 +4,8 @@
 #include <unordered_set>
 
 #include "rannc/cost/graph_profile.h"
-#include "rannc/ir/passes.h"
+#include "rannc/ir/cut.h"
+#include "rannc/ir/rows.h"
 #include "rannc/util/error.h"
 
 namespace rannc::cost {

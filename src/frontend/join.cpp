@@ -9,7 +9,8 @@
 
 #include "frontend/recording.h"
 #include "rannc/frontend/capture.h"
-#include "rannc/ir/passes.h"
+#include "rannc/ir/cut.h"
+#include "rannc/ir/rows.h"
 #include "rannc/util/error.h"
 
 namespace rannc::frontend {

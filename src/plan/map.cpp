@@ -2,8 +2,9 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "plan/placement.h"
-#include "rannc/ir/passes.h"
+#include "plan/lower/placement.h"
+#include "rannc/ir/cut.h"
+#include "rannc/ir/rows.h"
 #include "rannc/plan/plan.h"
 
 namespace rannc::plan {

@@ -3,9 +3,9 @@
 #include <c10/util/StringUtil.h>
 
 #include "rannc/util/error.h"
-#include "runtime/orders.h"
-#include "runtime/pipeline_call.h"
-#include "runtime/rank_part.h"
+#include "runtime/call/orders.h"
+#include "runtime/call/pipeline_call.h"
+#include "runtime/call/rank_part.h"
 
 namespace rannc::runtime {
 

@@ -9,9 +9,10 @@ CORE = {
     "ir": {"util"},
     "plan": {"ir", "util"},
     "cost": {"ir", "util"},
-    "partition": {"cost", "plan", "ir", "util"},
+    "predict": {"cost", "plan", "ir", "util"},
+    "partition": {"predict", "cost", "plan", "ir", "util"},
     "comm": {"util"},
-    "program": {"partition", "cost", "plan", "ir", "util"},
+    "rannc_plan": {"partition", "predict", "cost", "plan", "ir", "util"},
 }
 TORCH = {
     "ops": {"ir", "util"},

@@ -12,10 +12,6 @@
 
 namespace rannc::partition {
 
-/// Time is found by simulating every micro-batch in every stage. A count from a file must not
-/// decide how long that takes, or how much memory: this is the most of both counts, multiplied.
-inline constexpr int64_t kMostTurns = int64_t{1} << 23;
-
 /// Time and memory of a plan by sections 5 and 6 of docs/planner-files.md, in doubles, not rounded.
 struct StageEvaluation {
   double rows = 0;

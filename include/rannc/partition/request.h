@@ -10,6 +10,10 @@
 
 namespace rannc::partition {
 
+/// Time is found by simulating every micro-batch in every stage. A count from a file must not
+/// decide how long that takes, or how much memory: this is the most of both counts, multiplied.
+inline constexpr int64_t kMostTurns = int64_t{1} << 23;
+
 enum class Recompute { automatic, never, always };
 
 /// Choices taken from the planner. Any subset may be fixed.

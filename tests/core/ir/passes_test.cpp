@@ -1,8 +1,9 @@
-#include "rannc/ir/passes.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "rannc/ir/cut.h"
+#include "rannc/ir/rewrites.h"
+#include "rannc/ir/rows.h"
 #include "rannc/ir/text.h"
 #include "rannc/util/error.h"
 

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rannc/ir/graph.h"
+
+// Which rows of the batch a value holds, and where rows interact.
+namespace rannc::ir {
+
+/// Sets `rows` of every result from the rows of the inputs, operator by operator (rule table in
+/// src/ir/rows/row_rules.cpp). An operator without a rule: its results are `apart` but not
+/// `proved` where the shapes allow it, else `mixed`.
+[[nodiscard]] Graph infer_rows(const Graph& graph);
+
+/// A node whose rows interact outside known loss reductions and batch normalisation, so that only
+/// the whole batch at once gives the model's numbers.
+struct RowMix {
+  NodeId node;
+  std::string reason;  ///< "aten::mean.dim over dimension 0, which holds the rows"
+};
+/// Every such node, in graph order. Requires infer_rows().
+[[nodiscard]] std::vector<RowMix> row_mixes(const Graph& graph);
+
+/// For each node, whether it has an effect or a result that depends on the rows of the batch. The
+/// others are cloned into every stage that uses them. Those are the nodes without rows, and those
+/// that make their rows from nothing, for whatever share: torch.arange(B), torch.zeros(B, 4), and
+/// views of them that nothing writes. Requires infer_rows().
+[[nodiscard]] std::vector<bool> depends_on_rows(const Graph& graph);
+
+/// Buffers and parameters that are written, but never with what depends on the rows: the vectors of
+/// spectral_norm's power iteration, counters of calls, a teacher that follows its student. One
+/// forward pass writes them once, however many shares it has. Not the counters beside running
+/// statistics, which count the shares that these have taken.
+[[nodiscard]] std::vector<ValueId> row_free_state(const Graph& graph);
+
+}  // namespace rannc::ir

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "rannc/cost/cluster.h"
+#include "rannc/plan/plan.h"
+
+namespace rannc::predict {
+
+/// What a message of a sum costs beyond the link: the thread that moves it wakes, adds, and takes
+/// the core and its caches from the backward. Measured by benchmarks/runtime/bucket_costs.py.
+inline constexpr double kBucketWakeNs = 100e3;
+/// Part of a bucket's transfer that these costs may be.
+inline constexpr double kBucketOverhead = 0.03;
+/// Below, autograd's own work for a parameter counts; above, little is left to begin early.
+inline constexpr int64_t kLeastBucketBytes = int64_t{1} << 20;
+inline constexpr int64_t kMostBucketBytes = int64_t{32} << 20;
+
+/// Bytes of a bucket of gradients that `ranks` ranks sum over `link`: small, so that sums begin
+/// early and the last one, which no backward hides, is short; and so large that what a bucket costs
+/// beyond its bytes is at most kBucketOverhead of its transfer. A ring of r ranks sends 2 (r - 1)
+/// messages of a bucket of b bytes, each of b / r. With the link's latency L (ns) and bandwidth W
+/// (bytes/s), and kBucketWakeNs w,
+///
+///     2 (r - 1) (L + w) <= kBucketOverhead * 2 (r - 1) / r * b / W * 1e9
+///     b >= r (L + w) W / 1e9 / kBucketOverhead
+///
+/// rounded up to a power of two, so that it is the same when the link is measured again, and at
+/// least kLeastBucketBytes, at most kMostBucketBytes.
+[[nodiscard]] int64_t bucket_bytes(const cost::Link& link, int ranks);
+
+/// The same for all sums of `plan`: the largest that one of its stages asks for; kMostBucketBytes
+/// where none has replicas.
+[[nodiscard]] int64_t bucket_bytes(const plan::Plan& plan, const cost::Cluster& cluster);
+
+}  // namespace rannc::predict

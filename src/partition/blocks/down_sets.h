@@ -1,0 +1,19 @@
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <vector>
+
+#include "partition/blocks/block_model.h"
+
+namespace rannc::partition {
+
+inline constexpr size_t kMostSetBlocks = 128;
+using BlockSet = std::bitset<kMostSetBlocks>;
+
+/// All sets of blocks that hold whatever their members read, from the empty one to that of all
+/// blocks, smaller ones first. A stage is what one has and another, inside it, has not. Empty when
+/// there are more than `most`, or more than `kMostSetBlocks` blocks.
+[[nodiscard]] std::vector<BlockSet> down_sets(const BlockModel& model, size_t most);
+
+}  // namespace rannc::partition

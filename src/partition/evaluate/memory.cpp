@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <set>
+
+#include "partition/evaluate/detail.h"
+
+// Section 6 of docs/planner-files.md.
+namespace rannc::partition::evaluation {
+namespace {
+
+struct StateBytes {
+  double param = 0;
+  double gradient = 0;
+  double optimizer = 0;
+};
+
+/// What one stage keeps for one micro-batch, and what it exchanges.
+struct FlowBytes {
+  double saved = 0;
+  double in = 0;        ///< from other stages
+  double graph_in = 0;  ///< graph inputs
+  double out = 0;       ///< used by other stages
+};
+
+/// Parameters of the nodes of `stages`, each once.
+StateBytes state_bytes(const Layout& layout, const std::vector<size_t>& stages) {
+  std::set<uint32_t> params;
+  for (size_t stage : stages) {
+    for (uint32_t node : layout.nodes[stage]) {
+      const std::vector<uint32_t>& used = layout.profile.nodes[node].params;
+      params.insert(used.begin(), used.end());
+    }
+  }
+  StateBytes bytes;
+  for (uint32_t index : params) {
+    const cost::ProfileParam& param = layout.profile.params[index];
+    bytes.param += param.bytes;
+    if (!param.trainable) continue;
+    bytes.gradient += param.bytes * layout.request.gradient_bytes_per_param_byte;
+    bytes.optimizer += param.optimizer_bytes >= 0
+                           ? param.optimizer_bytes
+                           : param.bytes * layout.request.optimizer_bytes_per_param_byte;
+  }
+  return bytes;
+}
+
+std::vector<FlowBytes> flow_bytes(const Layout& layout) {
+  std::vector<FlowBytes> flows(layout.stages());
+  std::set<std::tuple<bool, uint32_t, uint32_t, size_t>> taken;  // value, stage that uses it
+  std::set<std::pair<uint32_t, uint32_t>> given;                 // value
+  for (uint32_t index = 0; index < layout.profile.nodes.size(); ++index) {
+    const cost::ProfileNode& node = layout.profile.nodes[index];
+    const size_t stage = layout.stage_of[index];
+    const double rows = layout.rows[stage];
+    flows[stage].saved += cost::cost_at(node.saved_bytes, layout.profile.rows, rows);
+    for (const cost::ProfileUse& use : node.inputs) {
+      if (!use.is_input && layout.stage_of[use.node] == stage) continue;
+      const bool first = taken.emplace(use.is_input, use.node, use.output, stage).second;
+      if (use.is_input) {
+        if (first) flows[stage].graph_in += layout.profile.inputs[use.node].size.at(rows);
+        continue;
+      }
+      const cost::Size& size = layout.profile.nodes[use.node].outputs[use.output].size;
+      if (first) flows[stage].in += size.at(rows);
+      if (given.emplace(use.node, use.output).second) {
+        const size_t producer = layout.stage_of[use.node];
+        flows[producer].out += size.at(layout.rows[producer]);
+      }
+    }
+  }
+  return flows;
+}
+
+/// What a micro-batch in flight keeps.
+double kept_bytes(const Layout& layout, size_t stage, const FlowBytes& flow) {
+  return layout.plan.stages[stage].recompute ? flow.in + flow.graph_in : flow.saved;
+}
+
+/// The most that the micro-batches in flight keep on one rank of `group`, and per stage the
+/// largest number of them.
+double peak_in_flight(const Layout& layout, const std::vector<Action>& order,
+                      const std::vector<FlowBytes>& flows, std::vector<int64_t>& most) {
+  std::vector<int64_t> count(layout.stages(), 0);
+  std::vector<size_t> stages;
+  for (const Action& action : order) {
+    if (std::ranges::find(stages, action.stage) == stages.end()) stages.push_back(action.stage);
+  }
+  double peak = 0;
+  for (const Action& action : order) {
+    // A backward frees its micro-batch only when it has ended.
+    if (action.backward) {
+      --count[action.stage];
+      continue;
+    }
+    most[action.stage] = std::max(most[action.stage], ++count[action.stage]);
+    double bytes = 0;
+    for (size_t stage : stages) {
+      bytes += static_cast<double>(count[stage]) * kept_bytes(layout, stage, flows[stage]);
+    }
+    peak = std::max(peak, bytes);
+  }
+  return peak;
+}
+
+}  // namespace
+
+void evaluate_memory(const Layout& layout, const std::vector<std::vector<Action>>& orders,
+                     std::vector<StageEvaluation>& stages) {
+  const std::vector<FlowBytes> flows = flow_bytes(layout);
+  std::vector<int64_t> in_flight(layout.stages(), 0);
+  std::vector<double> group_peak;
+  for (const std::vector<Action>& order : orders) {
+    group_peak.push_back(peak_in_flight(layout, order, flows, in_flight));
+  }
+  for (size_t s = 0; s < layout.stages(); ++s) {
+    StageEvaluation& stage = stages[s];
+    const StateBytes state = state_bytes(layout, {s});
+    stage.in_bytes = flows[s].in;
+    stage.graph_input_bytes = flows[s].graph_in;
+    stage.out_bytes = flows[s].out;
+    stage.param_bytes = state.param;
+    stage.gradient_bytes = state.gradient;
+    stage.optimizer_bytes = state.optimizer;
+    stage.activation_bytes = static_cast<double>(in_flight[s]) * kept_bytes(layout, s, flows[s]) +
+                             (layout.plan.stages[s].recompute ? flows[s].saved : 0);
+    stage.buffer_bytes = 2 * (flows[s].in + flows[s].out);
+    for (uint32_t node : layout.nodes[s]) {
+      stage.workspace_bytes =
+          std::max(stage.workspace_bytes, cost::cost_at(layout.profile.nodes[node].workspace_bytes,
+                                                        layout.profile.rows, layout.rows[s]));
+    }
+  }
+  // Each rank holds all stages of its group: one, unless the schedule is interleaved.
+  for (size_t group = 0; group < layout.groups; ++group) {
+    std::vector<size_t> members;
+    double recomputed = 0, buffers = 0, workspace = 0;
+    for (size_t s = group; s < layout.stages(); s += layout.groups) {
+      members.push_back(s);
+      if (layout.plan.stages[s].recompute) recomputed = std::max(recomputed, flows[s].saved);
+      buffers += stages[s].buffer_bytes;
+      workspace = std::max(workspace, stages[s].workspace_bytes);
+    }
+    const StateBytes state = state_bytes(layout, members);
+    for (size_t s : members) {
+      stages[s].peak_bytes = state.param + state.gradient + state.optimizer + group_peak[group] +
+                             recomputed + buffers + workspace;
+    }
+  }
+}
+
+}  // namespace rannc::partition::evaluation

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "partition/problem/search_report.h"
+#include "rannc/partition/evaluate.h"
+
+// The notes of a plan: what `rannc show` and `rannc explain` say beyond its stages, as JSON text.
+namespace rannc::partition {
+
+/// A JSON object: how the search went, its bound, the parts of the iteration, the transfers, and
+/// the best plan of each other kind with the reason why it lost. `evaluation` is of `plan`.
+[[nodiscard]] std::string make_notes(const cost::GraphProfile& profile,
+                                     const cost::Cluster& cluster, const Request& request,
+                                     const plan::Plan& plan, const Evaluation& evaluation,
+                                     const SearchReport& report);
+
+/// The same without the search: what is known of any plan, for one that somebody wrote by hand.
+[[nodiscard]] std::string make_notes(const cost::Cluster& cluster, const Request& request,
+                                     const Evaluation& evaluation, const TimeParts& parts);
+
+/// The notes of `plan`, the search's answer, after a change that `evaluation` and `parts` know: the
+/// search's keys stay, the rest is that of the changed plan.
+[[nodiscard]] std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
+                                        const Request& request, const Evaluation& evaluation,
+                                        const TimeParts& parts);
+
+/// The notes of `found`, an answer of make_plan(), for `other`, the best plan of another shape:
+/// `found` is one of the alternatives. changed_notes() makes the rest that of `other`.
+[[nodiscard]] std::string search_notes(const plan::Plan& found, const plan::Plan& other);
+
+/// `notes` without the lower bound of the search.
+[[nodiscard]] std::string without_bound(const std::string& notes);
+
+/// A JSON object for each stage: its modules by their paths, and what it takes and gives.
+[[nodiscard]] std::vector<std::string> stage_notes(const cost::GraphProfile& profile,
+                                                   const plan::Plan& plan,
+                                                   const Evaluation& evaluation);
+
+}  // namespace rannc::partition

@@ -1,0 +1,70 @@
+#include "rannc/partition/other_plans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "partition/evaluate/predictions.h"
+#include "partition/evaluate/time_parts.h"
+#include "partition/evaluate/write_notes.h"
+#include "rannc/partition/evaluate.h"
+
+namespace rannc::partition {
+namespace {
+
+double peak_bytes(const plan::Plan& plan) {
+  double most = 0;
+  for (const plan::Stage& stage : plan.stages) {
+    most = std::max(most, static_cast<double>(stage.predicted->peak_bytes));
+  }
+  return most;
+}
+
+/// With the predictions and notes of `evaluation`, which is of `plan`; the search's notes stay.
+plan::Plan described(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                     const Request& request, plan::Plan plan, const Evaluation& evaluation) {
+  plan = with_predictions(std::move(plan), evaluation);
+  plan.notes = changed_notes(plan, cluster, request, evaluation,
+                             time_parts(profile, cluster, request, plan, evaluation.iteration_ns));
+  const std::vector<std::string> of_stages = stage_notes(profile, plan, evaluation);
+  for (size_t k = 0; k < plan.stages.size(); ++k) plan.stages[k].notes = of_stages[k];
+  return plan;
+}
+
+}  // namespace
+
+plan::Plan with_micro_batches(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                              const Request& request, plan::Plan plan, int64_t count, double room) {
+  plan.micro_batches = count;
+  cost::Cluster roomy = cluster;
+  roomy.device_memory_bytes *= room;
+  const Evaluation evaluation = evaluate(profile, roomy, request, plan);
+  if (!evaluation.problems.empty()) {
+    plan::Plan impossible;
+    impossible.feasible = false;
+    impossible.reason = evaluation.problems.front();
+    return impossible;
+  }
+  return described(profile, cluster, request, std::move(plan), evaluation);
+}
+
+plan::Plan plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                         const Request& request, const PlannerOptions& options,
+                         const plan::Plan& found, const Shape& shape) {
+  Request narrower = request;
+  narrower.force.stages = static_cast<int>(shape.replicas.size());
+  narrower.force.replicas = shape.replicas;
+  narrower.force.schedule = shape.schedule;
+  narrower.force.interleave = shape.interleave;
+  plan::Plan plan = make_plan(profile, cluster, narrower, options);
+  if (!plan.feasible) return plan;
+  plan.notes = search_notes(found, plan);
+  // The bound is that of plans for which the search of `found` had room.
+  const double limit = cluster.device_memory_bytes * (1 - request.memory_margin);
+  if (peak_bytes(plan) > limit && peak_bytes(found) <= limit) {
+    plan.notes = without_bound(plan.notes);
+  }
+  const Evaluation evaluation = evaluate(profile, cluster, request, plan);
+  return described(profile, cluster, request, std::move(plan), evaluation);
+}
+
+}  // namespace rannc::partition

@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <vector>
+
+#include "partition/score/assessor.h"
+
+// The memory of a draft: by section 6 of docs/planner-files.md, and, where that may add up to more
+// than there is, within a step.
+namespace rannc::partition {
+namespace {
+
+Pipeline order_of(const Draft& draft, size_t stages) {
+  Pipeline shape;
+  shape.schedule = draft.schedule;
+  shape.groups = static_cast<int>(draft.groups.size());
+  shape.micro_batches = draft.micro_batches;
+  shape.forward_ns.assign(stages, 0.0);
+  return shape;
+}
+
+}  // namespace
+
+double Assessor::stage_peak(const Draft& draft, int index, bool recompute) const {
+  const Stage& stage = sheet_.stages[static_cast<size_t>(index)];
+  const int64_t held = draft.schedule == plan::Schedule::gpipe
+                           ? draft.micro_batches
+                           : std::min<int64_t>(draft.micro_batches, draft.stages() - index);
+  const auto count = static_cast<double>(held);
+  const double in = stage.in.at(stage.rows), out = stage.out.at(stage.rows);
+  const double activations = recompute
+                                 ? count * (in + stage.graph_in.at(stage.rows)) + stage.saved_bytes
+                                 : count * stage.saved_bytes;
+  return stage.state.param_bytes + stage.state.gradient_bytes + stage.state.optimizer_bytes +
+         activations + 2 * (in + out) + stage.workspace_bytes;
+}
+
+BlockModel::State Assessor::group_state(const Draft& draft, size_t group) const {
+  const size_t p = draft.groups.size();
+  BlockModel::State state;
+  for (size_t s = group; s < sheet_.stages.size(); s += p) state += sheet_.stages[s].state;
+  // A parameter that several stages of the group use is there once.
+  for (const BlockModel::SharedParam& param : model_.shared_params()) {
+    std::vector<int> stages;
+    for (const uint32_t block : param.users) {
+      const int s = draft.stage_of[block];
+      if (static_cast<size_t>(s) % p == group) stages.push_back(s);
+    }
+    std::ranges::sort(stages);
+    const auto distinct = std::unique(stages.begin(), stages.end()) - stages.begin();
+    for (auto k = distinct; k > 1; --k) {
+      state.param_bytes -= param.state.param_bytes;
+      state.gradient_bytes -= param.state.gradient_bytes;
+      state.optimizer_bytes -= param.state.optimizer_bytes;
+    }
+  }
+  return state;
+}
+
+double Assessor::held_bytes(size_t stage, bool recompute) const {
+  const Stage& of = sheet_.stages[stage];
+  return recompute ? of.in.at(of.rows) + of.graph_in.at(of.rows) : of.saved_bytes;
+}
+
+double Assessor::group_peak(const Draft& draft, size_t group,
+                            const std::vector<bool>& recompute) const {
+  const size_t p = draft.groups.size(), count = sheet_.stages.size();
+  double buffers = 0, workspace = 0, recomputed = 0;
+  for (size_t s = group; s < count; s += p) {
+    const Stage& stage = sheet_.stages[s];
+    buffers += 2 * (stage.in.at(stage.rows) + stage.out.at(stage.rows));
+    workspace = std::max(workspace, stage.workspace_bytes);
+    if (recompute[s]) recomputed = std::max(recomputed, stage.saved_bytes);
+  }
+  const Pipeline shape = order_of(draft, count);
+  const auto actions = 2 * draft.micro_batches * draft.interleave;
+  double now = 0, most = 0;
+  for (int64_t k = 0; k < actions; ++k) {
+    const ComputeAction action = action_at(shape, static_cast<int>(group), k);
+    const auto s = static_cast<size_t>(action.stage);
+    now += (action.backward ? -1 : 1) * held_bytes(s, recompute[s]);
+    most = std::max(most, now);
+  }
+  const BlockModel::State state = group_state(draft, group);
+  return state.param_bytes + state.gradient_bytes + state.optimizer_bytes + buffers + workspace +
+         most + recomputed;
+}
+
+double Assessor::step_peak(const Draft& draft, size_t group,
+                           const std::vector<bool>& recompute) const {
+  const size_t count = sheet_.stages.size();
+  const Pipeline shape = order_of(draft, count);
+  const auto actions = 2 * draft.micro_batches * draft.interleave;
+  // The message for which an action waits is received while the one before it computes.
+  const auto posted = [&](int64_t k) {
+    if (k == actions) return 0.0;
+    const ComputeAction next = action_at(shape, static_cast<int>(group), k);
+    const Stage& stage = sheet_.stages[static_cast<size_t>(next.stage)];
+    return (next.backward ? stage.out : stage.in).at(stage.rows);
+  };
+  const BlockModel::State state = group_state(draft, group);
+  double live = state.param_bytes + state.optimizer_bytes, gradients = 0, most = 0;
+  std::vector<bool> has_gradients(count, false);
+  for (int64_t k = 0; k < actions; ++k) {
+    const ComputeAction action = action_at(shape, static_cast<int>(group), k);
+    const auto s = static_cast<size_t>(action.stage);
+    const Stage& stage = sheet_.stages[s];
+    const double held = held_bytes(s, recompute[s]);
+    if (!action.backward) {
+      live += held;
+      most = std::max(most, live + gradients + stage.out.at(stage.rows) + posted(k + 1));
+      continue;
+    }
+    if (!has_gradients[s]) {
+      gradients = std::min(gradients + stage.state.gradient_bytes, state.gradient_bytes);
+    }
+    has_gradients[s] = true;
+    const double again = recompute[s] ? stage.saved_bytes - held : 0;
+    most = std::max(most, live + gradients + again + stage.workspace_bytes + posted(k + 1));
+    live -= held;
+  }
+  return most;
+}
+
+double Assessor::need(const Draft& draft, size_t group, const std::vector<bool>& recompute) const {
+  const double added = draft.interleave > 1
+                           ? group_peak(draft, group, recompute)
+                           : stage_peak(draft, static_cast<int>(group), recompute[group]);
+  if (room_.added <= 1) return added;
+  const double share = room_.in_step / room_.added;  // of the cluster's memory
+  return std::max(added, step_peak(draft, group, recompute) / share);
+}
+
+bool Assessor::fits(const Draft& draft) const {
+  for (size_t group = 0; group < draft.groups.size(); ++group) {
+    if (need(draft, group, draft.recompute) > available_bytes_) return false;
+  }
+  return true;
+}
+
+void Assessor::settle_recompute(Draft& draft) {
+  const auto count = static_cast<size_t>(draft.stages());
+  draft.recompute.assign(count, request_.recompute == Recompute::always);
+  if (request_.recompute != Recompute::automatic) return;
+  fill(draft);
+  if (draft.interleave == 1) {
+    for (size_t s = 0; s < count; ++s) {
+      const double plain = need(draft, s, draft.recompute);
+      if (plain <= available_bytes_) continue;
+      // What cannot fit either way keeps the smaller need, so that the reason is the honest one.
+      draft.recompute[s] = true;
+      draft.recompute[s] = need(draft, s, draft.recompute) < plain;
+    }
+    return;
+  }
+  const size_t p = draft.groups.size();
+  for (size_t group = 0; group < p; ++group) {
+    while (need(draft, group, draft.recompute) > available_bytes_) {
+      size_t best = count;
+      double best_rate = 0;
+      for (size_t s = group; s < count; s += p) {
+        if (draft.recompute[s]) continue;
+        const Stage& stage = sheet_.stages[s];
+        const double gain = stage.saved_bytes - held_bytes(s, true);
+        const double rate = gain / std::max(stage.forward_ns, 1e-9);
+        if (gain > 0 && rate > best_rate) {
+          best = s;
+          best_rate = rate;
+        }
+      }
+      if (best == count) break;
+      draft.recompute[best] = true;
+    }
+  }
+}
+
+double Assessor::peak_bytes(const Draft& draft) {
+  fill(draft);
+  double peak = 0;
+  for (size_t group = 0; group < draft.groups.size(); ++group) {
+    peak = std::max(peak, draft.interleave > 1
+                              ? group_peak(draft, group, draft.recompute)
+                              : stage_peak(draft, static_cast<int>(group), draft.recompute[group]));
+  }
+  return peak;
+}
+
+}  // namespace rannc::partition

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "partition/problem/search_space.h"
+#include "partition/problem/stop.h"
+#include "partition/score/assessor.h"
+#include "partition/score/best_drafts.h"
+
+namespace rannc::partition {
+
+/// Every plan of a small problem: all chains of down-sets (any convex cut), all numbers of a
+/// stage's ranks on each host, every micro-batch count and schedule, and what to recompute. Branch
+/// and bound: a beginning is dropped when one of its stages, with the way to it and back, takes
+/// longer than the best plan, or what is left cannot be done in time by the ranks that are left.
+///
+/// Adds to `best`, which should hold a good plan already. Returns whether the search was completed:
+/// false when the problem is too large (more than `kMostExactBlocks` blocks or `kMostExactRanks`
+/// ranks, too many down-sets, or more beginnings than `kMostBeginnings`).
+[[nodiscard]] bool search_exactly(Assessor& assessor, const SearchSpace& space, Stop& stop,
+                                  Best& best);
+
+inline constexpr size_t kMostExactBlocks = 16;
+inline constexpr int kMostExactRanks = 16;
+inline constexpr size_t kMostDownSets = 400;
+inline constexpr int64_t kMostBeginnings = 2'000'000;
+
+}  // namespace rannc::partition

@@ -1,0 +1,388 @@
+#include "partition/search/search.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "partition/blocks/contract.h"
+#include "partition/blocks/down_sets.h"
+#include "partition/blocks/linear_order.h"
+#include "partition/improve/refine.h"
+#include "partition/score/lay_out.h"
+#include "partition/search/enumerate.h"
+#include "partition/search/interleaved.h"
+
+namespace rannc::partition {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// States per cell of the narrow search.
+constexpr int kBeam = 2;
+/// States per cell of the full search when there are more than `kExactBlocks` blocks: fronts of
+/// many states make the exact search take minutes, for plans that refining finds, too.
+constexpr int kWideBeam = 8;
+constexpr size_t kExactBlocks = 48;
+/// Ranks (or units of ranks) of a column that the closed form tells apart.
+constexpr int kMostPositions = 64;
+constexpr int kMostPositionsEver = 512;  // when memory demands many stages
+constexpr size_t kMostColumnChoices = 8;
+constexpr size_t kWave = 4;
+constexpr size_t kMostLines = 3;
+constexpr size_t kManyBlocks = 400;  // one line only
+/// The search over all down-sets: with so many at most, and so much work, which is pairs of them,
+/// one inside the other, times the square of the positions of ranks. More where lines find no plan.
+constexpr size_t kMostBorders = 1000;
+constexpr double kMostBorderWork = 2e6, kMostBorderWorkEver = 5e7;
+constexpr size_t kKept = 16;    // shapes remembered
+constexpr size_t kRefined = 8;  // shapes refined
+/// Work of refining one shape: blocks and actions looked at.
+constexpr int64_t kRefineWork = 6'000'000;
+
+/// The borders between which stages are searched: those of the blocks in one of their linear
+/// orders, or all down-sets.
+struct Line {
+  std::vector<uint32_t> order;
+  cost::GraphProfile profile;
+  BlockCosts costs;
+  RangeCosts ranges;
+
+  Line(std::vector<uint32_t> blocks_in_order, const cost::GraphProfile& blocks,
+       const BlockModel& model, const Request& request)
+      : order(std::move(blocks_in_order)),
+        profile(contract(blocks, parts(order), {})),
+        costs(model.costs(), order),
+        ranges(profile, request, costs) {}
+  Line(std::vector<BlockSet> sets, const cost::GraphProfile& blocks, const BlockModel& model,
+       const Request& request)
+      : order(given_order(model.blocks())),
+        profile(contract(blocks, parts(order), {})),
+        costs(model.costs(), order),
+        ranges(profile, request, costs, std::move(sets)) {}
+
+ private:
+  static std::vector<uint32_t> given_order(size_t blocks) {
+    std::vector<uint32_t> order(blocks);
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+
+  static std::vector<std::vector<uint32_t>> parts(const std::vector<uint32_t>& order) {
+    std::vector<std::vector<uint32_t>> result;
+    for (const uint32_t block : order) result.push_back({block});
+    return result;
+  }
+};
+
+/// A candidate of the closed form as a draft.
+Draft to_draft(const std::vector<StageChoice>& stages, const Line& line,
+               const cost::Cluster& cluster, Grid grid, plan::Schedule schedule,
+               int64_t micro_batches) {
+  Draft draft;
+  draft.schedule = schedule;
+  draft.micro_batches = micro_batches;
+  draft.stage_of.resize(line.order.size());
+  std::vector<int> counts;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    for (const uint32_t k : line.ranges.members(stages[s].first, stages[s].last)) {
+      draft.stage_of[line.order[k]] = static_cast<int>(s);
+    }
+    counts.push_back(stages[s].replicas * grid.unit);
+  }
+  draft.groups = lay_out(cluster, counts, grid.columns, stages.front().first_rank * grid.unit);
+  return draft;
+}
+
+struct Task {
+  const Line* line;
+  Grid grid;
+  int64_t micro_batches;
+};
+
+/// Runs work(0), ..., work(count - 1), on several threads when asked to.
+template <class Work>
+void for_each(size_t count, int threads, const Work& work) {
+  if (threads <= 1 || count <= 1) {
+    for (size_t k = 0; k < count; ++k) work(k);
+    return;
+  }
+  std::atomic<size_t> next = 0;
+  std::vector<std::jthread> pool;
+  for (int t = 0; t < std::min<int>(threads, static_cast<int>(count)); ++t) {
+    pool.emplace_back([&] {
+      for (size_t k = next++; k < count; k = next++) work(k);
+    });
+  }
+}
+
+std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space) {
+  if (!space.replicas.empty() || space.one_replica) return {{1, 1}};
+  const int positions = std::clamp(3 * space.fewest_stages, kMostPositions, kMostPositionsEver);
+  std::vector<Grid> result;
+  for (const int columns : column_choices(cluster, kMostColumnChoices)) {
+    const int width = cluster.ranks() / columns;
+    if (width < space.fewest_stages) continue;
+    int unit = (width + positions - 1) / positions;
+    while (width % unit != 0) ++unit;
+    result.push_back({columns, unit});
+    // Finer, so that a model that needs few ranks is not given many.
+    if (unit > 1 && columns == 1) result.push_back({columns, std::max(1, unit / 4)});
+  }
+  if (result.empty()) result.push_back({1, 1});
+  return result;
+}
+
+class Searcher {
+ public:
+  Searcher(const cost::GraphProfile& blocks, const BlockModel& model, const cost::Cluster& cluster,
+           const Request& request, const SearchSpace& space, const SearchOptions& options,
+           Stop& stop)
+      : blocks_(blocks),
+        model_(model),
+        cluster_(cluster),
+        request_(request),
+        space_(space),
+        options_(options),
+        stop_(stop),
+        assessor_(model, cluster, request, space.room) {
+    const int64_t m = space.micro_batches[space.micro_batches.size() / 2];
+    const auto rows = static_cast<double>(std::max<int64_t>(1, request.global_batch / m));
+    std::vector<std::vector<uint32_t>> orders = linear_orders(blocks, rows);
+    const size_t lines = model.blocks() > kManyBlocks ? 1 : kMostLines;
+    if (orders.size() > lines) orders.resize(lines);
+    for (std::vector<uint32_t>& order : orders) {
+      lines_.push_back(std::make_unique<Line>(std::move(order), blocks, model, request));
+    }
+    for (const plan::Schedule schedule : space.schedules) {
+      if (schedule != plan::Schedule::interleaved) plain_.push_back(schedule);
+    }
+    std::ranges::stable_sort(plain_, [](plan::Schedule a, plan::Schedule b) {
+      return a == plan::Schedule::one_f_one_b && b != plan::Schedule::one_f_one_b;
+    });
+    grids_ = grids(cluster, space);
+  }
+
+  SearchResult run() {
+    for (const Grid grid : grids_) {
+      for (const std::unique_ptr<Line>& line : lines_) {
+        for (const int64_t m : space_.micro_batches) tasks_.push_back({line.get(), grid, m});
+      }
+    }
+    if (large()) thin_out();
+    // Counts from the middle of the range are likely to be good, and cut the others.
+    const auto middle = static_cast<double>(space_.micro_batches.size() - 1) * 0.6;
+    std::ranges::stable_sort(tasks_, {}, [&](const Task& task) {
+      const auto place = std::ranges::find(space_.micro_batches, task.micro_batches);
+      return std::abs(static_cast<double>(place - space_.micro_batches.begin()) - middle);
+    });
+    if (!plain_.empty()) {
+      single_stages();
+      closed_forms(/*narrow=*/true);
+      if (!large()) closed_forms(/*narrow=*/false);
+      over_down_sets();
+    }
+    if (space_.interleaves()) {
+      for (const Grid grid : grids_) {
+        search_chunks(assessor_, lines_.front()->ranges, lines_.front()->order, space_, grid, stop_,
+                      result_.best);
+      }
+    }
+    refine_shapes();
+    if (options_.exactly) {
+      result_.exact = search_exactly(assessor_, space_, stop_, result_.best);
+    }
+    result_.examined += assessor_.examined();
+    return std::move(result_);
+  }
+
+ private:
+  /// Whether the exact search of the closed form would take minutes.
+  bool large() const { return model_.blocks() > kManyBlocks; }
+
+  /// The same tasks between all down-sets instead of those of a line, which reaches any convex cut:
+  /// narrowly, and in full where there is no plan yet. In a chain, lines have them all.
+  void over_down_sets() {
+    std::vector<BlockSet> sets = down_sets(model_, kMostBorders);
+    if (sets.size() <= model_.blocks() + 1) return;
+    const double most = result_.best.empty() ? kMostBorderWorkEver : kMostBorderWork;
+    if (border_work(sets) > most) return;
+    down_sets_ = std::make_unique<Line>(std::move(sets), blocks_, model_, request_);
+    std::erase_if(tasks_, [&](const Task& task) { return task.line != lines_.front().get(); });
+    for (Task& task : tasks_) task.line = down_sets_.get();
+    closed_forms(/*narrow=*/true);
+    if (result_.best.empty()) closed_forms(/*narrow=*/false);
+  }
+
+  double border_work(const std::vector<BlockSet>& sets) const {
+    double positions = 1;
+    for (const Grid grid : grids_) {
+      positions = std::max(positions, static_cast<double>(cluster_.ranks()) / grid.step());
+    }
+    double pairs = 0;
+    for (size_t a = 0; a < sets.size(); ++a) {
+      for (size_t b = a + 1; b < sets.size(); ++b) pairs += (sets[a] & ~sets[b]).none() ? 1 : 0;
+    }
+    return pairs * positions * positions;
+  }
+
+  /// A few layouts and every other count; refining tries the neighbours.
+  void thin_out() {
+    std::vector<int> columns;
+    std::erase_if(tasks_, [&](const Task& task) {
+      if (std::ranges::find(columns, task.grid.columns) == columns.end()) {
+        columns.push_back(task.grid.columns);
+      }
+      const auto layout = std::ranges::find(columns, task.grid.columns) - columns.begin();
+      const auto count = std::ranges::find(space_.micro_batches, task.micro_batches) -
+                         space_.micro_batches.begin();
+      return layout > 3 || count % 2 == 1;
+    });
+  }
+
+  void add(Draft draft, int columns) {
+    if (!respects_pins(space_, draft)) return;
+    assessor_.settle_recompute(draft);
+    Scored scored{std::move(draft), columns, {}};
+    scored.figures = assessor_.assess(scored.draft);
+    result_.best.add(scored);
+  }
+
+  /// The whole model on all ranks, and on one.
+  void single_stages() {
+    if (space_.stages > 1) return;
+    std::vector<int> counts{1};
+    if (!space_.one_replica) counts.push_back(cluster_.ranks());
+    if (!space_.replicas.empty()) counts = {space_.replicas.front()};
+    for (const int64_t m : space_.micro_batches) {
+      for (int count : counts) {
+        if (space_.replicas.empty()) {
+          count = static_cast<int>(std::min<int64_t>(count, request_.global_batch / m));
+        }
+        if (count < 1 || count * m > request_.global_batch) continue;
+        for (const plan::Schedule schedule : plain_) {
+          Draft draft;
+          draft.schedule = schedule;
+          draft.micro_batches = m;
+          draft.stage_of.assign(model_.blocks(), 0);
+          draft.groups = lay_out(cluster_, {count}, 1, 0);
+          add(std::move(draft), 1);
+        }
+      }
+    }
+  }
+
+  struct Found {
+    std::vector<std::pair<plan::Schedule, Candidate>> candidates;
+  };
+
+  StageSearch restricted(const Task& task, plan::Schedule schedule, bool narrow) const {
+    StageSearch search;
+    search.schedule = schedule;
+    search.one_replica = space_.one_replica;
+    if (space_.stages > 0) search.stages = space_.stages;
+    if (!space_.replicas.empty()) search.replicas = space_.replicas;
+    const bool small = task.line->ranges.end() <= static_cast<int>(kExactBlocks);
+    search.beam = narrow ? kBeam : small ? 0 : kWideBeam;
+    search.each_stage_count = !narrow || task.line == down_sets_.get();
+    search.cutoff_ns = closed_form_ns_ * (1 + kMargin);
+    return search;
+  }
+
+  Found solve(const Task& task, bool narrow) const {
+    Found found;
+    if (task.micro_batches * task.grid.step() > request_.global_batch) return found;
+    const StageCosts costs(task.line->ranges, cluster_, request_, task.micro_batches, task.grid);
+    if (costs.max_replicas() < 1) return found;
+    const FrontBounds bounds(costs);
+    const FrontBounds::Bound& all = bounds.at(costs.blocks(), costs.ranks());
+    const double least = all.sum_ns + static_cast<double>(task.micro_batches - 1) * all.period_ns;
+    if (least > closed_form_ns_ * (1 + kMargin)) return found;
+    for (const plan::Schedule schedule : plain_) {
+      StageAnswer answer = solve_stages(costs, bounds, restricted(task, schedule, narrow));
+      for (Candidate& candidate : answer.candidates) {
+        found.candidates.emplace_back(schedule, std::move(candidate));
+      }
+      // The other schedules have the same optima, or, for a large problem, hardly better ones: 1f1b
+      // holds fewest micro-batches, and every candidate is tried under each schedule.
+      if (!answer.memory_mattered || large()) break;
+    }
+    return found;
+  }
+
+  /// In waves, so that what one wave finds cuts the next, on any number of threads alike.
+  void closed_forms(bool narrow) {
+    for (size_t begin = 0; begin < tasks_.size(); begin += kWave) {
+      const size_t count = std::min(kWave, tasks_.size() - begin);
+      std::vector<Found> found(count);
+      for_each(count, options_.threads, [&](size_t k) {
+        if (!stop_.now()) found[k] = solve(tasks_[begin + k], narrow);
+      });
+      for (size_t k = 0; k < count; ++k) keep(tasks_[begin + k], found[k]);
+    }
+  }
+
+  void keep(const Task& task, const Found& found) {
+    for (const auto& [of, candidate] : found.candidates) {
+      closed_form_ns_ = std::min(closed_form_ns_, candidate.closed_form_ns);
+      for (const plan::Schedule schedule : plain_) {
+        add(to_draft(candidate.stages, *task.line, cluster_, task.grid, schedule,
+                     task.micro_batches),
+            task.grid.columns);
+      }
+    }
+  }
+
+  void refine_shapes() {
+    std::vector<Scored> starts = result_.best.top();
+    const size_t most = large() ? 2 : kRefined;
+    if (starts.size() > most) starts.resize(most);
+    std::vector<Best> bests(starts.size(), Best(kKept));
+    std::vector<int64_t> examined(starts.size(), 0);
+    for_each(starts.size(), options_.threads, [&](size_t k) {
+      if (stop_.now()) return;
+      Assessor assessor(model_, cluster_, request_, space_.room);
+      const Draft& draft = starts[k].draft;
+      const int64_t work = static_cast<int64_t>(model_.blocks() + model_.values().size()) +
+                           2 * draft.stages() * draft.micro_batches;
+      RefineOptions options;
+      options.most_trials = std::clamp<int64_t>(kRefineWork / work, 30, 4000);
+      (void)refine(assessor, space_, starts[k], options, stop_, bests[k]);
+      examined[k] = assessor.examined();
+    });
+    for (size_t k = 0; k < starts.size(); ++k) {
+      result_.best.add(bests[k]);
+      result_.examined += examined[k];
+    }
+  }
+
+  const cost::GraphProfile& blocks_;
+  const BlockModel& model_;
+  const cost::Cluster& cluster_;
+  const Request& request_;
+  const SearchSpace& space_;
+  const SearchOptions& options_;
+  Stop& stop_;
+  Assessor assessor_;
+  std::vector<std::unique_ptr<Line>> lines_;
+  std::unique_ptr<Line> down_sets_;  // null: not searched
+  std::vector<plan::Schedule> plain_;
+  std::vector<Grid> grids_;
+  std::vector<Task> tasks_;
+  double closed_form_ns_ = kInfinity;
+  SearchResult result_{.best = Best(kKept)};
+};
+
+}  // namespace
+
+SearchResult search(const cost::GraphProfile& blocks, const BlockModel& model,
+                    const cost::Cluster& cluster, const Request& request, const SearchSpace& space,
+                    const SearchOptions& options, Stop& stop) {
+  return Searcher(blocks, model, cluster, request, space, options, stop).run();
+}
+
+}  // namespace rannc::partition

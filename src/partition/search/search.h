@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "partition/blocks/block_model.h"
+#include "partition/problem/search_space.h"
+#include "partition/problem/stop.h"
+#include "partition/score/best_drafts.h"
+#include "partition/stages/stage_solver.h"
+#include "rannc/cost/cluster.h"
+
+namespace rannc::partition {
+
+/// Arrangements up to this much above the best closed form are simulated.
+inline constexpr double kMargin = 0.10;
+
+struct SearchOptions {
+  int threads = 1;
+  bool exactly = true;  ///< small problems: step 4
+};
+
+/// The whole search over blocks, in four steps, each adding to one `Best`:
+///  1. For several linear orders of the blocks and, when they are few, between all down-sets: for
+///     layouts of the cluster and micro-batch counts, the optimum of the closed form for each
+///     number of stages (stages.h). A narrow search finds a good arrangement first, and its time
+///     cuts the full one. All are simulated.
+///  2. Interleaved pipelines (chunks.h).
+///  3. The best of different shapes are refined by single changes (refine.h).
+///  4. Small problems are searched exactly (exact.h); `exact` says that this was completed.
+/// The answer does not depend on the number of threads, unless `stop` cut the search.
+struct SearchResult {
+  Best best{0};
+  int64_t examined = 0;
+  bool exact = false;
+};
+[[nodiscard]] SearchResult search(const cost::GraphProfile& blocks, const BlockModel& model,
+                                  const cost::Cluster& cluster, const Request& request,
+                                  const SearchSpace& space, const SearchOptions& options,
+                                  Stop& stop);
+
+}  // namespace rannc::partition

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "partition/blocks/block_costs.h"
+#include "partition/blocks/down_sets.h"
+#include "rannc/cost/graph_profile.h"
+#include "rannc/partition/request.h"
+
+namespace rannc::partition {
+
+/// What a range of blocks costs, each figure in O(1). Works on a profile whose nodes are the blocks
+/// in a topological order (see contract.h), and their costs.
+///
+/// Ranges lie between borders, which are down-sets, the smaller ones first: border 0 is the empty
+/// set, the last one has all blocks. In a line, border k has the first k blocks. Otherwise the sets
+/// are given, and [first, last) is what `last` has and `first`, inside it, has not. Never empty.
+///
+/// Tables take O(N^2) space for N borders, and each row count O(N log N) more (O(N^2) for given
+/// sets), made at first use. Several threads may ask.
+class RangeCosts {
+ public:
+  /// Does not depend on the rows: section 6 of docs/planner-files.md, distinct parameters.
+  struct Parameters {
+    double bytes = 0;
+    double gradient_bytes = 0;
+    double optimizer_bytes = 0;
+    double own_gradient_bytes = 0;   ///< of parameters used nowhere else: reduced inside the stage
+    double tied_gradient_bytes = 0;  ///< of parameters used outside the range, too
+  };
+  /// Values at the borders of the range, each once.
+  struct Border {
+    cost::Size in, in_grad;    ///< made before the range and used in it; those with a gradient
+    cost::Size out, out_grad;  ///< made in the range and used after it; those with a gradient
+    cost::Size graph_in;       ///< graph inputs used in the range
+    bool enters = false, enters_grad = false, leaves = false, leaves_grad = false;
+  };
+  /// Sums over the range at one row count.
+  struct Work {
+    double forward_ns = 0, backward_ns = 0, saved_bytes = 0, workspace_bytes = 0;
+  };
+
+  /// The figures at one row count.
+  class Table {
+   public:
+    Table(const RangeCosts& ranges, const BlockCosts::AtRows& costs);
+    Work work(int first, int last) const;
+    /// Forward and backward; never falls when the range grows.
+    double compute_ns(int first, int last) const {
+      const auto i = static_cast<size_t>(first), j = static_cast<size_t>(last);
+      return forward_[j] - forward_[i] + (backward_[j] - backward_[i]);
+    }
+
+   private:
+    void fill_given(const BlockCosts::AtRows& costs);
+
+    const RangeCosts& ranges_;
+    std::vector<double> forward_, backward_, saved_;  // [border] sums of its blocks
+    // In a line [k][i]: largest of [i, i + 2^k); of given sets [0][range].
+    std::vector<std::vector<double>> workspace_;
+  };
+
+  RangeCosts(const cost::GraphProfile& blocks, const Request& request, const BlockCosts& costs);
+
+  /// `sets` as down_sets() gives them.
+  RangeCosts(const cost::GraphProfile& blocks, const Request& request, const BlockCosts& costs,
+             std::vector<BlockSet> sets);
+
+  int blocks() const { return blocks_; }
+  /// The border that has all blocks.
+  int end() const { return is_line() ? blocks_ : static_cast<int>(sets_.size()) - 1; }
+  bool is_line() const { return sets_.empty(); }
+  bool nested(int first, int last) const {
+    return is_line() ? first < last : range_of_[cell(first, last)] >= 0;
+  }
+  /// Blocks of a border.
+  int size(int border) const {
+    return is_line() ? border : static_cast<int>(sets_[static_cast<size_t>(border)].count());
+  }
+  std::vector<uint32_t> members(int first, int last) const;
+
+  const Table& at_rows(int64_t rows) const;
+
+  const Parameters& parameters(int first, int last) const { return parameters_[at(first, last)]; }
+  const Border& border(int first, int last) const { return borders_[at(first, last)]; }
+
+ private:
+  size_t cell(int first, int last) const {
+    return static_cast<size_t>(first) * sets_.size() + static_cast<size_t>(last);
+  }
+  size_t at(int first, int last) const {
+    if (!is_line()) return static_cast<size_t>(range_of_[cell(first, last)]);
+    return static_cast<size_t>(first) * static_cast<size_t>(blocks_) +
+           static_cast<size_t>(last - 1);
+  }
+  void number_ranges();
+  void fill_given(const cost::GraphProfile& blocks, const Request& request);
+  void fill_parameters(const cost::GraphProfile& blocks, const Request& request);
+  void fill_borders(const cost::GraphProfile& blocks);
+
+  int blocks_;
+  const BlockCosts& costs_;
+  std::vector<BlockSet> sets_;     // [border]; empty: a line
+  std::vector<int32_t> range_of_;  // [first, last] of given sets: number of the range, -1: none
+  std::vector<Parameters> parameters_;
+  std::vector<Border> borders_;
+  mutable std::mutex mutex_;  // guards tables_
+  mutable std::map<int64_t, std::unique_ptr<Table>> tables_;
+};
+
+}  // namespace rannc::partition

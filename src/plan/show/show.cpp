@@ -1,0 +1,238 @@
+#include "rannc/plan/show.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "plan/show/notes.h"
+#include "plan/show/stage_names.h"
+#include "rannc/plan/module_names.h"
+#include "rannc/util/human.h"
+#include "util/text_table.h"
+
+namespace rannc::plan {
+namespace {
+
+using Side = TextTable::Side;
+
+std::string bytes(std::optional<double> count) { return count ? human_bytes(*count) : "-"; }
+
+std::string count(double number, std::string_view one, std::string_view many = "") {
+  if (number == 1) return fmt::format("1 {}", one);
+  return many.empty() ? fmt::format("{:.0f} {}s", number, one)
+                      : fmt::format("{:.0f} {}", number, many);
+}
+
+std::string percent(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.3g} %", 100 * part / whole) : "-";
+}
+
+std::string headline(const Plan& plan, const PlanNotes& notes) {
+  std::set<Rank> ranks;
+  for (const Stage& stage : plan.stages) ranks.insert(stage.ranks.begin(), stage.ranks.end());
+  std::string text = count(static_cast<double>(plan.stages.size()), "stage") + " on " +
+                     count(static_cast<double>(ranks.size()), "rank");
+  if (notes.hosts && notes.devices_per_host) {
+    text += fmt::format(" of {:.0f}", static_cast<double>(*notes.hosts) * *notes.devices_per_host);
+  }
+  text += ", " + count(static_cast<double>(plan.micro_batches), "micro-batch", "micro-batches");
+  if (notes.global_batch) {
+    const double most = std::ceil(*notes.global_batch / static_cast<double>(plan.micro_batches));
+    const double least = std::floor(*notes.global_batch / static_cast<double>(plan.micro_batches));
+    text += least == most ? fmt::format(" of {}", count(most, "row"))
+                          : fmt::format(" of {:.0f} to {:.0f} rows", least, most);
+  }
+  text += fmt::format(", schedule {}", name(plan.schedule));
+  if (plan.schedule == Schedule::interleaved) text += fmt::format(" (x{})", plan.interleave);
+  if (plan.iteration_ns > 0) {
+    text += fmt::format(", iteration {}", human_ns(static_cast<double>(plan.iteration_ns)));
+  }
+  // Written by the runtime: iteration_ns gives every rank a device of its own.
+  if (notes.step_ns && *notes.step_ns > static_cast<double>(plan.iteration_ns)) {
+    text += fmt::format(", step {} on these cores", human_ns(*notes.step_ns));
+  }
+  return text + "\n";
+}
+
+std::string ranks_and_hosts(const Stage& stage, const PlanNotes& notes) {
+  const std::string ranks = number_ranges(stage.ranks);
+  if (notes.hosts.value_or(1) == 1 || !notes.devices_per_host) return ranks;
+  std::vector<int> hosts;
+  for (const Rank rank : stage.ranks) {
+    const int host = static_cast<int>(rank / std::max(1.0, *notes.devices_per_host));
+    if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
+  }
+  std::ranges::sort(hosts);
+  hosts.erase(std::ranges::unique(hosts).begin(), hosts.end());
+  return fmt::format("{} (host {})", ranks, number_ranges(hosts));
+}
+
+std::string stage_table(const Plan& plan, const PlanNotes& notes, size_t width) {
+  TextTable table;
+  table.column("stage");
+  table.column("modules", Side::left);
+  table.column("ranks", Side::left);
+  for (const char* heading : {"rows", "forward", "backward"}) table.column(heading);
+  table.column("recompute", Side::left);
+  for (const char* heading : {"takes", "gives", "reduction"}) table.column(heading);
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    const StageNotes flow = read_stage_notes(plan, s);
+    const auto time = [&](int64_t Prediction::*member) {
+      return stage.predicted ? human_ns(static_cast<double>(*stage.predicted.*member)) : "-";
+    };
+    table.row({std::to_string(s), stage_name(plan, s, flow), ranks_and_hosts(stage, notes),
+               stage.predicted ? std::to_string(stage.predicted->rows) : "-",
+               time(&Prediction::forward_ns), time(&Prediction::backward_ns),
+               stage.recompute ? "yes" : "no", bytes(flow.in_bytes),
+               bytes(flow.out_bytes ? flow.out_bytes : flow.send_bytes),
+               time(&Prediction::reduce_ns)});
+  }
+  return table.text(width);
+}
+
+std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width) {
+  constexpr std::pair<const char*, int64_t Prediction::*> kKinds[] = {
+      {"parameters", &Prediction::param_bytes},
+      {"gradients", &Prediction::gradient_bytes},
+      {"optimizer", &Prediction::optimizer_bytes},
+      {"activations", &Prediction::activation_bytes},
+      {"buffers", &Prediction::buffer_bytes},
+      {"workspace", &Prediction::workspace_bytes},
+      {"peak", &Prediction::peak_bytes}};
+  TextTable table;
+  table.column("stage");
+  for (const auto& [heading, member] : kKinds) table.column(heading);
+  if (!notes.step_peak_bytes.empty()) table.column("in a step");
+  if (notes.memory_limit_bytes) table.column("of limit");
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::optional<Prediction>& predicted = plan.stages[s].predicted;
+    if (!predicted) continue;
+    std::vector<std::string> cells{std::to_string(s)};
+    for (const auto& [heading, member] : kKinds) {
+      cells.push_back(human_bytes(static_cast<double>(*predicted.*member)));
+    }
+    auto most = static_cast<double>(predicted->peak_bytes);
+    if (!notes.step_peak_bytes.empty()) {
+      most = notes.step_peak_bytes[s];  // the peaks of all kinds do not meet
+      cells.push_back(human_bytes(most));
+    }
+    if (notes.memory_limit_bytes) cells.push_back(percent(most, *notes.memory_limit_bytes));
+    table.row(std::move(cells));
+  }
+  const std::string limit = notes.memory_limit_bytes
+                                ? fmt::format(" (limit {})", human_bytes(*notes.memory_limit_bytes))
+                                : "";
+  return fmt::format("\nMemory of one rank{}\n\n{}", limit, table.text(width));
+}
+
+std::string time_table(const PartsNote& parts, size_t width) {
+  const double total = parts.compute_ns + parts.bubble_ns + parts.transfer_ns + parts.reduction_ns;
+  TextTable table;
+  table.column("part", Side::left);
+  table.column("ms");
+  table.column("share");
+  const auto row = [&](const std::string& part, double ns) {
+    table.row({part, fmt::format("{:.3f}", ns / 1e6), percent(ns, total)});
+  };
+  row("compute of the busiest ranks", parts.compute_ns);
+  row("bubble: their waiting, were transfers free", parts.bubble_ns);
+  row("waiting for transfers", parts.transfer_ns);
+  row("gradient reduction after the last backward", parts.reduction_ns);
+  return fmt::format("\nWhere the time goes (stage {} is the slowest)\n\n{}", parts.slowest_stage,
+                     table.text(width));
+}
+
+std::string tried(const Plan& plan, const std::vector<TriedNote>& runs) {
+  std::string text;
+  for (const TriedNote& run : runs) {
+    // They may differ by little.
+    text +=
+        fmt::format("{}{}: {:.4g} ms{}", text.empty() ? "" : ", ", run.micro_batches,
+                    run.run_ns / 1e6, run.micro_batches == plan.micro_batches ? " (taken)" : "");
+  }
+  return text.empty() ? text : "\nMicro-batches tried: " + text + ".\n";
+}
+
+std::string tried_table(const Plan& plan, const std::vector<TriedShapeNote>& runs, size_t width) {
+  std::vector<int64_t> replicas;
+  for (const Stage& stage : plan.stages)
+    replicas.push_back(static_cast<int64_t>(stage.ranks.size()));
+  TextTable table;
+  table.column("tried before the first step", Side::left);
+  table.column("schedule", Side::left);
+  table.column("micro-batches");
+  table.column("time of a run");
+  table.column("", Side::left);
+  for (const TriedShapeNote& run : runs) {
+    const bool taken = run.replicas == replicas && run.schedule == name(plan.schedule) &&
+                       run.interleave == plan.interleave;
+    table.row({folded(run.replicas), run.schedule, std::to_string(run.micro_batches),
+               fmt::format("{:.4g} ms", run.run_ns / 1e6), taken ? "taken" : ""});
+  }
+  return "\n" + table.text(width);
+}
+
+std::string bound(const Plan& plan, const PlanNotes& notes) {
+  std::string text;
+  if (notes.bound_ns && notes.gap) {
+    text = fmt::format(
+        "\nNo plan of this request is faster than {}: this one takes {:.3f} times "
+        "as long.",
+        human_ns(*notes.bound_ns), *notes.gap);
+  }
+  if (notes.search.empty()) return text.empty() ? text : text + "\n";
+  std::string looked_at;
+  if (notes.examined) looked_at = fmt::format(" {:.0f} plans simulated", *notes.examined);
+  if (notes.nodes && notes.blocks) {
+    looked_at += fmt::format("{} {} in {}", looked_at.empty() ? "" : ",",
+                             count(*notes.nodes, "node"), count(*notes.blocks, "block"));
+  }
+  (void)plan;
+  return text + fmt::format("\nThe search {}:{}.\n",
+                            notes.search == "cut" ? "was cut" : "is complete",
+                            looked_at.empty() ? " nothing is known of it" : looked_at);
+}
+
+std::string alternative_table(const std::vector<AlternativeNote>& alternatives, size_t width) {
+  TextTable table;
+  table.column("best plan with", Side::left);
+  table.column("schedule", Side::left);
+  table.column("micro-batches");
+  table.column("replicas", Side::left);
+  table.column("iteration");
+  table.column("why it lost", Side::left);
+  for (const AlternativeNote& other : alternatives) {
+    table.row({other.kind, other.schedule, std::to_string(other.micro_batches),
+               folded(other.replicas), human_ns(other.iteration_ns), other.why});
+  }
+  return "\n" + table.text(width);
+}
+
+}  // namespace
+
+std::string show_reason(const Plan& plan) {
+  // The planner's own reasons begin in this way; others may not.
+  constexpr std::string_view kOpening = "no plan ";
+  if (!plan.reason.starts_with(kOpening)) return "No plan fits: " + plan.reason;
+  return "No plan " + plan.reason.substr(kOpening.size());
+}
+
+std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_batch) {
+  if (!plan.feasible) return show_reason(plan) + "\n";
+  PlanNotes notes = read_notes(plan);
+  if (global_batch) notes.global_batch = static_cast<double>(*global_batch);
+  std::string text = headline(plan, notes) + "\n" + stage_table(plan, notes, width);
+  const auto is_known = [](const Stage& stage) { return stage.predicted.has_value(); };
+  if (std::ranges::any_of(plan.stages, is_known)) text += memory_table(plan, notes, width);
+  if (notes.parts) text += time_table(*notes.parts, width);
+  if (!notes.tried_shapes.empty()) text += tried_table(plan, notes.tried_shapes, width);
+  text += tried(plan, notes.tried_micro_batches) + bound(plan, notes);
+  if (!notes.alternatives.empty()) text += alternative_table(notes.alternatives, width);
+  return text;
+}
+
+}  // namespace rannc::plan

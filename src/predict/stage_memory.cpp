@@ -1,0 +1,102 @@
+#include "predict/stage_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "rannc/util/error.h"
+
+namespace rannc::predict {
+namespace {
+
+/// Where the nodes of a graph are in its profile, and in which stage.
+struct Places {
+  std::vector<int64_t> index;  // [node of the graph]: of the profile; -1: of no batch, not in it
+  std::vector<size_t> stage;   // [node of the profile]
+};
+
+Places find_places(const plan::Plan& plan, const ir::Graph& graph,
+                   const cost::GraphProfile& profile, std::vector<StageMemory>& stages) {
+  std::unordered_map<std::string_view, uint32_t> index;
+  for (uint32_t i = 0; i < profile.nodes.size(); ++i) index.emplace(profile.nodes[i].name, i);
+  Places places{{}, std::vector<size_t>(profile.nodes.size(), 0)};
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    for (const std::string& name : plan.stages[stage].nodes) {
+      const auto found = index.find(name);
+      RANNC_CHECK(found != index.end(), fmt::format("node '{}' is not in the profile", name));
+      stages[stage].nodes.push_back(found->second);
+      places.stage[found->second] = stage;
+    }
+    std::ranges::sort(stages[stage].nodes);
+  }
+  for (const ir::Node& node : graph.nodes) {
+    const auto found = index.find(node.name);
+    places.index.push_back(found == index.end() ? -1 : static_cast<int64_t>(found->second));
+  }
+  return places;
+}
+
+void add_saved(const std::vector<SavedStorage>& saved, const Places& places,
+               std::vector<StageMemory>& stages) {
+  for (const SavedStorage& storage : saved) {
+    std::set<size_t> holders;
+    for (uint32_t node : storage.nodes) {
+      const int64_t place = places.index.at(node);
+      if (place < 0) continue;  // of no batch: small, and in every stage
+      const size_t stage = places.stage[static_cast<size_t>(place)];
+      if (!holders.insert(stage).second) continue;
+      stages[stage].saved.push_back({static_cast<uint32_t>(place), storage.bytes});
+    }
+  }
+  for (StageMemory& stage : stages) {
+    std::ranges::stable_sort(stage.saved, {}, &StageMemory::Saved::first_user);
+  }
+}
+
+void add_waiting(const ir::Graph& graph, const Places& places, std::vector<StageMemory>& stages) {
+  const auto end = static_cast<int64_t>(places.stage.size());
+  const std::vector<std::vector<ir::NodeId>> users = graph.users();
+  for (uint32_t value = 0; value < graph.values.size(); ++value) {
+    const ir::ValueId id{value};
+    if (!graph[id].requires_grad || graph[id].kind != ir::ValueKind::result) continue;
+    const int64_t producer = places.index.at(graph[id].producer.index);
+    if (producer < 0) continue;
+    std::map<size_t, int64_t> last;  // user, by stage
+    for (ir::NodeId user : users[value]) {
+      const int64_t place = places.index.at(user.index);
+      if (place >= 0) last[places.stage[static_cast<size_t>(place)]] = place;
+    }
+    const size_t home = places.stage[static_cast<size_t>(producer)];
+    const bool leaves =
+        std::ranges::any_of(last, [&](const auto& user) { return user.first != home; }) ||
+        std::ranges::count(graph.outputs, id) > 0;
+    if (leaves) last[home] = end;
+    for (const auto& [stage, user] : last) {
+      stages[stage].waiting.push_back({stage == home ? producer : -1, user, id});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<StageMemory> stage_memories(const plan::Plan& plan, const ir::Graph& graph,
+                                        const cost::GraphProfile& profile,
+                                        const std::vector<SavedStorage>& saved) {
+  std::vector<StageMemory> stages(plan.stages.size());
+  const Places places = find_places(plan, graph, profile, stages);
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    stages[stage].recompute = plan.stages[stage].recompute;
+    for (uint32_t node : stages[stage].nodes) {
+      const std::vector<uint32_t>& used = profile.nodes[node].params;
+      stages[stage].params.insert(used.begin(), used.end());
+    }
+  }
+  add_saved(saved, places, stages);
+  add_waiting(graph, places, stages);
+  return stages;
+}
+
+}  // namespace rannc::predict

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <set>
+#include <vector>
+
+#include "rannc/predict/step_memory.h"
+
+namespace rannc::predict {
+
+/// What a stage holds and needs, by its nodes.
+struct StageMemory {
+  struct Saved {
+    uint32_t first_user;  ///< its backward is the last one that needs the memory
+    std::vector<double> bytes;
+  };
+  /// A value whose gradient waits while the backward of other nodes runs: those after `producer`
+  /// and before `last_user`, which comes first. A residual connection, for example.
+  struct Waiting {
+    int64_t producer;   ///< -1: it comes from another stage
+    int64_t last_user;  ///< the number of nodes: another stage gives its gradient
+    ir::ValueId value;
+  };
+
+  std::vector<uint32_t> nodes;  ///< of the profile, ascending
+  std::set<uint32_t> params;
+  bool recompute = false;
+  std::vector<Saved> saved;  ///< by first_user
+  std::vector<Waiting> waiting;
+};
+
+/// Of each stage of `plan`.
+[[nodiscard]] std::vector<StageMemory> stage_memories(const plan::Plan& plan,
+                                                      const ir::Graph& graph,
+                                                      const cost::GraphProfile& profile,
+                                                      const std::vector<SavedStorage>& saved);
+
+}  // namespace rannc::predict

@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "partition/evaluate/predictions.h"
+#include "partition/evaluate/time_parts.h"
+#include "partition/evaluate/write_notes.h"
+#include "rannc/partition/evaluate.h"
+#include "rannc/plan/show.h"
+#include "rannc/util/error.h"
+#include "rannc_plan/commands.h"
+#include "rannc_plan/files.h"
+#include "rannc_plan/inputs.h"
+#include "rannc_plan/run.h"
+#include "rannc_plan/terminal.h"
+
+namespace rannc::rannc_plan {
+namespace {
+
+using partition::Evaluation;
+using Json = nlohmann::ordered_json;
+
+// A plan of another graph has as many problems as nodes.
+constexpr size_t kShownProblems = 20;
+
+/// `plan` with its true predictions and with notes; as it was when it has no time.
+plan::Plan annotated(const Inputs& inputs, const plan::Plan& plan, const Evaluation& evaluation) {
+  if (evaluation.stages.empty()) return plan;
+  plan::Plan result = with_predictions(plan, evaluation);
+  const partition::TimeParts parts =
+      time_parts(inputs.graph, inputs.cluster, inputs.request, plan, evaluation.iteration_ns);
+  result.notes = make_notes(inputs.cluster, inputs.request, evaluation, parts);
+  const std::vector<std::string> notes = stage_notes(inputs.graph, plan, evaluation);
+  for (size_t stage = 0; stage < notes.size(); ++stage) result.stages[stage].notes = notes[stage];
+  return result;
+}
+
+Json shown_problems(const Evaluation& evaluation) {
+  Json problems = Json::array();
+  for (const std::string& problem : evaluation.problems) {
+    if (problems.size() == kShownProblems) break;
+    problems.push_back(problem);
+  }
+  const size_t more = evaluation.problems.size() - problems.size();
+  if (more > 0) problems.push_back(fmt::format("and {} more", more));
+  return problems;
+}
+
+/// A `rannc-evaluation`: the verdict, and of the plan file what is computed.
+std::string to_json(const plan::Plan& annotated, const Evaluation& evaluation) {
+  Json json{{"format", "rannc-evaluation"},
+            {"version", 1},
+            {"valid", evaluation.problems.empty()},
+            {"problems", shown_problems(evaluation)}};
+  if (!evaluation.stages.empty()) {
+    const Json computed = Json::parse(plan::to_json(annotated));
+    json["iteration_ns"] = computed["iteration_ns"];
+    json["stages"] = Json::array();
+    for (const Json& stage : computed["stages"]) json["stages"].push_back(stage["predicted"]);
+    json["parts"] = computed["notes"]["parts"];
+    json["transfers"] = computed["notes"]["transfers"];
+  }
+  return json.dump(1) + "\n";
+}
+
+}  // namespace
+
+int evaluate_command(const EvaluateArguments& arguments, std::ostream& out) {
+  const plan::Plan plan = load_plan(arguments.plan);
+  const Inputs inputs =
+      load_inputs(arguments.graph, arguments.cluster, arguments.request, arguments.global_batch);
+  const Evaluation evaluation = evaluate(inputs.graph, inputs.cluster, inputs.request, plan);
+  const plan::Plan result = annotated(inputs, plan, evaluation);
+  if (arguments.json) {
+    out << to_json(result, evaluation);
+  } else {
+    if (evaluation.problems.empty()) {
+      out << "The plan is valid and fits.\n\n";
+    } else {
+      out << "The plan is invalid:\n";
+      for (const auto& problem : shown_problems(evaluation)) {
+        out << "  " << problem.get<std::string>() << '\n';
+      }
+      out << '\n';
+    }
+    if (!evaluation.stages.empty()) out << plan::show(result, terminal_width());
+  }
+  return evaluation.problems.empty() ? kDone : kDoesNotFit;
+}
+
+}  // namespace rannc::rannc_plan

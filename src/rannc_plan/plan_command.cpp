@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <thread>
+
+#include "rannc/partition/planner.h"
+#include "rannc/plan/show.h"
+#include "rannc/util/error.h"
+#include "rannc_plan/commands.h"
+#include "rannc_plan/files.h"
+#include "rannc_plan/inputs.h"
+#include "rannc_plan/interrupts.h"
+#include "rannc_plan/run.h"
+#include "rannc_plan/terminal.h"
+
+namespace rannc::rannc_plan {
+namespace {
+
+/// "MODULE=STAGE", where the stage is a number or "last".
+partition::Pin read_pin(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  const std::string stage = equals == std::string::npos ? "" : text.substr(equals + 1);
+  partition::Pin pin{.module = text.substr(0, equals), .stage = -1};
+  const char* end = stage.data() + stage.size();
+  const auto [stop, error] = std::from_chars(stage.data(), end, pin.stage);
+  const bool is_number = error == std::errc() && stop == end && pin.stage >= 0;
+  if (pin.module.empty() || (!is_number && stage != "last")) {
+    throw ConfigError(fmt::format(
+        "--pin: expected MODULE=STAGE, with a stage's number or 'last', found '{}'", text));
+  }
+  if (!is_number) pin.stage = -1;
+  return pin;
+}
+
+partition::PlannerOptions options_of(const PlanArguments& arguments, const Interrupts& interrupts) {
+  partition::PlannerOptions options;
+  for (const std::string& pin : arguments.pins) options.pins.push_back(read_pin(pin));
+  options.whole = arguments.whole;
+  if (arguments.time_limit_s) {
+    options.time_limit_s = *arguments.time_limit_s;
+    options.stop = interrupts.requested();
+  }
+  options.threads = arguments.threads > 0
+                        ? arguments.threads
+                        : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return options;
+}
+
+}  // namespace
+
+int plan_command(const PlanArguments& arguments, std::ostream& out, std::ostream& err) {
+  const Interrupts interrupts(/*ends_the_program=*/!arguments.time_limit_s);
+  const partition::PlannerOptions options = options_of(arguments, interrupts);
+  if (!arguments.output.empty()) check_writable(arguments.output);
+  const Inputs inputs =
+      load_inputs(arguments.graph, arguments.cluster, arguments.request, arguments.global_batch);
+  const plan::Plan plan =
+      partition::make_plan(inputs.graph, inputs.cluster, inputs.request, options);
+  const std::string text = plan::to_json(plan);
+  if (!arguments.output.empty()) write_file(arguments.output, text);
+  if (arguments.json) out << text;
+  if (!plan.feasible) {
+    err << plan::show_reason(plan) << '\n';
+    return kDoesNotFit;
+  }
+  if (!arguments.json) out << plan::show(plan, terminal_width());
+  return kDone;
+}
+
+}  // namespace rannc::rannc_plan

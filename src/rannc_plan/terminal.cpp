@@ -1,0 +1,17 @@
+#include "rannc_plan/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace rannc::rannc_plan {
+
+size_t terminal_width() {
+  constexpr size_t kOtherwise = 110, kNarrowest = 60;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kOtherwise;
+  return std::max<size_t>(kNarrowest, size.ws_col);
+}
+
+}  // namespace rannc::rannc_plan

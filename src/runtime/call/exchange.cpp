@@ -1,0 +1,68 @@
+#include "runtime/call/exchange.h"
+
+#include <c10/util/StringUtil.h>
+
+#include "rannc/util/error.h"
+#include "runtime/device_memory.h"
+
+namespace rannc::runtime {
+
+Exchange::Exchange(comm::Communicator& comm, comm::Stream& stream, int64_t first_tag)
+    : comm_(comm), stream_(stream), first_tag_(first_tag) {}
+
+Exchange::~Exchange() {
+  if (sends_.empty() && receives_.empty()) return;
+  // Only an error leaves messages behind. The communicator may read or write their memory until
+  // the job has ended, which nobody here can wait for, so it is leaked on purpose.
+  auto* const abandoned = new std::vector<Message>(std::move(sends_));
+  for (auto& [slot, message] : receives_) abandoned->push_back(std::move(message));
+}
+
+void Exchange::send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose) {
+  RANNC_CHECK(is_plain(tensor), c10::str("message ", slot, " to rank ", to));
+  drop_sent();
+  used_ = true;
+  comm::Handle handle = comm_.send_from(memory_of(tensor, stream_), to, first_tag_ + slot, purpose);
+  sends_.push_back({std::move(handle), std::move(tensor)});
+}
+
+void Exchange::post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose) {
+  RANNC_CHECK(tensor.is_contiguous(), c10::str("message ", slot, " from rank ", from));
+  used_ = true;
+  comm::Handle handle =
+      comm_.receive_into(memory_of(tensor, stream_), from, first_tag_ + slot, purpose);
+  receives_.insert_or_assign(slot, Message{std::move(handle), std::move(tensor)});
+}
+
+at::Tensor Exchange::receive(int64_t slot) {
+  const auto found = receives_.find(slot);
+  RANNC_CHECK(found != receives_.end(), c10::str("message ", slot, " was never posted"));
+  stream_.wait(*found->second.handle);
+  at::Tensor tensor = std::move(found->second.tensor);
+  receives_.erase(found);
+  return tensor;
+}
+
+void Exchange::leave(int64_t slot, at::Tensor tensor) {
+  own_.insert_or_assign(slot, std::move(tensor));
+}
+
+at::Tensor Exchange::fetch(int64_t slot) {
+  const auto found = own_.find(slot);
+  RANNC_CHECK(found != own_.end(),
+              c10::str("message ", slot, " of this rank to itself is missing"));
+  at::Tensor tensor = std::move(found->second);
+  own_.erase(found);
+  return tensor;
+}
+
+void Exchange::drop_sent() {
+  std::erase_if(sends_, [](const Message& sent) { return sent.handle->done(); });
+}
+
+void Exchange::wait_sends() {
+  for (const Message& sent : sends_) stream_.wait(*sent.handle);
+  sends_.clear();
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,190 @@
+#include "runtime/call/gradient_sum.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "rannc/ops/dtype.h"
+#include "rannc/util/error.h"
+#include "runtime/device_memory.h"
+
+namespace rannc::runtime {
+namespace {
+
+comm::Element element_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return comm::Element::float64;
+    case at::kFloat:
+      return comm::Element::float32;
+    case at::kHalf:
+      return comm::Element::float16;
+    case at::kBFloat16:
+      return comm::Element::bfloat16;
+    default:
+      throw Error(c10::str("gradients of dtype ", tensor.scalar_type(),
+                           " cannot be summed over ranks.\n  Use float64, float32, float16 or "
+                           "bfloat16 parameters, or give their stage one replica."));
+  }
+}
+
+/// Complex numbers as pairs.
+at::Tensor as_real(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
+}
+
+constexpr comm::Purpose kPurpose{.what = "gradient reduction"};
+
+}  // namespace
+
+GradientSum::GradientSum(std::vector<at::Tensor> parameters,
+                         const std::vector<plan::Bucket>& buckets, int64_t call,
+                         comm::Communicator& comm, comm::Stream& stream, std::vector<int> ranks,
+                         int64_t first_tag, int64_t count_tag)
+    : parameters_(std::move(parameters)),
+      places_(parameters_.size()),
+      call_(call),
+      comm_(comm),
+      stream_(stream),
+      ranks_(std::move(ranks)),
+      first_tag_(first_tag),
+      count_tag_(count_tag) {
+  for (const plan::Bucket& bucket : buckets) {
+    int64_t begin = 0;
+    for (size_t parameter : bucket.parameters) {
+      places_[parameter].bucket = buckets_.size();
+      places_[parameter].begin = begin;
+      begin += parameters_[parameter].numel();
+    }
+    buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, {}});
+  }
+}
+
+void GradientSum::added(size_t parameter) {
+  place(parameter);
+  if (last_) complete(parameter);
+}
+
+void GradientSum::complete(size_t parameter) {
+  Place& place = places_[parameter];
+  if (place.complete) return;
+  place.complete = true;
+  if (--buckets_[place.bucket].missing == 0) start(place.bucket);
+}
+
+void GradientSum::place(size_t parameter) {
+  Place& place = places_[parameter];
+  Bucket& bucket = buckets_[place.bucket];
+  at::Tensor& gradient = parameters_[parameter].mutable_grad();
+  const bool alone = bucket.parameters.size() == 1;
+  if (place.placed || (alone && gradient.defined() && is_plain(gradient))) return;
+  if (!bucket.numbers.defined()) {
+    bucket.numbers = at::empty({bucket.size}, parameters_[parameter].options());
+  }
+  place.placed = true;
+  const at::Tensor part = part_of(parameter);
+  if (!gradient.defined()) {
+    part.zero_();
+    return;
+  }
+  part.copy_(gradient);
+  gradient = part;
+}
+
+at::Tensor GradientSum::part_of(size_t parameter) const {
+  const Place& place = places_[parameter];
+  const at::Tensor& like = parameters_[parameter];
+  return buckets_[place.bucket].numbers.narrow(0, place.begin, like.numel()).view(like.sizes());
+}
+
+void GradientSum::start(size_t index) {
+  Bucket& bucket = buckets_[index];
+  for (size_t parameter : bucket.parameters) place(parameter);
+  if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].mutable_grad();
+  const at::Tensor numbers = as_real(bucket.numbers);
+  const std::optional<int64_t> tag =
+      first_tag_ < 0 ? std::nullopt : std::optional(first_tag_ + static_cast<int64_t>(index));
+  bucket.sum = comm_.start_sum(memory_of(numbers, stream_), element_of(numbers), ranks_, kPurpose,
+                               std::make_shared<at::Tensor>(numbers), tag);
+}
+
+void GradientSum::start_rest() {
+  if (counting_) return;
+  counts_ = std::make_shared<std::vector<int64_t>>();
+  for (const at::Tensor& parameter : parameters_) {
+    counts_->push_back(parameter.mutable_grad().defined());  // grad() warns of aliases
+  }
+  counts_->push_back(call_);
+  const std::optional<int64_t> tag = count_tag_ < 0 ? std::nullopt : std::optional(count_tag_);
+  counting_ =
+      comm::start_all_reduce_sum(comm_, counts_->data(), static_cast<int64_t>(counts_->size()),
+                                 comm::Element::int64, ranks_, kPurpose, counts_, tag);
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) complete(parameter);
+}
+
+bool GradientSum::started() const {
+  return counting_ ||
+         std::ranges::any_of(buckets_, [](const Bucket& bucket) { return bucket.sum != nullptr; });
+}
+
+void GradientSum::wait() {
+  start_rest();
+  counting_->wait();
+  // When every rank finds its own number to be the mean, all numbers are equal.
+  if (counts_->back() != call_ * static_cast<int64_t>(ranks_.size())) {
+    throw CommError(c10::str(
+        "rank ", comm_.rank(), " runs the backward of forward pass ", call_,
+        " while another rank runs that of another one.\n  Every rank must call backward, in the "
+        "same order."));
+  }
+  for (Bucket& bucket : buckets_) stream_.wait(*bucket.sum);
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
+    at::Tensor& gradient = parameters_[parameter].mutable_grad();
+    if ((*counts_)[parameter] == 0) {
+      gradient.reset();
+    } else if (!gradient.defined()) {
+      gradient = part_of(parameter);
+    }
+  }
+}
+
+void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
+                   comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks) {
+  std::vector<plan::Gradient> gradients;
+  for (const at::Tensor& parameter : parameters) {
+    gradients.push_back(
+        {ops::from_torch(parameter.scalar_type()), static_cast<int64_t>(parameter.nbytes())});
+  }
+  GradientSum(parameters, plan::buckets(gradients), call, comm, stream,
+              {ranks.begin(), ranks.end()}, /*first_tag=*/-1, /*count_tag=*/-1)
+      .wait();
+}
+
+void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::Stream& stream,
+                 const char* what) {
+  if (sums.empty() || comm.size() == 1) return;
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& sum : sums) parts.push_back(as_real(sum).flatten().to(at::kDouble));
+  const at::Tensor flat = at::cat(parts);
+  std::vector<int> ranks(static_cast<size_t>(comm.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  stream.wait(
+      *comm.start_sum(memory_of(flat, stream), comm::Element::float64, ranks, {.what = what}));
+  int64_t begin = 0;
+  for (at::Tensor& sum : sums) {
+    const at::Tensor real = as_real(sum);
+    const at::Tensor part = flat.narrow(0, begin, real.numel()).view(real.sizes());
+    begin += real.numel();
+    sum = sum.is_complex() ? at::view_as_complex(part.clone()).to(sum.options())
+                           : part.to(sum.options());
+  }
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,72 @@
+#include "runtime/call/orders.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rannc::runtime {
+namespace {
+
+/// A full batch and the last partial one, in training and without; the rest for free sizes.
+constexpr size_t kKept = 16;
+
+}  // namespace
+
+Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t bucket_bytes)
+    : program(std::move(lowered)) {
+  const auto& actions = program.actions[static_cast<size_t>(rank)];
+  const auto split =
+      std::ranges::find(actions, plan::ActionKind::return_outputs, &plan::Action::kind);
+  return_outputs = static_cast<size_t>(split - actions.begin());
+  sends.assign(static_cast<size_t>(program.stages()),
+               std::vector<int>(program.split.micro_rows.size()));
+  for (const plan::Transfer& transfer : program.transfers) {
+    if (transfer.from != rank || transfer.from_stage == plan::kUser) continue;
+    ++sends[static_cast<size_t>(transfer.from_stage)][static_cast<size_t>(transfer.micro_batch)];
+  }
+  last_backward.assign(static_cast<size_t>(program.stages()), -1);
+  completed_by.assign(program.reductions.size(), -1);
+  for (const plan::Action& action : actions) {
+    if (action.kind != plan::ActionKind::backward) continue;
+    last_backward[static_cast<size_t>(action.stage)] = action.micro_batch;
+    for (size_t index = 0; index < program.reductions.size(); ++index) {
+      const bool adds = std::ranges::binary_search(program.reductions[index].stages, action.stage);
+      if (adds) completed_by[index] = action.stage;
+    }
+  }
+  for (const plan::Reduction& reduction : program.reductions) {
+    const bool mine = std::ranges::binary_search(reduction.ranks, rank);
+    buckets.push_back(mine ? plan::buckets(reduction, graph, bucket_bytes)
+                           : std::vector<plan::Bucket>());
+  }
+  rows = program.split.local_rows[static_cast<size_t>(rank)];
+  global_rows = program.split.global_rows();
+}
+
+OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank,
+                         plan::Outputs outputs, int64_t bucket_bytes,
+                         plan::ParameterHolders holders)
+    : plan_(plan),
+      graph_(graph),
+      rank_(rank),
+      outputs_(outputs),
+      bucket_bytes_(bucket_bytes),
+      holders_(std::move(holders)) {}
+
+std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
+                                               bool training) {
+  const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
+    return entry.training == training && entry.local_rows == local_rows;
+  });
+  if (found != entries_.end()) {
+    entries_.splice(entries_.begin(), entries_, found);
+  } else {
+    auto orders = std::make_shared<Orders>(
+        plan::lower(plan_, graph_, local_rows, training, outputs_, holders_), graph_, rank_,
+        bucket_bytes_);
+    entries_.push_front({local_rows, training, std::move(orders)});
+    if (entries_.size() > kKept) entries_.pop_back();
+  }
+  return entries_.front().orders;
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,168 @@
+#include "runtime/call/rank_part.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "rannc/ir/draws.h"
+#include "rannc/ir/rewrites.h"
+#include "rannc/ir/rows.h"
+#include "rannc/plan/program.h"
+#include "rannc/util/error.h"
+#include "runtime/rows_layout.h"
+
+namespace rannc::runtime {
+namespace {
+
+bool is_scalar(const ir::Value& value) {
+  return value.rows.kind == ir::RowKind::mean || value.rows.kind == ir::RowKind::sum;
+}
+
+std::vector<ir::NodeId> find_nodes(const plan::Stage& stage,
+                                   const std::unordered_map<std::string, ir::NodeId>& by_name) {
+  std::vector<ir::NodeId> nodes;
+  for (const std::string& name : stage.nodes) {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) {
+      throw PlanError(c10::str("the plan names node '", name, "', which the model does not have"));
+    }
+    nodes.push_back(found->second);
+  }
+  std::ranges::sort(nodes);
+  return nodes;
+}
+
+std::unordered_set<std::string> names_of(const ir::Graph& graph,
+                                         const std::vector<ir::ValueId>& values) {
+  std::unordered_set<std::string> names;
+  for (ir::ValueId value : values) names.insert(graph[value].name);
+  return names;
+}
+
+}  // namespace
+
+size_t place_of(const std::vector<ir::ValueId>& values, ir::ValueId value) {
+  const auto found = std::ranges::find(values, value);
+  RANNC_CHECK(found != values.end(), c10::str("value ", value.index));
+  return static_cast<size_t>(found - values.begin());
+}
+
+RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const plan::Plan& plan,
+                   std::vector<ir::ValueId> outputs,
+                   std::shared_ptr<comm::Communicator> communicator, c10::Device on_device,
+                   const Options& options, const RankPart* whole)
+    : graph(model),
+      comm(std::move(communicator)),
+      device(on_device),
+      stream(options.stream),
+      rank(comm->rank()),
+      prelude(options.preludes, objects, on_device),
+      outside_sum(options.outside_sum),
+      draw_steps(options.draws),
+      from_generators(!draw_steps && std::ranges::any_of(model.nodes, &ir::draws)),
+      output_values(std::move(outputs)) {
+  plan::verify(plan, graph, comm->size());
+  for (ir::ValueId output : output_values) {
+    if (is_scalar(graph[output])) scalar_outputs.push_back(output);
+  }
+  for (ir::ValueId input : graph.inputs) {
+    if (graph[input].rows.kind != ir::RowKind::none || !graph[input].requires_grad) continue;
+    throw PlanError(
+        c10::str("argument '", graph[input].name, "' requires a gradient, but does not ",
+                 "hold rows of the batch.\n  Make it a parameter of the model, or ", "detach it."));
+  }
+  add_stages(objects, plan);
+  name_state(whole, options.holders);
+  find_gradients(plan);
+}
+
+size_t RankPart::buffer_place(const std::string& name) const {
+  const auto found = std::ranges::find(buffer_names, name);
+  RANNC_CHECK(found != buffer_names.end(), name);
+  return static_cast<size_t>(found - buffer_names.begin());
+}
+
+void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
+  std::unordered_map<std::string, ir::NodeId> by_name;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
+  }
+  const std::unordered_set<std::string> row_free = names_of(graph, ir::row_free_state(graph));
+  const std::vector<std::vector<ir::ValueId>> outputs =
+      plan::stage_outputs(plan, graph, output_values);
+  for (size_t index = 0; index < plan.stages.size(); ++index) {
+    const plan::Stage& stage = plan.stages[index];
+    LocalStage local;
+    const auto place = std::ranges::find(stage.ranks, rank);
+    if (place != stage.ranks.end()) {
+      local.stage = std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index],
+                                            objects, device);
+      local.replica = static_cast<int>(place - stage.ranks.begin());
+      local.recompute = stage.recompute;
+      const std::vector<std::string>& state = local.stage->state_names();
+      for (size_t index = 0; index < state.size(); ++index) {
+        if (row_free.contains(state[index])) local.row_free.push_back(index);
+      }
+      local.statistics = RunningStatistics(local.stage->graph(), local.stage->state_names(),
+                                           static_cast<int>(stage.ranks.size()));
+    }
+    stages.push_back(std::move(local));
+  }
+}
+
+void RankPart::name_state(const RankPart* whole, const plan::ParameterHolders& holders) {
+  const std::vector<std::string> first = prelude.state_names();
+  std::unordered_set<std::string> used(first.begin(), first.end());
+  if (whole) {
+    used.insert(whole->parameter_names.begin(), whole->parameter_names.end());
+    used.insert(whole->buffer_names.begin(), whole->buffer_names.end());
+  }
+  for (const LocalStage& local : stages) {
+    if (!local.stage) continue;
+    used.insert(local.stage->state_names().begin(), local.stage->state_names().end());
+  }
+
+  for (const auto& [name, ranks] : holders) {
+    if (std::ranges::find(ranks, rank) != ranks.end()) used.insert(name);
+  }
+
+  std::unordered_map<std::string, StateSource> sources;
+  parameter_places.resize(graph.values.size());
+  for (size_t index = 0; index < graph.values.size(); ++index) {
+    const ir::Value& value = graph.values[index];
+    if (!used.contains(value.name)) continue;
+    const bool buffer = value.kind == ir::ValueKind::buffer;
+    std::vector<std::string>& names = buffer ? buffer_names : parameter_names;
+    sources[value.name] = {buffer, names.size()};
+    if (!buffer) parameter_places[index] = names.size();
+    names.push_back(value.name);
+    (buffer ? buffer_sizes : parameter_sizes).push_back(sizes_at(value, 0));
+  }
+
+  for (LocalStage& local : stages) {
+    if (!local.stage) continue;
+    for (const std::string& name : local.stage->state_names()) {
+      RANNC_CHECK(sources.contains(name), name);
+      local.state.push_back(sources[name]);
+    }
+  }
+}
+
+void RankPart::find_gradients(const plan::Plan& plan) {
+  for (LocalStage& local : stages) {
+    if (local.stage) local.input_requires_grad.assign(local.stage->inputs().size(), false);
+  }
+  for (const plan::Crossing& crossing : plan::crossings(plan, graph, output_values)) {
+    const ir::Value& value = graph[crossing.value];
+    if (crossing.to_stage == plan::kUser || !value.requires_grad) continue;
+    LocalStage& local = stages[static_cast<size_t>(crossing.to_stage)];
+    if (!local.stage || !ir::is_floating(value.dtype)) continue;
+    const int input = local.stage->find_input(crossing.value);
+    RANNC_CHECK(input >= 0, value.name);
+    local.input_requires_grad[static_cast<size_t>(input)] = true;
+  }
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,330 @@
+#include "rannc/runtime/interpreter.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <optional>
+#include <ranges>
+#include <unordered_set>
+
+#include "rannc/ir/draws.h"
+#include "rannc/ops/operator.h"
+#include "rannc/util/error.h"
+#include "runtime/stage/keyed_draw.h"
+#include "runtime/stage/random_state.h"
+#include "runtime/stage/sync_batch_norm.h"
+
+namespace rannc::runtime {
+namespace {
+
+/// One node, ready to run. Registers are numbered as the graph's values.
+struct Instruction {
+  ops::Operator op;
+  std::vector<uint32_t> operands;
+  std::vector<bool> last_use;                    ///< per operand: nobody reads the register later
+  std::vector<std::optional<uint32_t>> results;  ///< empty: nobody reads it at all
+  bool grad_enabled;
+  std::optional<KeyedDraw> draw;                ///< takes the place of `op` where there is a key
+  std::optional<ir::Node> unkeyed;              ///< may draw, but has no rule
+  std::optional<SyncBatchNorm> of_whole_batch;  ///< takes the place of `op` where there is one
+};
+
+/// Turns autocast off for every device: the casts of the model are nodes of the graph.
+c10::impl::ExcludeDispatchKeyGuard no_autocast() {
+  return c10::impl::ExcludeDispatchKeyGuard(c10::autocast_dispatch_keyset);
+}
+
+bool is_state(const ir::Value& value) {
+  return value.kind == ir::ValueKind::parameter || value.kind == ir::ValueKind::buffer;
+}
+
+bool literal_depends_on_rows(const ir::Argument& argument) {
+  if (const auto* integer = std::get_if<ir::AffineInt>(&argument))
+    return integer->depends_on_rows();
+  const auto* integers = std::get_if<std::vector<ir::AffineInt>>(&argument);
+  return integers != nullptr && std::ranges::any_of(*integers, &ir::AffineInt::depends_on_rows);
+}
+
+/// Nodes that write state although neither the rows nor a graph input reach them, and the nodes
+/// that these need; in graph order.
+std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph) {
+  std::vector<bool> tainted(graph.values.size());  // by value: an input or the rows reach it
+  for (ir::ValueId input : graph.inputs) tainted[input.index] = true;
+  std::vector<bool> row_free(graph.nodes.size());
+  for (uint32_t i = 0; i < graph.nodes.size(); ++i) {
+    const ir::Node& node = graph.nodes[i];
+    const auto reached = [&](ir::ValueId value) {
+      return tainted[value.index] || tainted[graph[value].storage.index];
+    };
+    row_free[i] = std::ranges::none_of(graph.operands({i}), reached) &&
+                  std::ranges::none_of(node.inputs, literal_depends_on_rows);
+    if (row_free[i]) continue;
+    for (ir::ValueId output : node.outputs) {
+      if (output.valid()) tainted[output.index] = true;
+    }
+    for (ir::ValueId written : node.writes) tainted[graph[written].storage.index] = true;
+  }
+
+  // A write counts for all views of its storage, so what is needed are values and storages. One
+  // backward sweep finds every producer and every earlier write.
+  std::unordered_set<ir::ValueId> values;
+  std::unordered_set<ir::ValueId> storages;
+  std::vector<uint32_t> found;
+  for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
+    const ir::Node& node = graph.nodes[i];
+    if (!row_free[i]) continue;
+    const bool needed =
+        std::ranges::any_of(node.writes,
+                            [&](ir::ValueId written) {
+                              const ir::ValueId storage = graph[written].storage;
+                              return is_state(graph[storage]) || storages.contains(storage);
+                            }) ||
+        std::ranges::any_of(node.outputs, [&](ir::ValueId id) { return values.contains(id); });
+    if (!needed) continue;
+    found.push_back(i);
+    for (ir::ValueId operand : graph.operands({i})) {
+      values.insert(operand);
+      storages.insert(graph[operand].storage);
+    }
+  }
+  std::ranges::reverse(found);
+  return found;
+}
+
+}  // namespace
+
+struct Interpreter::Impl {
+  Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device);
+
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
+                              int64_t rows, const DrawKey* key,
+                              const std::shared_ptr<WholeBatch>& batch);
+  void run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key);
+
+  void load_state(const std::vector<at::Tensor>& state);
+  void execute(Instruction& instruction, bool may_free, const DrawKey* key,
+               const std::shared_ptr<WholeBatch>& batch = nullptr);
+
+  std::vector<Instruction> instructions;
+  std::vector<uint32_t> row_free_effects;  ///< indices into `instructions`
+  std::vector<uint32_t> input_registers;
+  std::vector<bool> clone_input;  ///< a node writes it, and the caller's tensor must not change
+  std::vector<uint32_t> state_registers;
+  std::vector<std::string> state_names;
+  struct Constant {
+    uint32_t constant_register;
+    at::Tensor tensor;
+    bool clone;
+  };
+  std::vector<Constant> constants;
+  std::vector<uint32_t> output_registers;
+
+  std::vector<at::Tensor> registers;
+  std::vector<at::Tensor> operands, results;  // of the instruction at hand, kept for capacity
+};
+
+Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device) {
+  std::vector<bool> written(graph.values.size());
+  for (const ir::Node& node : graph.nodes) {
+    for (ir::ValueId value : node.writes) written[graph[value].storage.index] = true;
+  }
+  const auto is_written = [&](ir::ValueId id) { return written[graph[id].storage.index]; };
+
+  // The caller may write what a call returns, and the next call needs the constant as it was.
+  const auto is_returned = [&](ir::ValueId id) {
+    return std::ranges::any_of(graph.outputs, [&](ir::ValueId output) {
+      return graph[output].storage == graph[id].storage;
+    });
+  };
+
+  for (ir::ValueId input : graph.inputs) {
+    input_registers.push_back(input.index);
+    clone_input.push_back(is_written(input));
+  }
+  for (uint32_t i = 0; i < graph.values.size(); ++i) {
+    const ir::Value& value = graph.values[i];
+    if (is_state(value)) {
+      state_registers.push_back(i);
+      state_names.push_back(value.name);
+    } else if (value.kind == ir::ValueKind::constant) {
+      RANNC_CHECK(value.object.valid() && value.object.index < objects.size() &&
+                      objects[value.object.index].isTensor(),
+                  c10::str("constant '", value.name, "' refers to object ", value.object.index,
+                           " of ", objects.size(), ", which is no tensor"));
+      constants.push_back({i, objects[value.object.index].toTensor().to(device),
+                           is_written({i}) || is_returned({i})});
+    }
+  }
+  for (ir::ValueId output : graph.outputs) output_registers.push_back(output.index);
+
+  std::vector<bool> read_later(graph.values.size());
+  for (uint32_t output : output_registers) read_later[output] = true;
+  instructions.reserve(graph.nodes.size());
+  for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
+    const ir::Node& node = graph.nodes[i];
+    Instruction instruction{
+        ops::Operator(graph, {i}, objects, device), {}, {}, {}, node.grad_enabled, {}, {}, {}};
+    if (node.whole_batch) instruction.of_whole_batch.emplace(graph, ir::NodeId{i});
+    if (const auto draw = ir::keyed_draw(node)) {
+      instruction.draw.emplace(graph, ir::NodeId{i}, *draw, device);
+    } else if (ir::draws(node)) {
+      instruction.unkeyed = node;
+    }
+    for (ir::ValueId result : node.outputs) {
+      const bool used = result.valid() && read_later[result.index];
+      instruction.results.push_back(used ? std::optional(result.index) : std::nullopt);
+    }
+    for (ir::ValueId operand : graph.operands({i})) instruction.operands.push_back(operand.index);
+    // Of an operand that is given twice, the last place takes it from its register.
+    instruction.last_use.resize(instruction.operands.size());
+    for (size_t k = instruction.operands.size(); k-- > 0;) {
+      instruction.last_use[k] = !read_later[instruction.operands[k]];
+      read_later[instruction.operands[k]] = true;
+    }
+    instructions.push_back(std::move(instruction));
+  }
+  std::ranges::reverse(instructions);
+  row_free_effects = find_row_free_effects(graph);
+  registers.resize(graph.values.size());
+}
+
+void Interpreter::Impl::load_state(const std::vector<at::Tensor>& state) {
+  RANNC_CHECK(
+      state.size() == state_registers.size(),
+      c10::str("got ", state.size(), " parameters and buffers for ", state_registers.size()));
+  for (size_t i = 0; i < state.size(); ++i) registers[state_registers[i]] = state[i];
+  for (const Constant& constant : constants) {
+    registers[constant.constant_register] =
+        constant.clone ? constant.tensor.clone() : constant.tensor;
+  }
+}
+
+namespace {
+
+/// Calls what may draw without a key, and refuses it if it has drawn.
+void call_without_drawing(Instruction& instruction, std::vector<at::Tensor>& operands,
+                          std::vector<at::Tensor>& results) {
+  const RandomState before = RandomState::now(c10::kCPU);
+  instruction.op.call(operands, results);
+  if (before.equals(RandomState::now(c10::kCPU))) return;
+  const ir::Node& node = *instruction.unkeyed;
+  throw Error(c10::str("deterministic_dropout: ", node.op.empty() ? "a function" : node.op,
+                       " (node '", node.name, "', module '", node.module, "', ",
+                       ir::place(node.source), ") has drawn random numbers that cannot be told ",
+                       "sample by sample.\n  Draw by dropout, bernoulli, rand or randn outside of ",
+                       "it instead, or leave deterministic_dropout off."));
+}
+
+}  // namespace
+
+void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const DrawKey* key,
+                                const std::shared_ptr<WholeBatch>& batch) {
+  operands.clear();
+  for (size_t k = 0; k < instruction.operands.size(); ++k) {
+    at::Tensor& operand = registers[instruction.operands[k]];
+    if (may_free && instruction.last_use[k]) {
+      operands.push_back(std::move(operand));
+    } else {
+      operands.push_back(operand);
+    }
+  }
+  if (batch && instruction.of_whole_batch) {
+    instruction.of_whole_batch->call(operands, results, batch);
+  } else if (key != nullptr && instruction.draw) {
+    instruction.draw->call(operands, results, *key);
+  } else if (key != nullptr && instruction.unkeyed) {
+    call_without_drawing(instruction, operands, results);
+  } else {
+    instruction.op.call(operands, results);
+  }
+  for (size_t k = 0; k < instruction.results.size(); ++k) {
+    if (instruction.results[k]) registers[*instruction.results[k]] = std::move(results[k]);
+  }
+  results.clear();
+}
+
+namespace {
+
+/// Empties the registers however a run ends, so that no tensor outlives it.
+class RegisterCleaner {
+ public:
+  RegisterCleaner(std::vector<at::Tensor>& registers, std::vector<at::Tensor>& operands)
+      : registers_(registers), operands_(operands) {}
+  ~RegisterCleaner() {
+    operands_.clear();
+    for (at::Tensor& tensor : registers_) tensor.reset();
+  }
+  RegisterCleaner(const RegisterCleaner&) = delete;
+  RegisterCleaner& operator=(const RegisterCleaner&) = delete;
+
+ private:
+  std::vector<at::Tensor>& registers_;
+  std::vector<at::Tensor>& operands_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
+                                               const std::vector<at::Tensor>& state, int64_t rows,
+                                               const DrawKey* key,
+                                               const std::shared_ptr<WholeBatch>& batch) {
+  RANNC_CHECK(inputs.size() == input_registers.size(),
+              c10::str("got ", inputs.size(), " inputs for ", input_registers.size()));
+  const auto autocast_guard = no_autocast();
+  const bool caller_grad = at::GradMode::is_enabled();
+  const at::AutoGradMode restore_grad(caller_grad);
+  const RegisterCleaner cleaner(registers, operands);
+
+  load_state(state);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    registers[input_registers[i]] = clone_input[i] ? inputs[i].clone() : std::move(inputs[i]);
+  }
+  inputs.clear();
+  bool grad = caller_grad;
+  for (Instruction& instruction : instructions) {
+    const bool wanted = caller_grad && instruction.grad_enabled;
+    if (wanted != grad) {
+      at::GradMode::set_enabled(wanted);
+      grad = wanted;
+    }
+    instruction.op.set_rows(rows);
+    execute(instruction, /*may_free=*/true, key, batch);
+  }
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(output_registers.size());
+  for (uint32_t output : output_registers) outputs.push_back(registers[output]);
+  return outputs;
+}
+
+void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& state,
+                                             const DrawKey* key) {
+  const auto autocast_guard = no_autocast();
+  const at::NoGradGuard no_grad;
+  const RegisterCleaner cleaner(registers, operands);
+  load_state(state);
+  for (uint32_t index : row_free_effects) execute(instructions[index], /*may_free=*/false, key);
+}
+
+Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device)
+    : impl_(std::make_unique<Impl>(graph, objects, device)) {}
+
+Interpreter::~Interpreter() = default;
+Interpreter::Interpreter(Interpreter&&) noexcept = default;
+
+const std::vector<std::string>& Interpreter::state_names() const { return impl_->state_names; }
+
+std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
+                                         const std::vector<at::Tensor>& state, int64_t rows,
+                                         const DrawKey* key,
+                                         const std::shared_ptr<WholeBatch>& batch) {
+  return impl_->run(std::move(inputs), state, rows, key, batch);
+}
+
+void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key) {
+  impl_->run_row_free_effects(state, key);
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,262 @@
+#include "runtime/stage/stage.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "rannc/ir/cut.h"
+#include "rannc/ops/make_node.h"
+#include "rannc/util/error.h"
+
+namespace rannc::runtime {
+
+struct GraphEnds {
+  std::vector<torch::autograd::Edge> edges;  ///< invalid where an output requires no gradient
+};
+
+namespace {
+
+int find(const std::vector<ir::ValueId>& values, ir::ValueId value) {
+  const auto found = std::ranges::find(values, value);
+  return found == values.end() ? -1 : static_cast<int>(found - values.begin());
+}
+
+/// Where autograd's graph of a pass begins. Leaves in its place would keep the inputs' memory until
+/// the backward.
+class InputGradients final : public torch::autograd::Node {
+ public:
+  // The engine runs it before all others that are ready, as it does torch's AccumulateGrad.
+  explicit InputGradients(std::shared_ptr<std::vector<at::Tensor>> found)
+      : Node(std::numeric_limits<uint64_t>::max()), found_(std::move(found)) {}
+
+  std::string name() const override { return "InputGradients"; }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    *found_ = std::move(gradients);
+    return {};
+  }
+
+  std::shared_ptr<std::vector<at::Tensor>> found_;
+};
+
+/// Tensors of the same memory that autograd does not follow.
+std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& tensor : tensors) {
+    result.push_back(tensor.requires_grad() ? tensor.detach() : tensor);
+  }
+  return result;
+}
+
+/// Where only other replicas have a gradient of an output, this one takes zeros: all must run the
+/// same backward, because its batch normalisations wait for each other.
+void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::Tensor>& grads,
+               const WholeBatch& batch, int64_t message) {
+  at::Tensor given = at::zeros({static_cast<int64_t>(grads.size())}, at::kDouble);
+  for (size_t index = 0; index < grads.size(); ++index) {
+    given[static_cast<int64_t>(index)] = grads[index].defined();
+  }
+  given = batch.gather(given, message).sum(0);
+  for (size_t index = 0; index < grads.size(); ++index) {
+    const torch::autograd::Edge& edge = edges[index];
+    if (grads[index].defined() || !edge.is_valid()) continue;
+    if (given[static_cast<int64_t>(index)].item<double>() == 0) continue;
+    grads[index] = edge.function->input_metadata(edge.input_nr).zeros_like();
+  }
+}
+
+/// Counters and averages, which another call may write before the backward, are no larger.
+constexpr size_t kSmallBytes = size_t{16} << 10;
+
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
+}
+
+}  // namespace
+
+at::Tensor copy_of_state(const at::Tensor& tensor) {
+  at::Tensor copy = tensor.detach().clone();
+  if (tensor.requires_grad()) {
+    torch::autograd::impl::set_gradient_edge(copy, torch::autograd::impl::gradient_edge(tensor));
+  }
+  return copy;
+}
+
+Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
+             std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device)
+    : graph_(ir::extract(whole, nodes, outputs)),
+      outputs_(std::move(outputs)),
+      interpreter_(std::make_unique<Interpreter>(graph_, objects, device)),
+      device_(device) {
+  std::unordered_map<std::string, ir::ValueId> by_name;
+  for (uint32_t index = 0; index < whole.values.size(); ++index) {
+    by_name.emplace(whole.values[index].name, ir::ValueId{index});
+  }
+  std::unordered_set<std::string> written;
+  for (const ir::Node& node : graph_.nodes) {
+    for (ir::ValueId value : node.writes) written.insert(graph_[graph_[value].storage].name);
+  }
+  only_aten_ = std::ranges::all_of(graph_.nodes, [](const ir::Node& node) {
+    return node.kind == ir::OpKind::dispatcher && node.op.starts_with("aten::");
+  });
+  for (ir::ValueId input : graph_.inputs) {
+    const auto found = by_name.find(graph_[input].name);
+    RANNC_CHECK(found != by_name.end(), c10::str("stage input '", graph_[input].name, "'"));
+    inputs_.push_back(found->second);
+  }
+  const std::vector<std::string>& names = interpreter_->state_names();
+  for (size_t index = 0; index < names.size(); ++index) {
+    if (written.contains(names[index])) written_state_.push_back(index);
+  }
+}
+
+int Stage::find_input(ir::ValueId value) const { return find(inputs_, value); }
+int Stage::find_output(ir::ValueId value) const { return find(outputs_, value); }
+const std::vector<std::string>& Stage::state_names() const { return interpreter_->state_names(); }
+bool Stage::needs_whole_batch() const {
+  return std::ranges::any_of(graph_.nodes, &ir::Node::whole_batch);
+}
+
+std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
+                                       const std::vector<at::Tensor>& state, int64_t rows,
+                                       const DrawKey* key,
+                                       const std::shared_ptr<WholeBatch>& batch) {
+  const at::NoGradGuard no_grad;
+  return interpreter_->run(std::move(inputs), detached(state), rows, key, batch);
+}
+
+std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
+                                       const std::vector<bool>& requires_grad,
+                                       const std::vector<at::Tensor>& state, int64_t rows,
+                                       bool recompute, StagePass& pass,
+                                       std::shared_ptr<const DrawKey> key,
+                                       std::shared_ptr<WholeBatch> batch) {
+  pass.rows = rows;
+  pass.key = std::move(key);
+  pass.batch = std::move(batch);
+  pass.recompute = recompute;
+  pass.requires_grad = requires_grad;
+  if (recompute) {
+    pass.inputs = detached(inputs);
+    for (size_t index = 0; index < state.size(); ++index) {
+      if (is_kept(index, state[index])) pass.kept.emplace_back(index, copy_of_state(state[index]));
+    }
+    for (const at::Tensor& input : pass.inputs) pass.versions.push_back(version_of(input));
+    for (const at::Tensor& tensor : state) pass.versions.push_back(version_of(tensor));
+    pass.random = RandomState::now(device_);
+    return forward(std::move(inputs), state, rows, pass.key.get(), pass.batch);
+  }
+  return record(std::move(inputs), state, pass);
+}
+
+bool Stage::is_kept(size_t index, const at::Tensor& tensor) const {
+  if (std::ranges::binary_search(written_state_, index)) return true;
+  return !tensor.requires_grad() && tensor.nbytes() <= kSmallBytes;
+}
+
+/// What would be computed again from other numbers. Autograd itself looks at what it has saved in
+/// the same way.
+void Stage::check_versions(const StagePass& pass, const std::vector<at::Tensor>& state) const {
+  const auto refuse = [](const std::string& name) {
+    throw Error(c10::str("'", name, "' was modified by an in-place operation after the forward ",
+                         "pass, which its backward computes again (recompute).\n  Write to it ",
+                         "after backward(), or to a copy."));
+  };
+  for (size_t index = 0; index < pass.inputs.size(); ++index) {
+    if (version_of(pass.inputs[index]) != pass.versions[index]) {
+      refuse(graph_[graph_.inputs[index]].name);
+    }
+  }
+  for (size_t index = 0; index < state.size(); ++index) {
+    if (is_kept(index, state[index])) continue;
+    if (version_of(state[index]) != pass.versions[pass.inputs.size() + index]) {
+      refuse(state_names()[index]);
+    }
+  }
+}
+
+std::vector<at::Tensor> Stage::record(std::vector<at::Tensor> inputs,
+                                      const std::vector<at::Tensor>& state, StagePass& pass) {
+  pass.input_grads = std::make_shared<std::vector<at::Tensor>>();
+  const auto node = ops::make_node<InputGradients>(pass.input_grads);
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    inputs[index] = inputs[index].detach();
+    if (pass.requires_grad[index]) torch::autograd::set_history(inputs[index], node);
+  }
+  std::vector<at::Tensor> outputs;
+  {
+    const at::AutoGradMode with_grad(true);
+    outputs = interpreter_->run(std::move(inputs), state, pass.rows, pass.key.get(), pass.batch);
+  }
+  pass.ends = std::make_shared<GraphEnds>();
+  for (at::Tensor& output : outputs) {
+    const bool differentiable = output.defined() && output.requires_grad();
+    pass.ends->edges.push_back(differentiable ? torch::autograd::impl::gradient_edge(output)
+                                              : torch::autograd::Edge());
+    if (differentiable) output = output.detach();
+  }
+  return outputs;
+}
+
+std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> grads,
+                                        const std::vector<at::Tensor>& state, bool keep_graph) {
+  if (pass.recompute) {
+    check_versions(pass, state);
+    // The statistics and counters were updated by the first run, so this one gets copies.
+    std::vector<at::Tensor> replayed = state;
+    for (auto& [index, before] : pass.kept) {
+      replayed[index] = keep_graph ? copy_of_state(before) : std::move(before);
+    }
+    const RandomState now = RandomState::now(device_);
+    pass.random.restore();
+    (void)record(pass.inputs, replayed, pass);
+    now.restore();
+    keep_graph = false;  // the next backward records its own
+  }
+  if (pass.batch) {
+    add_zeros(pass.ends->edges, grads, *pass.batch, 2 * static_cast<int64_t>(graph_.nodes.size()));
+  }
+  torch::autograd::edge_list roots;
+  torch::autograd::variable_list seeds;
+  for (size_t index = 0; index < grads.size(); ++index) {
+    torch::autograd::Edge& edge = pass.ends->edges[index];
+    if (!edge.is_valid() || !grads[index].defined()) continue;
+    roots.push_back(keep_graph ? edge : std::move(edge));
+    seeds.push_back(std::move(grads[index]));
+  }
+  pass.ends.reset();
+  grads.clear();
+  if (!roots.empty()) {
+    // No second derivatives follow, so torch's own operators need not look out for autograd. What
+    // others do in their backward is not known.
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+    if (only_aten_) below.emplace();
+    torch::autograd::Engine::get_default_engine().execute(
+        roots, seeds, keep_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
+  }
+  std::vector<at::Tensor> input_grads(pass.requires_grad.size());
+  auto found = pass.input_grads->begin();
+  for (size_t index = 0; index < input_grads.size() && found != pass.input_grads->end(); ++index) {
+    if (pass.requires_grad[index]) input_grads[index] = std::move(*found++);
+  }
+  pass.input_grads->clear();
+  return input_grads;
+}
+
+void Stage::skip(const std::vector<at::Tensor>& state, const DrawKey* key) {
+  const at::NoGradGuard no_grad;
+  interpreter_->run_row_free_effects(detached(state), key);
+}
+
+}  // namespace rannc::runtime

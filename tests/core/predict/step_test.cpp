@@ -1,0 +1,252 @@
+#include <gtest/gtest.h>
+
+#include "plan/graphs.h"
+#include "rannc/cost/cost_table.h"
+#include "rannc/predict/step_memory.h"
+#include "rannc/predict/step_time.h"
+
+namespace rannc::predict {
+namespace {
+
+using plan::chain_plan;
+
+/// Every node takes 100 ns forward and 200 ns backward per row; no workspace.
+cost::GraphProfile profile_of(const ir::Graph& graph) {
+  cost::CostTable table;
+  table.rows = {1, 2};
+  table.node.assign(graph.nodes.size(), {{.forward_ns = 100, .backward_ns = 200},
+                                         {.forward_ns = 200, .backward_ns = 400}});
+  return cost::fold(graph, table, {});
+}
+
+/// One host, whose messages take no time.
+cost::Cluster one_host(int ranks) {
+  const cost::Link link{.bandwidth_bytes_per_s = 1e18, .latency_ns = 0};
+  return {.devices_per_host = ranks, .intra_host = link, .inter_host = link};
+}
+
+double step_of(const plan::Plan& plan, const ir::Graph& graph, const std::vector<int64_t>& rows,
+               const StepCosts& costs) {
+  return step_time(plan::lower(plan, graph, rows, /*training=*/true), plan, graph,
+                   profile_of(graph), one_host(static_cast<int>(rows.size())), costs)
+      .ns;
+}
+
+TEST(StepTime, HasTheOptimizerStepAtItsEnd) {
+  // Two rows: 200 forward, 400 backward; the step of w0 takes 50.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  EXPECT_NEAR(step_of(chain_plan({1}, 1), graph, {2}, {.optimizer_ns = {50}}), 650, 1e-6);
+}
+
+TEST(StepTime, RanksShareTheCoresOfTheirHost) {
+  // A row on each of two replicas: 300 side by side, 600 when both share a core.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {1, 1}, {.cores = 2}), 300, 1e-6);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {1, 1}, {.cores = 1}), 600, 1e-6);
+}
+
+TEST(StepTime, OfAPipelineIsThePeriodOfItsLoop) {
+  // Stage 0: F 0-100-200; stage 1: F 100-200-300, B 300-500-700; stage 0: B 500-700-900. The next
+  // step starts then. On one core the work of both stages lines up: 2 * 2 * 300.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 2);
+  EXPECT_NEAR(step_of(plan, graph, {2, 0}, {.cores = 2}), 900, 1e-6);
+  EXPECT_NEAR(step_of(plan, graph, {2, 0}, {.cores = 1}), 1200, 1e-6);
+  // Adding the gradients of the second micro-batch (16 bytes) to those of the first: stage 1 ends
+  // at 716, where stage 0 begins its last 216.
+  EXPECT_NEAR(step_of(plan, graph, {2, 0}, {.cores = 2, .accumulate_ns_per_byte = 1}), 932, 1e-6);
+}
+
+TEST(StepTime, WaitsAreWhatAStepIsBesidesItsWork) {
+  // The pipeline above: each rank works 600 of 900.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 2);
+  const plan::Program program = plan::lower(plan, graph, {2, 0}, /*training=*/true);
+  const StepTime time =
+      step_time(program, plan, graph, profile_of(graph), one_host(2), {.cores = 2});
+  ASSERT_EQ(time.idle_ns.size(), 2u);
+  EXPECT_NEAR(time.idle_ns[0], 300, 1e-6);
+  EXPECT_NEAR(time.idle_ns[1], 300, 1e-6);
+}
+
+TEST(StepTime, MeasuredActionsReplaceTheProfile) {
+  // Two replicas: 10 forward and 20 backward each, the reduction 5 of waiting and 7 of work, and 3
+  // around all that; the loss takes nothing.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  const plan::Plan plan = chain_plan({2}, 1);
+  const plan::Program program = plan::lower(plan, graph, {1, 1}, /*training=*/true);
+  StepCosts costs{.cores = 2, .around_ns = {3, 3}};
+  for (const std::vector<plan::Action>& actions : program.actions) {
+    std::vector<MeasuredAction>& measured = costs.measured.emplace_back(actions.size());
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].kind == plan::ActionKind::forward) measured[i].work_ns = 10;
+      if (actions[i].kind == plan::ActionKind::backward) measured[i].work_ns = 20;
+      if (actions[i].kind == plan::ActionKind::reduce_gradients) measured[i] = {7, 5};
+    }
+  }
+  const StepTime time = step_time(program, plan, graph, profile_of(graph), one_host(2), costs);
+  EXPECT_NEAR(time.ns, 45, 1e-6);
+  EXPECT_NEAR(time.idle_ns[1], 5, 1e-6);
+}
+
+TEST(StepTime, MessagesFlyAsLongAsMeasured) {
+  // Stage 0: F 0-10; 15 later stage 1: F 25-35, B 35-55; 15 later stage 0: B 70-90.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 1);
+  const plan::Program program = plan::lower(plan, graph, {1, 0}, /*training=*/true);
+  StepCosts costs{.cores = 2};
+  for (const std::vector<plan::Action>& actions : program.actions) {
+    std::vector<MeasuredAction>& measured = costs.measured.emplace_back(actions.size());
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].kind == plan::ActionKind::forward) measured[i].work_ns = 10;
+      if (actions[i].kind == plan::ActionKind::backward) measured[i].work_ns = 20;
+      if (actions[i].kind != plan::ActionKind::send) continue;
+      const plan::Transfer& transfer = program.transfers[static_cast<size_t>(actions[i].index)];
+      if (transfer.from != transfer.to) measured[i].wait_ns = 15;
+    }
+  }
+  EXPECT_NEAR(step_time(program, plan, graph, profile_of(graph), one_host(2), costs).ns, 90, 1e-6);
+}
+
+TEST(StepTime, CountsTheRowsThatARankReallyHas) {
+  // Three rows on two replicas: the larger share has two.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {2, 1}, {.cores = 2}), 600, 1e-6);
+  EXPECT_NEAR(step_of(chain_plan({2}, 1), graph, {2, 1}, {.cores = 1}), 900, 1e-6);
+}
+
+std::vector<double> peaks_of(const plan::Plan& plan, const ir::Graph& graph,
+                             const std::vector<int64_t>& rows,
+                             const std::vector<SavedStorage>& saved) {
+  return step_peak_bytes(plan::lower(plan, graph, rows, /*training=*/true), plan, graph,
+                         profile_of(graph), saved, {.state_factor = 2});
+}
+
+TEST(StepMemory, GradientsComeWhileWhatWasSavedGoes) {
+  // Two parameters of 16 bytes with two copies each in the optimizer: 96. Two rows of x and of
+  // n0's result are kept: 160 when forward has ended. Backward of n1 adds 16 and frees 32.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  EXPECT_EQ(peaks_of(plan, graph, {2}, {{{0}, {16, 32}}, {{1}, {16, 32}}}),
+            std::vector<double>{160});
+}
+
+TEST(StepMemory, WhatALinearLayersBackwardNeedsComesBesideItsGradient) {
+  // 96 of state, and 20 for a while in each backward: in which the gradient of 16 lies, or not.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  const auto peaks = [&](const char* op) {
+    cost::GraphProfile profile = profile_of(graph);
+    for (cost::ProfileNode& node : profile.nodes) {
+      node.op = op;
+      node.workspace_bytes.assign(profile.rows.size(), 20);
+    }
+    return step_peak_bytes(plan::lower(plan, graph, {2}, /*training=*/true), plan, graph, profile,
+                           {}, {.state_factor = 2});
+  };
+  EXPECT_EQ(peaks("aten::mm"), std::vector<double>{96 + 16 + 20});
+  EXPECT_EQ(peaks("aten::linear"), std::vector<double>{96 + 16 + 16 + 20});
+}
+
+TEST(StepMemory, GradientsOfReplicasShareAnArray) {
+  // As above on each of two ranks, but the first gradient, n1's, brings the array of both: 32
+  // before n1's 32 of saved bytes go.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({2}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  EXPECT_EQ(peaks_of(plan, graph, {2, 2}, {{{0}, {16, 32}}, {{1}, {16, 32}}}),
+            std::vector<double>{192});
+}
+
+TEST(StepMemory, BothSidesOfACutKeepWhatBothSave) {
+  // Both n0 and n1 save n0's result, 32 bytes. Stage 0: 48 of state, 32 saved, and 32 on their way
+  // out; when that is over, with the forward passes, the place for the gradient, 32.
+  // Stage 1: 48, 32 saved; after its backward 48 + 16 of gradient + 32 of n0's gradient.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  EXPECT_EQ(peaks_of(chain_plan({1, 1}, 1), graph, {2, 0}, {{{0, 1}, {16, 32}}}),
+            (std::vector<double>{112, 96}));
+}
+
+/// n0's result goes to n1 and, past it, to n2; n3 is the loss. Each has a parameter.
+ir::Graph residual() {
+  plan::GraphMaker maker;
+  const ir::ValueId x = maker.input("x");
+  const ir::ValueId a = maker.node("n0", {x, maker.parameter("w0")});
+  const ir::ValueId b = maker.node("n1", {a, maker.parameter("w1")});
+  const ir::ValueId c = maker.node("n2", {a, b, maker.parameter("w2")});
+  maker.graph.outputs = {maker.reduced("n3", {c, maker.parameter("w3")}, ir::RowKind::mean)};
+  return maker.graph;
+}
+
+TEST(StepMemory, AResidualConnectionsGradientWaits) {
+  // The gradient of n0's result waits while n1's backward runs. By then there are 64 bytes of
+  // parameters and 32 of the gradients of n3 and n2. 32 of two rows wait: as much as there is at
+  // the end, when all 64 of gradients have come. Of eight rows, 128.
+  const ir::Graph graph = residual();
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1", "n2", "n3"};
+  const auto peak = [&](int64_t rows) {
+    return step_peak_bytes(plan::lower(plan, graph, {rows}, /*training=*/true), plan, graph,
+                           profile_of(graph), {}, {})[0];
+  };
+  EXPECT_EQ(peak(2), 128);
+  EXPECT_EQ(peak(8), 224);
+}
+
+TEST(StepMemory, TheOptimizerComputesWhenTheActivationsAreGone) {
+  // Two parameters of 16 bytes with two copies each: 96; gradients: 32; then 40 beside the larger
+  // one, and 3 for each.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  const OptimizerMemory optimizer{
+      .state_factor = 2, .largest_bytes = {40, 20}, .all_bytes = {3, 3}};
+  EXPECT_EQ(step_peak_bytes(plan::lower(plan, graph, {2}, /*training=*/true), plan, graph,
+                            profile_of(graph), {}, optimizer),
+            std::vector<double>{96 + 32 + 46});
+}
+
+TEST(StepMemory, AMessageStaysWithASenderThatGoesOnAtOnce) {
+  // Rank 0: F0 F1 B0 F2 B1 F3 B2 B3, and 100 bytes beside each backward. Where it waits for rank 1
+  // before a backward, what it has just sent is gone by then; else its 16 bytes are still there.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 4, plan::Schedule::one_f_one_b);
+  const auto peak = [&](size_t slow) {
+    cost::GraphProfile profile = profile_of(graph);
+    for (cost::ProfileNode& node : profile.nodes) node.workspace_bytes.assign(2, 100);
+    for (auto* times : {&profile.nodes[slow].forward_ns, &profile.nodes[slow].backward_ns}) {
+      for (double& time : *times) time *= 10;
+    }
+    return step_peak_bytes(plan::lower(plan, graph, {4, 0}, /*training=*/true), plan, graph,
+                           profile, {}, {})[0];
+  };
+  EXPECT_EQ(peak(0), peak(1) + 16);
+}
+
+TEST(StepMemory, WhatARankHandsToItselfIsHeldUntilItIsTaken) {
+  // n1 is on the other rank, n2 on the same one as n0.
+  const ir::Graph graph = residual();
+  const plan::Plan plan = plan::interleaved_plan(2, 2, 2);
+  const auto peak = [&](const std::vector<SavedStorage>& saved) {
+    return peaks_of(plan, graph, {16, 0}, saved)[0];
+  };
+  // What n2 saves is what it was handed, which was there before. What n0 saves is not: 128 bytes of
+  // each of two micro-batches of eight rows.
+  EXPECT_EQ(peak({{{2}, {16, 32}}}), peak({}));
+  EXPECT_EQ(peak({{{0}, {16, 32}}}), peak({}) + 2 * 128);
+}
+
+TEST(StepMemory, RecomputeKeepsInputsUntilTheBackward) {
+  // Stage 1, two micro-batches of one row: 48 of state. Two inputs of 16, and the 64 saved bytes of
+  // the one that is run again, whose own input is among them: 48 + 16 + 64; with the gradient of
+  // the first, and without its input, 48 + 16 + 64 again, while 16 are on their way back.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({1, 1}, 2);
+  plan.stages[1].recompute = true;
+  EXPECT_EQ(peaks_of(plan, graph, {2, 0}, {{{1}, {64, 128}}})[1], 144);
+}
+
+}  // namespace
+}  // namespace rannc::predict
