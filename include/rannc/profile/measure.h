@@ -32,7 +32,7 @@ struct MeasureOptions {
 /// the right shapes and strides, and with the cache as a training step leaves it. The ranks of
 /// `comm` share the signatures and agree on one table (the same bits on all). Workspace is the peak
 /// of temporaries seen by c10's memory reporting.
-/// `saved[node][row index]` (see pyrannc/profile.py) is copied into the table.
+/// `saved[node][row index]` (see pyrannc/profiling/operators.py) is copied into the table.
 /// An operator that cannot run on random data is charged by the CPU device model, and logged.
 /// What is `known` (the same on all ranks) is not timed; what is timed becomes known, on all ranks.
 [[nodiscard]] cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,

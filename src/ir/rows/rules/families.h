@@ -2,7 +2,7 @@
 
 #include "ir/rows/row_call.h"
 
-// The rules, one file for each family of operators. src/ir/passes/row_rules.cpp says which operator
+// The rules, one file for each family of operators. src/ir/rows/row_rules.cpp says which operator
 // has which rule.
 namespace rannc::ir::rules {
 
