@@ -1,10 +1,9 @@
 from __future__ import annotations
 import collections.abc
 import pyrannc._C.cost
-import pyrannc._C.ir
 import pyrannc._C.plan
 import typing
-__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'StepCosts', 'StepTime', 'bucket_bytes', 'evaluate', 'make_plan', 'plan_of_shape', 'step_peak_bytes', 'step_time', 'verify_request', 'with_micro_batches']
+__all__: list[str] = ['Evaluation', 'Force', 'Request', 'StageEvaluation', 'evaluate', 'make_plan', 'plan_of_shape', 'verify_request', 'with_micro_batches']
 class Force:
     def __init__(self, *, stages: typing.SupportsInt | typing.SupportsIndex | None = None, micro_batches: typing.SupportsInt | typing.SupportsIndex | None = None, schedule: str | None = None, interleave: typing.SupportsInt | typing.SupportsIndex | None = None, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> None:
         ...
@@ -84,27 +83,11 @@ class Evaluation:
     @property
     def stages(self) -> list[StageEvaluation]:
         ...
-class StepCosts:
-    def __init__(self, *, cores: typing.SupportsFloat | typing.SupportsIndex = 1.0, action_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, message_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, copy_ns_per_byte: typing.SupportsFloat | typing.SupportsIndex = 0.0, accumulate_ns_per_byte: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], measured: collections.abc.Sequence[collections.abc.Sequence[tuple[typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex]]] = [], around_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> None:
-        ...
-class StepTime:
-    @property
-    def idle_ns(self) -> list[float]:
-        ...
-    @property
-    def ns(self) -> float:
-        ...
-def bucket_bytes(plan: pyrannc._C.plan.Plan, cluster: pyrannc._C.cost.Cluster) -> int:
-    ...
 def evaluate(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, plan: pyrannc._C.plan.Plan) -> Evaluation:
     ...
 def make_plan(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, *, room: typing.SupportsFloat | typing.SupportsIndex = 1.0, in_step: typing.SupportsFloat | typing.SupportsIndex = 1.0, exactly: bool = True, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False, threads: typing.SupportsInt | typing.SupportsIndex = 1) -> pyrannc._C.plan.Plan:
     ...
 def plan_of_shape(profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, request: Request, found: pyrannc._C.plan.Plan, *, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], schedule: str, interleave: typing.SupportsInt | typing.SupportsIndex, room: typing.SupportsFloat | typing.SupportsIndex = 1.0, in_step: typing.SupportsFloat | typing.SupportsIndex = 1.0, step_bytes: collections.abc.Callable[[pyrannc._C.plan.Plan], float] = None, step_limit_bytes: typing.SupportsFloat | typing.SupportsIndex = 0.0, exactly: bool = True, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False) -> pyrannc._C.plan.Plan:
-    ...
-def step_peak_bytes(program: pyrannc._C.plan.Program, plan: pyrannc._C.plan.Plan, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, saved: collections.abc.Sequence[tuple[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]]], optimizer_bytes_per_param_byte: typing.SupportsFloat | typing.SupportsIndex = 2.0, largest_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], all_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400) -> list[float]:
-    ...
-def step_time(program: pyrannc._C.plan.Program, plan: pyrannc._C.plan.Plan, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, costs: StepCosts) -> StepTime:
     ...
 def verify_request(request: Request, ranks: typing.SupportsInt | typing.SupportsIndex) -> None:
     ...
