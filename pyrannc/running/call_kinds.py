@@ -21,7 +21,7 @@ class _Kind:
 
 
 class CallKinds:
-    """One :class:`~pyrannc.deployment.Run` per kind of call.
+    """One :class:`~pyrannc.running.run.Run` per kind of call.
 
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
     hold: modes of the modules, which parameters take a gradient, shapes, dtypes and constant

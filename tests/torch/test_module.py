@@ -471,7 +471,7 @@ def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatc
     def no_measuring(*_):
         raise AssertionError("measured although a plan was given")
 
-    monkeypatch.setattr("pyrannc.profile.profile", no_measuring)
+    monkeypatch.setattr("pyrannc.profiling.operators.profile", no_measuring)
     again = RaNNCModule(build(), load_deployment=path)
     loss_of(again, batch())
     assert again.plan.micro_batches == 2
@@ -499,7 +499,7 @@ def test_the_environment_saves_and_loads_the_plan(tmp_path, monkeypatch):
     loss_of(wrap(build())[0], batch())
     monkeypatch.delenv("RANNC_SAVE_DEPLOYMENT")
     monkeypatch.setenv("RANNC_LOAD_DEPLOYMENT", "yes")
-    monkeypatch.setattr("pyrannc.profile.profile", None)
+    monkeypatch.setattr("pyrannc.profiling.operators.profile", None)
     loss_of(wrap(build())[0], batch())
 
 
