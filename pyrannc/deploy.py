@@ -1,139 +1,192 @@
-"""The sequence of phases behind the first call, readable from top to bottom.
+"""What happens once, in the first call: from a captured model to a plan at work on every rank.
 
-capture -> agree -> self-check -> profile -> plan on rank 0 -> broadcast -> try plans -> run.
+agree -> prove -> measure -> choose -> start, each of which returns what the next ones need.
 """
 
-import functools
+import dataclasses
 import json
 
 import torch
 
 from pyrannc import _C, log
 from pyrannc.errors import PlanError
-from pyrannc.job import freed_memory, threads
-from pyrannc.job.agreement import on_rank, same_graph, same_settings
-from pyrannc.optimizer.fused_step import FusedStep
-from pyrannc.planning import candidates, plan_file, planner_inputs, schedules, step_prediction
-from pyrannc.planning.plan_file import check_save, save_plan
+from pyrannc.job import freed_memory
+from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
+from pyrannc.planning import candidates, plan_file, planner_inputs, schedules
+from pyrannc.planning.step_prediction import StepPrediction
 from pyrannc.profiling import operators, step_costs
 from pyrannc.report import training_steps
 from pyrannc.running.deployment import Deployment
-from pyrannc.selfcheck.findings import (
-    mixing_reason,
-    note_dense,
-    self_check,
-    warn_of_attributes,
-    warn_of_averages,
-)
+from pyrannc.running.task import Task
+from pyrannc.selfcheck import findings
 from pyrannc.state import named_tensors
 from pyrannc.trial.try_plans import try_plans
 
 
-def deploy(model, optimizer, captured, call, config, world, load_path, outputs, outside_loss):
-    """Everything that happens once: from a captured model to a :class:`Deployment`.
+@dataclasses.dataclass(frozen=True)
+class Agreed:
+    """What is the same on all ranks, or known of each."""
+
+    hosts: list  # [rank], names
+    memory_bytes: int  # that this rank may use
+    local_rows: list  # [rank], of the first batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Proved:
+    """What the planner may do to the batch."""
+
+    mixing: str  # why rows cannot be told apart, or nothing
+    request: str  # the planner's, as JSON; empty for a plan from a file
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What is known of the ranks and, unless the plan comes from a file, of the model on them."""
+
+    devices: object  # _C.cost.Cluster
+    operators: object = None  # _C.cost.CostTable
+    storages: list | None = None  # see profiling.operators
+    step: step_costs.Costs | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """A plan that this job can run."""
+
+    plan: object  # _C.plan.Plan
+    bucket_bytes: int
+    planner: candidates.Planner | None = None  # that made it, on rank 0
+
+
+def deploy(task: Task, call) -> Deployment:
+    """Everything that happens once, for ``call``: its arguments and keyword arguments.
 
     Collective. What one rank finds wrong while it checks and plans is raised on every rank.
     """
-    args, kwargs = call
-    path = load_path or (config.deployment_file if config.load_deployment else None)
+    agreed = agree(task, call)
+    proved = prove(task, call, agreed)
+    measured = measure(task, agreed, proved)
+    chosen = choose(task, agreed, proved, measured)
+    return start(task, call, agreed, chosen)
+
+
+def agree(task, call) -> Agreed:
+    """Compares settings and graphs of all ranks, and gives them rank 0's parameters."""
+    world, config = task.world, task.config
     others = {
-        "load_deployment": path is not None,
-        "optimizer": type(optimizer).__name__,
-        "outputs": outputs.name,
-        "outside_loss": outside_loss,
-        "model.training": model.training,
+        "load_deployment": task.plan_file is not None,
+        "optimizer": type(task.optimizer).__name__,
+        "outputs": task.outputs.name,
+        "outside_loss": task.outside_loss,
+        "model.training": task.model.training,
     }
     same_settings(config, others, world)
-    on_rank(0, world, lambda: check_save(config))
-    local_rows = same_graph(captured, captured.batch_size(args, kwargs), world)
-    parameters = named_tensors.tensors(model)
+    on_rank(0, world, lambda: plan_file.check_save(config))
+    local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if config.sync_params_on_init and world.size > 1:
-        for tensor in {id(tensor): tensor for tensor in parameters.values()}.values():
-            named_tensors.broadcast(world, tensor, 0, list(range(world.size)))
-    hosts = [item.decode() for item in world.all_gather(world.host.encode())]
-    threads.share_cores(world, hosts)
+        named_tensors.broadcast_all(world, task.model)
+    hosts = hosts_of(world)
     memory = planner_inputs.memory_bytes(config, hosts.count(world.host))
+    return Agreed(hosts, memory, local_rows)
 
-    fullest = local_rows.index(max(local_rows))  # other ranks may have no rows to check with
-    checked = on_rank(fullest, world, lambda: self_check(model, captured, call, config, memory))
-    mixing = mixing_reason(captured, **json.loads(checked))
-    if not mixing and world.rank == 0:
-        warn_of_averages(captured.graph)
-    if captured.changed_attributes and world.rank == 0:
-        warn_of_attributes(captured.changed_attributes)
-    if captured.made_dense:
-        note_dense(captured.made_dense, optimizer, world)
 
-    # The self-check holds much more than a stage ever will.
-    if config.keep_freed_memory:
+def prove(task, call, agreed) -> Proved:
+    """Compares the captured graph with the model, and says what cannot be as in the model."""
+    world, captured, config = task.world, task.captured, task.config
+    fullest = agreed.local_rows.index(max(agreed.local_rows))  # others may have no rows at all
+    checked = on_rank(
+        fullest,
+        world,
+        lambda: findings.self_check(task.model, captured, call, config, agreed.memory_bytes),
+    )
+    mixing = findings.mixing_reason(captured, **json.loads(checked))
+    findings.tell(captured, mixing, task.optimizer, world)
+    if task.plan_file is not None:
+        return Proved(mixing, "")
+    wanted = schedules.request(captured, task.model.training, config, mixing)
+    synced = planner_inputs.whole_batch(captured.graph)
+    rows = sum(agreed.local_rows)
+    request = on_rank(
+        0, world, lambda: planner_inputs.request(rows, config, mixing, synced, wanted)
+    )
+    return Proved(mixing, request)
+
+
+def measure(task, agreed, proved) -> Measured:
+    """Measures what the planner has to know: links, operators, and steps of the optimizer."""
+    world, graph = task.world, task.captured.graph
+    if task.config.keep_freed_memory:  # from here on, as what the self-check held is too much
         freed_memory.keep_freed()
-    if optimizer is not None and config.fused_optimizer:
-        FusedStep(optimizer)  # which keeps it, as its hooks
-    devices = planner_inputs.cluster(hosts, memory, _C.comm.measure_links(world))
+    links = _C.comm.measure_links(world)
+    devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
+    if task.plan_file is not None:
+        return Measured(devices)
+    table, traced = operators.profile(
+        graph,
+        task.captured.objects,
+        world,
+        max(agreed.local_rows),
+        task.config.profile_cache,
+    )
+    parameters = named_tensors.tensors(task.model)
+    costs = step_costs.measure(graph, parameters, task.optimizer, world)
+    return Measured(devices, table, traced.storages, costs)
+
+
+def choose(task, agreed, proved, measured) -> Chosen:
+    """Reads the plan from its file, or makes it; both on rank 0 for all ranks."""
+    world, graph, path = task.world, task.captured.graph, task.plan_file
     planner = None
-    if path:
-        plan_json = on_rank(
-            0, world, lambda: plan_file.read_plan(path, captured.graph, sum(local_rows), world.size)
-        )
-    else:
-        wanted = schedules.request(captured, model.training, config, mixing)
-        synced = planner_inputs.whole_batch(captured.graph)
-        table, traced = operators.profile(
-            captured.graph, captured.objects, world, max(local_rows), config.profile_cache
-        )
-        costs = step_costs.measure(captured.graph, parameters, optimizer, world)
-        # Only rank 0 calls it.
-        planner = functools.cache(
-            lambda: candidates.Planner(
-                captured.graph,
-                table,
-                planner_inputs.optimizer_bytes(captured.graph, parameters, optimizer, config),
-                devices,
-                planner_inputs.request(sum(local_rows), config, mixing, synced, wanted),
-                config.max_partition_num,
-                mixing,
-                step_prediction.StepPrediction(costs, traced.storages, local_rows, outputs),
-                training_steps.held_bytes(model, optimizer),
-            )
-        )
-        plan_json = on_rank(0, world, lambda: planner().plan())
-    plan = _C.plan.Plan.from_json(plan_json)
-    _C.plan.verify(plan, captured.graph, world.size)
-    if path:
-        schedules.check_loaded(plan, path, captured, model.training, config)
-    if mixing and (plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)):
+    if path is None and world.rank == 0:
+        planner = make_planner(task, agreed, proved, measured)
+
+    def content():
+        if path is not None:
+            return plan_file.read_plan(path, graph, sum(agreed.local_rows), world.size)
+        return planner.plan()
+
+    plan = _C.plan.Plan.from_json(on_rank(0, world, content))
+    _C.plan.verify(plan, graph, world.size)
+    if path is not None:
+        schedules.check_loaded(plan, path, task.captured, task.model.training, task.config)
+    cuts_batch = plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)
+    if proved.mixing and cuts_batch:
         raise PlanError(
             f"{path} has several replicas or micro-batches, but "
-            f"rows of the batch interact: {mixing}"
+            f"rows of the batch interact: {proved.mixing}"
         )
+    return Chosen(plan, plan_file.bucket_bytes(plan, measured.devices), planner)
 
-    deployment = Deployment(
-        model,
-        optimizer,
-        captured,
-        plan,
-        plan_file.bucket_bytes(plan, devices),
-        local_rows,
-        config,
-        world,
-        outputs,
-        outside_loss,
+
+def make_planner(task, agreed, proved, measured) -> candidates.Planner:
+    """Of this job, on rank 0."""
+    graph, parameters = task.captured.graph, named_tensors.tensors(task.model)
+    return candidates.Planner(
+        graph,
+        measured.operators,
+        planner_inputs.optimizer_bytes(graph, parameters, task.optimizer, task.config),
+        measured.devices,
+        proved.request,
+        task.config.max_partition_num,
+        proved.mixing,
+        StepPrediction(measured.step, measured.storages, agreed.local_rows, task.outputs),
+        training_steps.held_bytes(task.model, task.optimizer),
     )
-    if planner is not None and config.calibrate and torch.is_grad_enabled() and model.training:
-        try_plans(deployment, planner, captured.flatten(args, kwargs), optimizer)
+
+
+def start(task, call, agreed, chosen) -> Deployment:
+    """Puts the plan to work, or a faster one after some runs; from then on each rank holds its part
+    of the model."""
+    deployment = Deployment(task, agreed.local_rows, chosen.plan, chosen.bucket_bytes)
+    trains = torch.is_grad_enabled() and task.model.training
+    if task.plan_file is None and task.config.calibrate and trains:
+        inputs = task.captured.flatten(*call)
+        try_plans(deployment, chosen.planner, inputs)
     else:
         deployment.hold()
-    if world.rank == 0:
-        if log_enabled("info"):
-            print_plan(deployment.plan)
-        if config.save_deployment:
-            save_plan(deployment, config.deployment_file)
+    if task.world.rank == 0 and _C.util.log_enabled(_C.util.Level.info, "deploy"):
+        log.info("deploy", "the plan\n" + _C.plan.show(deployment.plan))
+    if task.config.save_deployment:
+        plan_file.save_plan(deployment, task.config.deployment_file)
     return deployment
-
-
-def log_enabled(level: str) -> bool:
-    return _C.util.log_enabled(getattr(_C.util.Level, level), "deploy")
-
-
-def print_plan(plan) -> None:
-    log.info("deploy", "the plan\n" + _C.plan.show(plan))

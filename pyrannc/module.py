@@ -11,9 +11,12 @@ from pyrannc.capture.call import Call
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
-from pyrannc.optimizer import user_optimizer
+from pyrannc.job import threads
+from pyrannc.job.agreement import hosts_of
+from pyrannc.optimizer import fused_step, user_optimizer
 from pyrannc.planning import plan_file
 from pyrannc.running.call_kinds import CallKinds
+from pyrannc.running.task import Task
 from pyrannc.state import checkpoint
 
 
@@ -124,18 +127,22 @@ class RaNNCModule(nn.Module):
             )
         world = launch.world(self.config.comm_timeout_s)
         world.timeout_s = self.config.comm_timeout_s
-        self._deployment = deploy.deploy(
-            self.model,
-            self._optimizer,
-            captured,
-            (args, kwargs),
-            self.config,
-            world,
-            self._load_deployment,
-            self._outputs,
-            self._outside_loss,
+        threads.share_cores(world, hosts_of(world))
+        if self._optimizer is not None and self.config.fused_optimizer:
+            fused_step.prefer(self._optimizer)
+        from_file = self.config.deployment_file if self.config.load_deployment else None
+        task = Task(
+            model=self.model,
+            captured=captured,
+            optimizer=self._optimizer,
+            config=self.config,
+            outputs=self._outputs,
+            outside_loss=self._outside_loss,
+            plan_file=self._load_deployment or from_file,
+            world=world,
         )
-        self._runs = CallKinds(self._deployment, call, self._batch_dims, self.config)
+        self._deployment = deploy.deploy(task, (args, kwargs))
+        self._runs = CallKinds(self._deployment, call, self._batch_dims)
 
     @property
     def plan(self):

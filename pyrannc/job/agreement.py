@@ -76,6 +76,11 @@ def same_graph(captured, rows, world):
     return counts
 
 
+def hosts_of(world) -> list[str]:
+    """The name of each rank's host. Collective."""
+    return [item.decode() for item in world.all_gather(world.host.encode())]
+
+
 def on_rank(root, world, work):
     """``work()`` of one rank, in JSON's types, on every rank; its error is raised on every rank."""
     message = b""

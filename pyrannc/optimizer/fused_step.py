@@ -7,7 +7,7 @@ _HAVE_ONE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 _DTYPES = (torch.float32, torch.float64)
 
 
-class FusedStep:
+def prefer(optimizer) -> None:
     """Lets an optimizer on the CPU take torch's fused implementation, in groups where the user
     chose neither ``fused`` nor ``foreach``: it goes over each parameter once and needs no
     temporaries.
@@ -15,28 +15,33 @@ class FusedStep:
     torch itself chooses one for GPUs in this way, and on CPUs a loop of one operator after the
     other. Results differ in the last bits. Between steps the groups say what the user said.
     """
+    if type(optimizer) in _HAVE_ONE:
+        hooks = _Fused()
+        optimizer.register_step_pre_hook(hooks.before)
+        optimizer.register_step_post_hook(hooks.after)
 
-    def __init__(self, optimizer):
+
+class _Fused:
+    """Hooks around a step."""
+
+    def __init__(self):
         self._changed = []
-        if type(optimizer) in _HAVE_ONE:
-            optimizer.register_step_pre_hook(self._before)
-            optimizer.register_step_post_hook(self._after)
 
-    def _before(self, optimizer, *_):
+    def before(self, optimizer, *_):
         for group in optimizer.param_groups:
             if _possible(group, optimizer.state):
                 group["fused"] = True
                 self._changed.append(group)
 
-    def _after(self, *_):
+    def after(self, *_):
         for group in self._changed:
             group["fused"] = None
         self._changed.clear()
 
 
 def chooses(hook) -> bool:
-    """Whether ``hook`` is of a :class:`FusedStep`."""
-    return isinstance(getattr(hook, "__self__", None), FusedStep)
+    """Whether ``hook`` is one that :func:`prefer` has registered."""
+    return isinstance(getattr(hook, "__self__", None), _Fused)
 
 
 def _possible(group, state):

@@ -41,7 +41,8 @@ class measure:
 
     def __init__(self, model, optimizer=None):
         self._deployment = model._deployed("measure")
-        self._optimizer = optimizer if optimizer is not None else model._optimizer
+        given = self._deployment.task.optimizer
+        self._optimizer = optimizer if optimizer is not None else given
         self.iteration_ms, self.peak_mib = 0.0, []
         self.shares, self.hidden = [], []
         self._now = {}

@@ -23,17 +23,17 @@ class TrainingSteps:
     After the tenth step every stage's time and memory is compared with its prediction, once.
     """
 
-    def __init__(self, deployment, optimizer):
+    def __init__(self, deployment):
         self.count = 0
         self.seconds = 0.0
-        self._deployment, self._optimizer = deployment, optimizer
+        self._deployment, self._optimizer = deployment, deployment.task.optimizer
         self._activations = 0  # bytes between forward and backward
         self._peak = 0
         self._start = (0, 0.0, {})
         self._counts = True  # the step at hand
-        if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
-            optimizer.register_step_pre_hook(self._before_optimizer)
-            optimizer.register_step_post_hook(self._after_optimizer)
+        if hasattr(self._optimizer, "register_step_pre_hook"):  # else its time is not known
+            self._optimizer.register_step_pre_hook(self._before_optimizer)
+            self._optimizer.register_step_post_hook(self._after_optimizer)
 
     @contextlib.contextmanager
     def forward(self, trains, as_planned):

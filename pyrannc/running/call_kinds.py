@@ -28,7 +28,7 @@ class CallKinds:
     arguments are in the captured graph.
     """
 
-    def __init__(self, deployment, call, batch_dims, config):
+    def __init__(self, deployment, call, batch_dims):
         first = deployment.first
         self._deployment = deployment
         self._modules = list(deployment.model.modules())  # walking through them takes a while
@@ -40,7 +40,7 @@ class CallKinds:
             for name, held in registry.items()
             if held is not None
         ]
-        self._batch_dims, self._config = batch_dims, config
+        self._batch_dims = batch_dims
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made = 0
         self._kinds = []  # the one used last first
@@ -92,16 +92,17 @@ class CallKinds:
 
     def _capture(self, settings, call, args, kwargs):
         log.info("deploy", f"captured again, for a call in {self._describe(call)}")
+        config = self._deployment.task.config
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self._deployment.model,
                 args,
                 kwargs,
                 self._batch_dims,
-                exact_loss=self._config.exact_loss,
+                exact_loss=config.exact_loss,
                 known=self._known,
-                explicit_draws=self._config.deterministic_dropout,
-                sync_batch_norm=self._config.sync_batch_norm,
+                explicit_draws=config.deterministic_dropout,
+                sync_batch_norm=config.sync_batch_norm,
             )
         return self._add(settings, self._deployment.run_of(captured))
 

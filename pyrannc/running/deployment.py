@@ -26,46 +26,39 @@ def draw_steps(world):
 
 
 class Deployment:
-    """A plan at work: who holds which tensors, and one :class:`Run` for each capture."""
+    """A plan at work: who holds which tensors, and one :class:`Run` for each capture.
 
-    def __init__(
-        self,
-        model,
-        optimizer,
-        captured,
-        plan,
-        bucket_bytes,
-        local_rows,
-        config,
-        world,
-        outputs,
-        outside_loss,
-    ):
-        self.model, self.plan, self.world = model, plan, world
-        self.local_rows = local_rows  # of the first call
+    Args:
+        task: :class:`~pyrannc.running.task.Task`.
+        local_rows: Of all ranks in the first call.
+        plan: ``_C.plan.Plan``.
+        bucket_bytes: In which gradients are summed over the replicas.
+    """
+
+    def __init__(self, task, local_rows, plan, bucket_bytes):
+        self.task, self.model, self.world = task, task.model, task.world
+        self.local_rows = local_rows
         self._planned_rows = json.loads(plan.notes or "{}").get("global_batch", sum(local_rows))
         self._noted = set()
         self.unsummed = UnsummedGradients(self)
-        self.owners = owners.Owners(world, model)
-        self.call_agreement = CallAgreement(world, self.unsummed.kept, self.owners.peers)
+        self.owners = owners.Owners(self.world, self.model)
+        self.call_agreement = CallAgreement(self.world, self.unsummed.kept, self.owners.peers)
         self._bucket_bytes = bucket_bytes
-        self._outputs = outputs
-        self._config = config
-        self._outside_loss = outside_loss
-        self._planned = captured
-        self.draws = draw_steps(world) if config.deterministic_dropout else None
-        self.steps = TrainingSteps(self, optimizer)
+        self.draws = draw_steps(self.world) if task.config.deterministic_dropout else None
+        self.steps = TrainingSteps(self)
         self.speed = None  # report.Speed, of a plan that try_plans() has measured
-        self._optimizer = optimizer
-        self.first = Run(self, captured, self._executor(captured, plan))
+        self._take(plan)
 
     def replan(self, plan) -> None:
         """Before the first step: takes ``plan``; after hold() its stages and ranks must be those of
         the plan at work."""
         self._bucket_bytes = json.loads(plan.notes)["bucket_bytes"]
-        executor = self._executor(self._planned, plan)
+        self._take(plan)
+
+    def _take(self, plan):
+        executor = self._executor(self.task.captured, plan)
         self.plan = plan
-        self.first = Run(self, self._planned, executor)
+        self.first = Run(self, self.task.captured, executor)
 
     def hold(self) -> None:
         """From here on every rank holds, and its optimizer steps, what its stages use; the rest of
@@ -74,16 +67,16 @@ class Deployment:
         used = {*executor.parameter_names, *executor.buffer_names}
         shared = self._sharing_memory() if self.world.size > 1 else []
         self.owners.assign(used, shared)
-        if self._optimizer is not None:
+        if self.task.optimizer is not None:
             held = {id(p) for p in self.model.parameters() if not p.is_meta}
-            user_optimizer.keep_local(self._optimizer, held)
+            user_optimizer.keep_local(self.task.optimizer, held)
 
     def _sharing_memory(self):
         """Tensors of which the optimizer or forward() changes one and with it the other."""
         held = named_tensors.tensors(self.model)
-        written = named_tensors.written(self._planned.graph)
+        written = named_tensors.written(self.task.captured.graph)
         changing = {n: t for n, t in held.items() if t.requires_grad or n in written}
-        used = set(map(id, self._planned.objects))
+        used = set(map(id, self.task.captured.objects))
         constants = {
             f"{path}.{name}" if path else name: value
             for path, module in self.model.named_modules()
@@ -92,18 +85,17 @@ class Deployment:
         }
         return shared_memory.pairs(changing, held | constants)
 
-    def calibrate(self, inputs, optimizer, patience=measured_runs.FIRST) -> dict:
-        """What the plan's actions, and a step of ``optimizer`` (or None), take on ``inputs``; empty
-        for a model that does not train."""
-        program = _C.plan.lower(
-            self.plan, self._planned.graph, self.local_rows, True, self._outputs
-        )
-        return self.first.calibrate(inputs, program, optimizer, patience)
+    def calibrate(self, inputs, patience=measured_runs.FIRST) -> dict:
+        """What the plan's actions, and a step of the optimizer, take on ``inputs``; empty for a
+        model that does not train."""
+        graph, outputs = self.task.captured.graph, self.task.outputs
+        program = _C.plan.lower(self.plan, graph, self.local_rows, True, outputs)
+        return self.first.calibrate(inputs, program, self.task.optimizer, patience)
 
     def run_of(self, captured):
         """The run of another capture of the model: its nodes go to the stages of the plan."""
         same_graph(captured, 1, self.world)
-        plan = _C.plan.map_to(self.plan, self._planned.graph, captured.graph)
+        plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
         executor = self._executor(captured, plan)
         users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
         self.owners.move_unused(users, self._move_in_optimizer)
@@ -117,8 +109,8 @@ class Deployment:
         return Run(self, captured, executor, elsewhere)
 
     def _move_in_optimizer(self, tensor, root, ranks):
-        if self._optimizer is not None and isinstance(tensor, torch.nn.Parameter):
-            user_optimizer.move(self._optimizer, tensor, self.world, root, ranks)
+        if self.task.optimizer is not None and isinstance(tensor, torch.nn.Parameter):
+            user_optimizer.move(self.task.optimizer, tensor, self.world, root, ranks)
 
     def note_batch(self, local_rows):
         """Says once that a batch is larger than planned, and once that one is of another size."""
@@ -167,8 +159,8 @@ class Deployment:
             plan,
             self.world,
             preludes=captured.preludes,
-            outside_sum=self._outside_loss == "sum",
-            outputs=self._outputs,
+            outside_sum=self.task.outside_loss == "sum",
+            outputs=self.task.outputs,
             draws=self.draws,
             kept=self.unsummed.kept,
             bucket_bytes=self._bucket_bytes,

@@ -45,7 +45,7 @@ class Run:
         self._inputs_checked = deployment.world.size == 1
         self._weighs_gradients = (
             deployment.world.size > 1
-            and deployment._outside_loss == "mean"
+            and deployment.task.outside_loss == "mean"
             and any(graph.values[v].dims and graph.values[v].requires_grad for v in graph.outputs)
         )
         self._has_half = any(value.dtype == "float16" for value in graph.values)

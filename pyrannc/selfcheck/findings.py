@@ -52,6 +52,24 @@ def mixing_reason(captured, proved: bool, refuted: str) -> str:
     return ""
 
 
+def tell(captured, mixing, optimizer, world) -> None:
+    """Tells the user, once, what is not as in the model.
+
+    Args:
+        mixing: What :func:`mixing_reason` found.
+
+    Raises:
+        ConfigError: The optimizer cannot take the gradients; on every rank.
+    """
+    if world.rank == 0:
+        if not mixing:
+            warn_of_averages(captured.graph)
+        if captured.changed_attributes:
+            warn_of_attributes(captured.changed_attributes)
+    if captured.made_dense:
+        note_dense(captured.made_dense, optimizer, world)
+
+
 def warn_of_averages(graph) -> None:
     """Says what is not the number of the whole batch, once."""
     found = [node for node in graph.nodes if node.by_share]

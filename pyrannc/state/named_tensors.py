@@ -84,3 +84,9 @@ def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
     comm.broadcast_into(raw(whole), root, ranks)
     if whole.data_ptr() != tensor.data_ptr():
         write(tensor.detach(), whole)
+
+
+def broadcast_all(comm, model: nn.Module) -> None:
+    """Every tensor of rank 0's ``model`` into those of all ranks. Collective."""
+    for tensor in {id(tensor): tensor for tensor in tensors(model).values()}.values():
+        broadcast(comm, tensor, 0, list(range(comm.size)))

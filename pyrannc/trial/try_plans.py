@@ -9,22 +9,22 @@ from pyrannc.report.speed import Speed
 from pyrannc.trial import choose, measured_runs
 
 
-def try_plans(deployment, planner, inputs, optimizer) -> None:
+def try_plans(deployment, planner, inputs) -> None:
     """Runs the plan, the best ones of other shapes, and the fastest of them with other numbers of
     micro-batches; what is the fastest stays, with the time that follows from its runs.
 
-    Collective, for a deployment that does not hold() yet. Rank 0 has the ``planner()``.
+    Collective, for a deployment that does not hold() yet. Rank 0 has the ``planner``.
     """
     world, planned = deployment.world, deployment.plan
 
     def run(plan):
         deployment.replan(plan)
-        return deployment.calibrate(inputs, optimizer, measured_runs.ANOTHER)
+        return deployment.calibrate(inputs, measured_runs.ANOTHER)
 
-    others = on_rank(0, world, lambda: planner().of_other_shapes(planned))
+    others = on_rank(0, world, lambda: planner.of_other_shapes(planned))
     if not others:  # then no rank has to have more than it needs
         deployment.hold()
-    measured = deployment.calibrate(inputs, optimizer)
+    measured = deployment.calibrate(inputs)
     plans = [planned, *map(_C.plan.Plan.from_json, others)]
     # What was measured is the same on all ranks, and so is every decision.
     best, shapes = choose.shapes(plans, measured, run) if measured else (0, [])
@@ -38,22 +38,22 @@ def try_plans(deployment, planner, inputs, optimizer) -> None:
     numbered = {shape.micro_batches: shape}
 
     def run_with(count):
-        text = on_rank(0, world, lambda: planner().with_micro_batches(shape, count))
+        text = on_rank(0, world, lambda: planner.with_micro_batches(shape, count))
         if not text:
             return None
         numbered[count] = _C.plan.Plan.from_json(text)
         return run(numbered[count])
 
-    counts = on_rank(0, world, lambda: planner().other_micro_batches(shape))
+    counts = on_rank(0, world, lambda: planner.other_micro_batches(shape))
     count, numbers = choose.micro_batches(shape.micro_batches, shapes[best], counts, run_with)
     _take(deployment, numbered[count])
 
     def settled():
         notes = _notes(deployment.plan, zip(plans, shapes, strict=False), numbers)
-        return planner().step.calibrated(deployment.plan, numbers[count], notes)
+        return planner.step.calibrated(deployment.plan, numbers[count], notes)
 
     deployment.plan = _C.plan.Plan.from_json(on_rank(0, world, settled))
-    predict = planner().step.at_speed if world.rank == 0 else None
+    predict = planner.step.at_speed if world.rank == 0 else None
     deployment.speed = Speed(numbers[count]["compute_ns"], predict)
 
 

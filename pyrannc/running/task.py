@@ -1,0 +1,28 @@
+"""What is deployed."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """A captured model, who steps it, and what the user wants of it.
+
+    Attributes:
+        model: The user's ``nn.Module``.
+        captured: What the first call has captured of it.
+        optimizer: Of its parameters; or None.
+        config: :class:`pyrannc.Config`.
+        outputs: ``_C.plan.Outputs``, which outputs are sent.
+        outside_loss: "mean" or "sum", what the user makes of outputs that hold rows.
+        plan_file: Path of the plan to run; None to make one.
+        world: The communicator of the job.
+    """
+
+    model: object
+    captured: object
+    optimizer: object
+    config: object
+    outputs: object
+    outside_loss: str
+    plan_file: str | None
+    world: object
