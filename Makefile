@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all sanitize build check warnings stubs golden bench clean
+.PHONY: demo test test-all sanitize build check warnings stubs golden tuning bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -72,6 +72,10 @@ stubs: build
 # Accepts the captured graphs of the models of the zoo as they are now.
 golden: build
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/torch/golden_graphs.py
+
+# Writes docs/tuning.md anew from the comments beside the numbers.
+tuning:
+	$(PYTHON) tests/repo/tuning.py
 
 # The planner's benchmarks need no torch. Those of the runtime compare with its peers, in about half an hour; their
 # figures are also left in build-bench/*.json.

@@ -9,16 +9,26 @@ taken that fit by what a step holds.
 import math
 import time
 
-# Of a rank's memory: more than section 6 adds in vain.
+#: How many times a rank's memory section 6 may add: more than it adds in vain.
+#: tuned by: `rannc run -n 2 benchmarks/runtime/peers.py --model cnn` with limited memory.
+#: without it: the CNN with 48.2 MiB takes 361 ms instead of 342.
 MOST = 1.5
-# Where section 6 says that a plan does not fit, what a step holds has to be less than the limit: a
-# rank that is late leaves a message or two more with the one before it (4 % of a CNN's 48 MiB).
+
+#: Where section 6 says that a plan does not fit, what a step holds has to be less than this share
+#: of the limit: a rank that is late leaves a message or two more with the one before it.
+#: tuned by: `rannc run -n 2 benchmarks/runtime/peers.py --model cnn` with limited memory: 4 % of 48
+#: MiB.
+#: without it: a step holds more than the limit when a rank is late.
 TRUSTED = 0.96
-# Searches of one shape. Each asks for less than the one before held too much.
+
+#: Searches of one shape, each of which asks for less than the one before held too much; the share
+#: of a shape's time by which a search of this shape alone may find less; and the seconds after
+#: which no other search begins.
+#: tuned by: no measurement is known.
+#: without it: a shape is given up after one search that held too much; with more, the first step
+#: waits longer.
 TRIES, LARGEST_STEP = 6, 0.98
-# Of the time of a shape, which a search of this shape alone may find to be less.
 REACH = 0.05
-# After so many seconds no other search begins.
 MOST_S = 3.0
 
 

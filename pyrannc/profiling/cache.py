@@ -15,7 +15,9 @@ FORMAT, VERSION = "rannc-profile-cache", 1
 # backward is without the gradient of its weight. 3: weights are in no cache, where a step touches
 # much; a long operator is called twice.
 _METHOD = 3
-# Beyond these the oldest go: a file stays at a few megabytes.
+#: Beyond so many costs the oldest go: a file stays at a few megabytes.
+#: tuned by: no measurement is known.
+#: without it: the file grows with every model, and all ranks read it at every start.
 MOST_ENTRIES = 20_000
 
 

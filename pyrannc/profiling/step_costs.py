@@ -11,10 +11,13 @@ import torch
 from pyrannc import _C
 from pyrannc.optimizer import steps_on_copies
 
-# Large enough to leave the cache, small enough to be quick.
+#: Elements of the two parameters by which an optimizer's step is timed: the large one leaves the
+#: cache and is still quick; the most bytes of one parameter of its trial, whose temporaries are as
+#: large; and repetitions, of which the median counts.
+#: tuned by: `benchmarks/predicted_and_measured.py` (the optimizer's part of a step).
+#: without it: an optimizer in the cache is predicted several times too fast.
 _LARGE = 1 << 20
 _SMALL = 16
-# Of the optimizer's trial: its temporaries are as large as its parameters.
 _MOST_BYTES_OF_ONE = 4 << 20
 _REPEATS = 5
 
@@ -89,7 +92,7 @@ def _median_ns(call, *, warm_up=1):
 
 def _accumulate_ns_per_byte(trained_bytes):
     """``trained_bytes``: of the gradients; those of a large model are further out of the caches."""
-    size = min(max(trained_bytes // 4, _LARGE), steps_on_copies.MOST_BYTES // 4)
+    size = min(max(trained_bytes // 4, _LARGE), steps_on_copies.MOST_COPIED_BYTES // 4)
     total, summand = torch.zeros(size), torch.zeros(size)
     pool = torch.zeros(_LARGE)
 
@@ -117,7 +120,7 @@ def _group_line(optimizer, group):
     one = min(max(sizes, default=0), _MOST_BYTES_OF_ONE) // 4
     one = max(one, 2 * _SMALL)
     # A smaller model stays cached.
-    count = max(min(sum(sizes), steps_on_copies.MOST_BYTES) // (4 * one), 1)
+    count = max(min(sum(sizes), steps_on_copies.MOST_COPIED_BYTES) // (4 * one), 1)
     small, large = (
         _median_ns(_trial(optimizer, group, [size] * count), warm_up=2) / count
         for size in (_SMALL, one)
@@ -131,7 +134,7 @@ def _optimizer_bytes(optimizer, group, sizes):
     sizes = [max(size // 4, 1) for size in sizes]
     if not sizes:
         return 0.0, 0.0
-    scale = min(1, steps_on_copies.MOST_BYTES / (4 * sum(sizes)))
+    scale = min(1, steps_on_copies.MOST_COPIED_BYTES / (4 * sum(sizes)))
     sizes = [max(int(size * scale), 1) for size in sizes]
     # Whether parameters are updated one after the other, or all together.
     few, many = (_peak_bytes(_trial(optimizer, group, sizes * times)) for times in (1, 2))

@@ -10,7 +10,10 @@ from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
 
 #: Kinds of calls whose captures are kept.
-MOST = 16
+#: tuned by: no measurement is known.
+#: without it: a model that is called in changing ways is captured anew at every change; with more,
+#: each capture keeps its stages.
+MOST_KINDS = 16
 
 
 @dataclasses.dataclass
@@ -109,13 +112,13 @@ class CallKinds:
     def _add(self, settings, run):
         self._made += 1
         self._kinds.insert(0, _Kind(self._made, settings, run))
-        if self._made == MOST + 1:
+        if self._made == MOST_KINDS + 1:
             log.info(
                 "deploy",
-                f"more than {MOST} kinds of calls: the one used longest ago is captured again when "
-                "it comes back. Pad sequences to a few lengths, for example multiples of 64",
+                f"more than {MOST_KINDS} kinds of calls: the one used longest ago is captured "
+                "again when it comes back. Pad sequences to a few lengths, such as multiples of 64",
             )
-        del self._kinds[MOST:]
+        del self._kinds[MOST_KINDS:]
         return self._kinds[0]
 
     def _describe(self, call) -> str:

@@ -85,7 +85,7 @@ class Deployment:
         }
         return shared_memory.pairs(changing, held | constants)
 
-    def calibrate(self, inputs, patience=measured_runs.FIRST) -> dict:
+    def calibrate(self, inputs, patience=measured_runs.OF_FIRST_PLAN) -> dict:
         """What the plan's actions, and a step of the optimizer, take on ``inputs``; empty for a
         model that does not train."""
         graph, outputs = self.task.captured.graph, self.task.outputs

@@ -8,8 +8,13 @@ import hashlib
 import json
 import math
 
-#: Relative; the same arithmetic on processors of two kinds may differ in its last bits.
-TOLERANCE = 1e-5
+#: How far the scales of a loss on two ranks may differ, relatively: the same arithmetic on
+#: processors of two kinds may differ in its last bits. And the largest scale from which a float16
+#: backward starts.
+#: tuned by: no measurement is known.
+#: without it: ranks of two kinds of processors refuse to train together; a larger seed makes
+#: float16 gradients overflow.
+EQUAL_SCALES = 1e-5
 LARGEST_SEED = 2.0**24
 
 
@@ -87,6 +92,6 @@ def first_difference(scales, peers) -> str | None:
 
 def _close(some, others):
     return len(some) == len(others) and all(
-        math.isclose(a, b, rel_tol=TOLERANCE) or (math.isnan(a) and math.isnan(b))
+        math.isclose(a, b, rel_tol=EQUAL_SCALES) or (math.isnan(a) and math.isnan(b))
         for a, b in zip(some, others, strict=True)
     )

@@ -6,12 +6,16 @@ more, as other things are in the caches, and numbers of micro-batches differ by 
 
 from pyrannc.trial import measured_runs
 
-# A plan is taken if its runs are shorter by more than this share. Less is within the noise of a
-# few runs, and plans would differ from start to start for nothing.
-MARGIN = 0.02
-# All runs of other shapes together, and of other numbers of micro-batches: the first step waits
-# for them.
-MOST_S = 6.0
+#: A plan is taken if its runs are shorter by more than this share. Less is within the noise of a
+#: few runs.
+#: tuned by: no measurement is known.
+#: without it: plans would differ from start to start for nothing.
+FASTER_BY = 0.02
+
+#: Seconds of all runs of other shapes together, and of other numbers of micro-batches.
+#: tuned by: no measurement is known.
+#: without it: the first step waits for the runs of every plan, minutes where a step takes seconds.
+MOST_TRIAL_S = 6.0
 
 
 def shapes(plans, measured, run):
@@ -29,15 +33,15 @@ def shapes(plans, measured, run):
     best, found, spent_s = 0, [measured], 0.0
     for plan in plans[1:]:
         shortest_ns = found[best]["shortest_ns"]
-        if spent_s + measured_runs.ANOTHER.expected_s(shortest_ns / 1e9) > MOST_S:
+        if spent_s + measured_runs.OF_ANOTHER_PLAN.expected_s(shortest_ns / 1e9) > MOST_TRIAL_S:
             break
         found.append(run(plan))
         spent_s += found[-1]["all_ns"] / 1e9
-        if found[-1]["shortest_ns"] < (1 - MARGIN) * shortest_ns:
+        if found[-1]["shortest_ns"] < (1 - FASTER_BY) * shortest_ns:
             best = len(found) - 1
     if best > 0:
         again = run(plans[0])
-        if found[best]["shortest_ns"] >= (1 - MARGIN) * again["shortest_ns"]:
+        if found[best]["shortest_ns"] >= (1 - FASTER_BY) * again["shortest_ns"]:
             best, found[0] = 0, again
     return best, found
 
@@ -61,14 +65,14 @@ def micro_batches(planned, measured, others, run):
     for way in (smaller, larger):
         for count in way:
             shortest_ns = found[best]["shortest_ns"]
-            if spent_s + measured_runs.ANOTHER.expected_s(shortest_ns / 1e9) > MOST_S:
+            if spent_s + measured_runs.OF_ANOTHER_PLAN.expected_s(shortest_ns / 1e9) > MOST_TRIAL_S:
                 return best, found
             tried = run(count)
             if tried is None:
                 break
             found[count] = tried
             spent_s += tried["all_ns"] / 1e9
-            if tried["shortest_ns"] >= (1 - MARGIN) * shortest_ns:
+            if tried["shortest_ns"] >= (1 - FASTER_BY) * shortest_ns:
                 break
             best = count
         if best != planned:

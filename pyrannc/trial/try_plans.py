@@ -19,7 +19,7 @@ def try_plans(deployment, planner, inputs) -> None:
 
     def run(plan):
         deployment.replan(plan)
-        return deployment.calibrate(inputs, measured_runs.ANOTHER)
+        return deployment.calibrate(inputs, measured_runs.OF_ANOTHER_PLAN)
 
     others = on_rank(0, world, lambda: planner.of_other_shapes(planned))
     if not others:  # then no rank has to have more than it needs

@@ -8,11 +8,17 @@
 namespace rannc::comm {
 namespace {
 
-constexpr int64_t kSmallBytes = 8;
-// Long beside the pauses of a rank that waits: with 1 MiB, twelve runs gave 5 to 55 GB/s.
-constexpr int64_t kLargeBytes = 4 << 20;
-constexpr int kSmallRounds = 15;
-constexpr int kLargeRounds = 7;
+/// Bytes and rounds of the messages by which links are measured. Long ones are long beside the
+/// pauses of a rank that waits; of the rounds the median counts.
+/// tuned by: twelve starts of `rannc run -n 2`, which gave 5 to 55 GB/s with 1 MiB; the rounds were
+/// not varied.
+/// without it: the bandwidth within a host differs tenfold from start to start, and so do the plan
+/// and the size of its buckets.
+constexpr int64_t kLatencyBytes = 8;
+constexpr int64_t kBandwidthBytes = 4 << 20;
+constexpr int kLatencyRounds = 15;
+constexpr int kBandwidthRounds = 7;
+
 constexpr Purpose kPurpose{.what = "link test"};
 
 using Pair = std::pair<int, int>;
@@ -44,12 +50,12 @@ LinkSpeed measure(Communicator& comm, Pair pair, std::span<const int> ranks) {
   const int64_t tag = comm.next_collective_tag(ranks, kPurpose);
   LinkSpeed speed;
   if (comm.rank() == pair.first || comm.rank() == pair.second) {
-    const double small = one_way_ns(comm, pair, kSmallBytes, kSmallRounds, tag);
-    const double large = one_way_ns(comm, pair, kLargeBytes, kLargeRounds, tag);
+    const double small = one_way_ns(comm, pair, kLatencyBytes, kLatencyRounds, tag);
+    const double large = one_way_ns(comm, pair, kBandwidthBytes, kBandwidthRounds, tag);
     // A large message that a small one outlasts is noise; a tenth of it is surely transfer.
     const double transfer = std::max(large - small, large / 10);
     speed = {.latency_ns = small,
-             .bandwidth_bytes_per_s = static_cast<double>(kLargeBytes) / transfer * 1e9};
+             .bandwidth_bytes_per_s = static_cast<double>(kBandwidthBytes) / transfer * 1e9};
   }
   broadcast_into(comm, &speed, sizeof(speed), pair.first, ranks, kPurpose);
   return speed;

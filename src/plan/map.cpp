@@ -10,7 +10,7 @@
 namespace rannc::plan {
 namespace {
 
-constexpr int kUnknown = -1;
+constexpr int kNoStage = -1;
 
 /// The earliest stage that uses each parameter or buffer, by name.
 std::unordered_map<std::string_view, int> homes_of_state(const ir::Graph& graph,
@@ -33,7 +33,7 @@ class Mapper {
   explicit Mapper(const ir::Graph& graph)
       : graph_(graph),
         placed_(ir::depends_on_rows(graph)),
-        stages_(graph.nodes.size(), kUnknown),
+        stages_(graph.nodes.size(), kNoStage),
         users_(graph.users()),
         sets_(ir::inseparable_nodes(graph)) {}
 
@@ -50,18 +50,18 @@ class Mapper {
 
   /// `homes`: stages of parameters and buffers. Seen through cloned nodes, such as a transpose.
   void place_by_state(const std::unordered_map<std::string_view, int>& homes) {
-    std::vector<int> home_of(graph_.values.size(), kUnknown);
+    std::vector<int> home_of(graph_.values.size(), kNoStage);
     for (uint32_t index = 0; index < graph_.values.size(); ++index) {
       const auto found = homes.find(graph_.values[index].name);
       if (found != homes.end()) home_of[index] = found->second;
     }
     for (uint32_t index = 0; index < stages_.size(); ++index) {
-      int home = kUnknown;
+      int home = kNoStage;
       for (ir::ValueId operand : graph_.operands({index})) {
         home = std::max(home, home_of[operand.index]);
       }
       if (placed_[index]) {
-        if (stages_[index] == kUnknown) stages_[index] = home;
+        if (stages_[index] == kNoStage) stages_[index] = home;
         continue;
       }
       for (ir::ValueId output : graph_.nodes[index].outputs) {
@@ -73,18 +73,18 @@ class Mapper {
   /// What is still without a stage goes with its first known user, else with what it uses.
   void place_by_neighbours() {
     for (uint32_t index = static_cast<uint32_t>(stages_.size()); index-- > 0;) {
-      if (!placed_[index] || stages_[index] != kUnknown) continue;
+      if (!placed_[index] || stages_[index] != kNoStage) continue;
       for (ir::ValueId output : graph_.nodes[index].outputs) {
         if (!output.valid()) continue;
         for (ir::NodeId user : users_[output.index]) {
           const int stage = stages_[user.index];
-          if (stage == kUnknown) continue;
-          stages_[index] = stages_[index] == kUnknown ? stage : std::min(stages_[index], stage);
+          if (stage == kNoStage) continue;
+          stages_[index] = stages_[index] == kNoStage ? stage : std::min(stages_[index], stage);
         }
       }
     }
     for_each_node([&](uint32_t index) {
-      if (stages_[index] == kUnknown) stages_[index] = std::max(0, latest_operand(index));
+      if (stages_[index] == kNoStage) stages_[index] = std::max(0, latest_operand(index));
     });
   }
 
@@ -122,7 +122,7 @@ class Mapper {
   }
 
   [[nodiscard]] int latest_operand(uint32_t index) const {
-    int latest = kUnknown;
+    int latest = kNoStage;
     for (ir::ValueId operand : graph_.operands({index})) {
       const ir::NodeId producer = graph_[operand].producer;
       if (producer.valid()) latest = std::max(latest, stages_[producer.index]);

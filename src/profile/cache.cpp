@@ -11,10 +11,15 @@
 namespace rannc::profile {
 namespace {
 
-// Several times a core's second-level cache.
-constexpr int64_t kMostBytes = 8 << 20;
-// A last level, which is shared, and into which much less may fit.
+/// Bytes that are read between two timed calls, several times a core's second-level cache; and the
+/// size of a step beyond which weights are flushed from a last level, too, which is shared.
+/// tuned by: `rannc run -n 2 benchmarks/predicted_and_measured.py` and the CNN of
+/// `benchmarks/runtime/peers.py`; on one machine only.
+/// without it: convolutions of 8 rows with 256 channels were timed a third too fast. Reading more
+/// than that made all operators a fifth too slow.
+constexpr int64_t kEvictedBytes = 8 << 20;
 constexpr int64_t kLastLevelBytes = 32 << 20;
+
 constexpr int64_t kLineBytes = 64;
 
 void read(const void* data, int64_t bytes) {
@@ -31,7 +36,9 @@ void flush([[maybe_unused]] const void* data, [[maybe_unused]] size_t bytes) {
 #endif
 }
 
-int64_t evicted_bytes(int64_t step_bytes) { return std::clamp<int64_t>(step_bytes, 0, kMostBytes); }
+int64_t evicted_bytes(int64_t step_bytes) {
+  return std::clamp<int64_t>(step_bytes, 0, kEvictedBytes);
+}
 
 }  // namespace
 
@@ -60,7 +67,7 @@ void Cache::touch(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu()) return;
   // The strides may leave holes; reading those, too, does no harm.
   const c10::Storage& storage = tensor.storage();
-  read(storage.data(), static_cast<int64_t>(std::min<size_t>(storage.nbytes(), kMostBytes)));
+  read(storage.data(), static_cast<int64_t>(std::min<size_t>(storage.nbytes(), kEvictedBytes)));
 }
 
 }  // namespace rannc::profile

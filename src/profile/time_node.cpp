@@ -16,6 +16,11 @@ namespace {
 
 using torch::autograd::variable_list;
 
+/// An operator that takes longer is called twice only: the second time because the first call's
+/// memory may come from the system, page by page.
+/// tuned by: no measurement is known.
+/// without it: profiling a model of long operators takes as many times longer as calls are
+/// repeated.
 constexpr int64_t kLongCall_ns = 200'000'000;
 
 struct Sample {
@@ -23,11 +28,14 @@ struct Sample {
   int64_t backward_ns = 0;
 };
 
-// Other processes make calls slower, by what they leave in the caches, and never faster: the lower
-// quartile is nearer to what an undisturbed call takes than the median. Measurements that lie this
-// far apart are repeated.
+/// Other processes make calls slower, by what they leave in the caches, and never faster: the lower
+/// quartile is nearer to what an undisturbed call takes than the median. Measurements whose median
+/// is so many times the shortest are repeated, in so many rounds.
+/// tuned by: no measurement is known.
+/// without it: on a busy host, costs are those of disturbed calls, and the plan differs from start
+/// to start.
 constexpr double kSpread = 1.15;
-constexpr int kMostRounds = 4;
+constexpr int kTimingRounds = 4;
 
 int64_t quantile(std::vector<int64_t> values, size_t quarters) {
   const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() * quarters / 4);
@@ -145,11 +153,16 @@ class Timer {
 /// What autograd takes for the backward of an operator that has nothing to do. A stage's backward
 /// is one call for all its operators.
 int64_t time_engine(const Stopwatch& stopwatch, c10::Device device) {
-  constexpr int kCalls = 9;
+  /// Calls of an empty backward of which the lower quartile is what autograd takes for a call of
+  /// its own.
+  /// tuned by: no measurement is known.
+  /// without it: the backward of every operator counts a start of the engine, of which a stage
+  /// has only one.
+  constexpr int kEngineCalls = 9;
   const at::Tensor leaf = at::ones({1}, at::TensorOptions().device(device)).set_requires_grad(true);
   const c10::AutoGradMode with_grad(true);
   std::vector<int64_t> times;
-  for (int i = 0; i < kCalls; ++i) {
+  for (int i = 0; i < kEngineCalls; ++i) {
     const at::Tensor result = leaf.view({1});
     const at::Tensor gradient = at::ones_like(result);
     variable_list found;
@@ -176,7 +189,7 @@ cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Obj
   const bool is_long = first.forward_ns + first.backward_ns > kLongCall_ns;
   // Also once more when it is long: the first call's memory may come from the system, page by page.
   const int calls = is_long ? std::min(repeats, 1) : repeats;
-  for (int round = 0; round < kMostRounds && calls > 0; ++round) {
+  for (int round = 0; round < kTimingRounds && calls > 0; ++round) {
     for (int i = 0; i < calls; ++i) {
       const Sample sample = timer.run(nullptr);
       forward.push_back(sample.forward_ns);

@@ -159,7 +159,7 @@ def test_autocast_of_a_later_call_counts():
 
 
 def test_only_the_captures_used_last_are_kept(pair, monkeypatch):
-    monkeypatch.setattr(call_kinds, "MOST", 3)
+    monkeypatch.setattr(call_kinds, "MOST_KINDS", 3)
     for length in (2, 3, 4, 5, 2):  # the first kind has to go, and comes back
         check(pair, tokens(3, length))
     assert len(list(pair[0]._runs)) == 3

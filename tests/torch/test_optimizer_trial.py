@@ -33,7 +33,7 @@ def test_a_step_beside_runs_leaves_everything_as_it_was():
 
 
 def test_of_a_large_model_a_part_is_tried(monkeypatch):
-    monkeypatch.setattr(steps_on_copies, "MOST_BYTES", 100)
+    monkeypatch.setattr(steps_on_copies, "MOST_COPIED_BYTES", 100)
     held = parameters()  # 128 and 16 bytes: six rows of the first and one element of the second
     beside = StepBesideRuns(torch.optim.AdamW(held, lr=0.1), held)
     assert beside.factor == 144 / 100

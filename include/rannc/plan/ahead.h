@@ -8,6 +8,9 @@ namespace rannc::plan {
 
 /// A rank posts a receive while this many computations lie before its use, so that a message moves
 /// during the computation before, and only one micro-batch more than needed takes memory.
+/// tuned by: no measurement is known.
+/// without it: with 1, a message that a rank has not asked for waits for the end of a computation;
+/// with more, each micro-batch ahead takes the memory of its message.
 inline constexpr int kComputationsAhead = 2;
 
 [[nodiscard]] inline bool is_computation(const Action& action) {

@@ -10,9 +10,18 @@
 namespace rannc::plan {
 
 /// Size of buckets where nobody has measured the links, and of those that start all together, with
-/// no backward beside them; else see partition::bucket_bytes.
+/// no backward beside them; else see predict::bucket_bytes.
+/// tuned by: `rannc run -n 2 benchmarks/runtime/bucket_costs.py`, and steps on two busy cores,
+/// which are 6 % shorter with 25 MiB than with 1 MiB.
+/// without it: each bucket costs two rounds of messages; one bucket for everything would begin when
+/// the backward is over.
 inline constexpr int64_t kBucketBytes = int64_t{25} << 20;
-/// Where there is much to sum, a bucket may be this share of it, so that there are few of them.
+
+/// Where there is much to sum, a bucket may be one part in so many of it, so that there are few of
+/// them; the runtime has tags for twice as many.
+/// tuned by: no measurement is known.
+/// without it: a model of many gigabytes has hundreds of buckets, and the tags of a call do not
+/// suffice.
 inline constexpr int64_t kBucketShare = 64;
 
 /// Gradients that are summed as one array, of one dtype.

@@ -8,11 +8,24 @@
 namespace rannc::predict {
 
 /// What a message of a sum costs beyond the link: the thread that moves it wakes, adds, and takes
-/// the core and its caches from the backward. Measured by benchmarks/runtime/bucket_costs.py.
+/// the core and its caches from the backward.
+/// tuned by: `rannc run -n 2 benchmarks/runtime/bucket_costs.py`.
+/// without it: buckets within a host would be of 1 MiB, and their messages would take 30 ms more of
+/// a step than those of 16 MiB.
 inline constexpr double kBucketWakeNs = 100e3;
+
 /// Part of a bucket's transfer that these costs may be.
+/// tuned by: no measurement is known. It is what a step may lose to them, and was chosen as little
+/// beside the noise of runs.
+/// without it: with more, buckets are smaller and messages take time of the backward; with less,
+/// the last bucket is longer, which nothing hides.
 inline constexpr double kBucketOverhead = 0.03;
-/// Below, autograd's own work for a parameter counts; above, little is left to begin early.
+
+/// Between these sizes a bucket is as large as its link asks for. Below, autograd's own work for a
+/// parameter counts; above, little is left to begin early.
+/// tuned by: `rannc run -n 2 benchmarks/runtime/bucket_costs.py`.
+/// without it: a slow link would get a bucket for every parameter, a fast one a single bucket,
+/// which begins when the backward is over.
 inline constexpr int64_t kLeastBucketBytes = int64_t{1} << 20;
 inline constexpr int64_t kMostBucketBytes = int64_t{32} << 20;
 

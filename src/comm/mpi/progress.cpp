@@ -30,16 +30,26 @@ using namespace std::chrono_literals;
 constexpr int64_t kPieceBytes = int64_t{1} << 30;  // MPI-3 counts are int
 constexpr int64_t kFirstCollectiveTag = int64_t{1} << 30;
 
-// How often the thread looks. A look takes up to 40 us of a computing thread on the same core of a
-// virtual machine: the timer, two switches, cold caches. With looks every 200 us, a pipeline of
-// convolutions on two such cores took a fifth longer than with one every 20 ms.
+/// How often the thread looks. A look takes up to 40 us of a computing thread on the same core of a
+/// virtual machine: the timer, two switches, cold caches.
+/// tuned by: `rannc run -n 2 benchmarks/runtime/peers.py --model cnn` (kRelaxed); for the others no
+/// measurement is known.
+/// without it: with looks every 200 us, a pipeline of convolutions on two such cores took a fifth
+/// longer than with one every 20 ms, and the GPT on four ranks 12 %.
 constexpr auto kShort = 50us;       // somebody has been blocked for 400 us or less; then an eighth
 constexpr auto kLong = 500us;       // of that time, up to this
 constexpr auto kAttentive = 200us;  // somebody might be blocked at the other end
 constexpr auto kRelaxed = 20ms;     // the messages move by themselves, as soon as they are needed
 constexpr int kBurst = 20;          // polls without sleep when somebody comes to wait
 constexpr auto kIdle = 100ms;       // nothing under way: only questions of other ranks can come
+
+/// How long a rank that gives up waits for its receives to be cancelled, and for the answer of a
+/// rank that it asks what that is doing.
+/// tuned by: no measurement is known.
+/// without it: a rank that hangs keeps the one that reports it from ending; with less time, a busy
+/// rank is reported as one that does not answer.
 constexpr auto kAnswerTime = 2s;
+
 constexpr double kLongest = 1e9;  // seconds: a clock in ns cannot count many more
 
 std::chrono::duration<double> time_of(double timeout_s) {

@@ -13,10 +13,20 @@
 namespace rannc::partition {
 namespace {
 
-/// How much longer than the average block a block may become.
+/// How many times the average block's time a block may take when pieces are joined: with 2 or more,
+/// blocks never get in the way of joining, as docs/algorithms.md shows.
+/// tuned by: no measurement is known.
+/// without it: one block may take most of the time, and no plan is better than it.
 constexpr double kBalance = 2.0;
+
 /// A cut of this many times the average cut weighs no more than one of exactly that.
+/// tuned by: no measurement is known.
+/// without it: one very large value decides the order in which all borders are removed.
 constexpr double kLargestCutWeight = 4.0;
+
+/// Rounds in which the borders of blocks move to the smallest cut nearby; few are used.
+/// tuned by: no measurement is known.
+/// without it: a border stays where joining left it.
 constexpr int kRefinementPasses = 8;
 
 /// The pieces in their final linear order, as numbers.

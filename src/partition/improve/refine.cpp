@@ -80,6 +80,10 @@ class Refiner {
   /// Blocks that could change sides although others are nearer to the border: where the graph
   /// branches.
   bool move_inner_blocks(int s) {
+    /// Blocks of a stage that could change sides before their neighbours; more of them are left to
+    /// moves of parts.
+    /// tuned by: no measurement is known.
+    /// without it: each round of refining tries every one of them, on either side of each border.
     constexpr size_t kMostInner = 24;
     bool changed = false;
     for (const bool up : {true, false}) {
@@ -248,6 +252,10 @@ class Refiner {
 
   bool move_ranks() {
     if (!space_.replicas.empty()) return false;
+    /// Up to so many groups of ranks, a rank moves from any to any; of more, only to groups at most
+    /// two places away.
+    /// tuned by: `planner_bench` (the time).
+    /// without it: the moves of ranks grow with the square of the groups.
     constexpr size_t kFewGroups = 8;
     bool changed = false;
     const size_t groups = now_.draft.groups.size();

@@ -10,15 +10,20 @@
 namespace rannc::partition {
 namespace {
 
-constexpr int kMostRounds = 4;
-constexpr int64_t kTrialWork = 6'000'000;
+/// Rounds of refining borders by piece, each around the borders of the one before, and the work of
+/// a round: blocks and actions looked at, as so many drafts.
+/// tuned by: `planner_bench` (the time), and `ablations`, switch zoom.
+/// without it: borders stay those between blocks, of which a large model has 128.
+constexpr int kZoomRounds = 4;
+constexpr int64_t kZoomWork = 6'000'000;
+constexpr int64_t kLeastZoomTrials = 20, kMostZoomTrials = 600;
 
 }  // namespace
 
 NodePlan zoom(const cost::GraphProfile& profile, const cost::Cluster& cluster,
               const Request& request, const SearchSpace& space, const std::vector<Piece>& pieces,
               NodePlan plan, Stop& stop, int64_t& examined) {
-  for (int round = 0; round < kMostRounds && !stop.now(); ++round) {
+  for (int round = 0; round < kZoomRounds && !stop.now(); ++round) {
     CloseUp view = close_up(pieces, plan, profile.nodes.size());
     const cost::GraphProfile blocks = contract(profile, view.blocks, {});
     const BlockCosts costs(profile, view.blocks);
@@ -29,7 +34,7 @@ NodePlan zoom(const cost::GraphProfile& profile, const cost::Cluster& cluster,
     start.figures = assessor.assess(start.draft);
     const int64_t work = static_cast<int64_t>(view.blocks.size()) +
                          4 * start.draft.stages() * start.draft.micro_batches;
-    const int64_t trials = std::clamp<int64_t>(kTrialWork / work, 20, 600);
+    const int64_t trials = std::clamp(kZoomWork / work, kLeastZoomTrials, kMostZoomTrials);
     Best best(1);
     const Scored refined = refine(assessor, with_pins(space, view, space.pin_of_node), start,
                                   {.borders_only = true, .most_trials = trials}, stop, best);

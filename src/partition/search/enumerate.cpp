@@ -14,7 +14,7 @@ using Mask = uint32_t;  // set of blocks
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Times that differ by less are equal: sums of the same numbers in another order.
-constexpr double kRounding = 1 - 1e-12;
+constexpr double kRoundedDown = 1 - 1e-12;
 
 /// The smaller first; empty when there are too many.
 std::vector<Mask> down_set_masks(const BlockModel& model) {
@@ -257,11 +257,12 @@ class Enumeration {
     const double limit = best_.iteration_ns();
     const double before = group_ns_[group];
     const double here = before + ns;
-    if (kRounding * m * here > limit) return;
+    if (kRoundedDown * m * here > limit) return;
     int ranks_left = cluster_.ranks();
     if (draft_.interleave == 1) {
       for (const int used : used_) ranks_left -= used;
-      if (rest_ns > 0 && (ranks_left == 0 || kRounding * m * rest_ns / ranks_left > limit)) return;
+      if (rest_ns > 0 && (ranks_left == 0 || kRoundedDown * m * rest_ns / ranks_left > limit))
+        return;
     } else if (stage + 1 >= static_cast<int>(draft_.groups.size())) {
       // All groups are there: what is left is shared by them.
       double work = rest_ns, ranks = 0;
@@ -270,9 +271,9 @@ class Enumeration {
         ranks += count;
         work += count * (g == group ? here : group_ns_[g]);
       }
-      if (kRounding * m * work / ranks > limit) return;
+      if (kRoundedDown * m * work / ranks > limit) return;
     }
-    if (kRounding * path_bound(stage, next, costs, here) > limit) return;
+    if (kRoundedDown * path_bound(stage, next, costs, here) > limit) return;
     group_ns_[group] = here;
     if (stage + 1 == stages_) {
       judge();
@@ -403,7 +404,7 @@ class Enumeration {
   }
 
   void score() {
-    const double limit = best_.iteration_ns() / kRounding;
+    const double limit = best_.iteration_ns() / kRoundedDown;
     best_.add({draft_, 0, assessor_.assess(draft_, limit)});
   }
 

@@ -22,27 +22,78 @@ namespace rannc::partition {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// States per cell of the narrow search.
+/// States per cell of the narrow search, which goes first and cuts the full one.
+/// tuned by: `planner_bench`.
+/// without it: the full search takes all arrangements for possible ones, and thousands of ranks
+/// take minutes.
 constexpr int kBeam = 2;
+
 /// States per cell of the full search when there are more than `kExactBlocks` blocks: fronts of
 /// many states make the exact search take minutes, for plans that refining finds, too.
+/// tuned by: `planner_bench`; how much exactness gains between 48 and 128 blocks was not measured.
+/// without it: a model of 128 blocks on many ranks takes minutes.
 constexpr int kWideBeam = 8;
 constexpr size_t kExactBlocks = 48;
-/// Ranks (or units of ranks) of a column that the closed form tells apart.
+
+/// Ranks (or units of ranks) of a column that the closed form tells apart; the second where memory
+/// demands many stages.
+/// tuned by: `planner_bench` (4,096 ranks).
+/// without it: the time of planning grows with the square of the ranks: 4,096 of them would take
+/// hours.
 constexpr int kMostPositions = 64;
-constexpr int kMostPositionsEver = 512;  // when memory demands many stages
+constexpr int kMostPositionsEver = 512;
+
+/// Layouts of the cluster that are tried: the divisors of the number of hosts, spread evenly when
+/// there are more.
+/// tuned by: `planner_bench`.
+/// without it: a cluster of 720 hosts has 30 layouts, each of which is searched.
 constexpr size_t kMostColumnChoices = 8;
+
+/// Searches that run side by side before what they found cuts the next ones; the same with any
+/// number of threads, so that the plan is, too.
+/// tuned by: no measurement is known.
+/// without it: with fewer, threads have nothing to do; with more, searches are cut later.
 constexpr size_t kWave = 4;
+
+/// Linear orders of the blocks that are searched: all that linear_orders() gives.
+/// tuned by: `ablations`, switch other_orders.
+/// without it: see docs/algorithms.md, "Layouts, orders, counts": a branch that the given order
+/// runs in turns with another cannot be a stage.
 constexpr size_t kMostLines = 3;
-constexpr size_t kManyBlocks = 400;  // one line only
+
+/// With more blocks, only one order is searched, narrowly, and two shapes are refined. Only a user
+/// who asks for so many has them, or memory that demands as many stages.
+/// tuned by: `planner_bench`, with max_blocks above it.
+/// without it: such a search takes minutes.
+constexpr size_t kManyBlocks = 400;
+
 /// The search over all down-sets: with so many at most, and so much work, which is pairs of them,
 /// one inside the other, times the square of the positions of ranks. More where lines find no plan.
+/// tuned by: `branches_quality large --problems 51`, together with the moves of parts: plans are
+/// 4.7 % faster on average, up to 25 %.
+/// without it: a model that fits by one convex cut only, which no line has, has no plan.
 constexpr size_t kMostBorders = 1000;
 constexpr double kMostBorderWork = 2e6, kMostBorderWorkEver = 5e7;
-constexpr size_t kKept = 16;    // shapes remembered
-constexpr size_t kRefined = 8;  // shapes refined
-/// Work of refining one shape: blocks and actions looked at.
+
+/// Shapes (schedule, chunks, micro-batches, groups) of which the best draft is remembered, and of
+/// which it is refined.
+/// tuned by: no measurement is known.
+/// without it: the best plan is often the refined draft of a shape that was not the best before.
+constexpr size_t kKeptShapes = 16;
+constexpr size_t kRefinedShapes = 8;
+
+/// Work of refining one shape: blocks and actions looked at. So many drafts are assessed, between
+/// the least and the most.
+/// tuned by: `planner_bench`.
+/// without it: refining a shape of thousands of micro-batches takes minutes.
 constexpr int64_t kRefineWork = 6'000'000;
+constexpr int64_t kLeastRefinements = 30, kMostRefinements = 4000;
+
+/// The micro-batch counts that are searched first, as a place between the fewest and the most: they
+/// are likely to be good, and cut the others.
+/// tuned by: no measurement is known.
+/// without it: the same plans, later.
+constexpr double kLikelyCount = 0.6;
 
 /// The borders between which stages are searched: those of the blocks in one of their linear
 /// orders, or all down-sets.
@@ -175,7 +226,7 @@ class Searcher {
     }
     if (large()) thin_out();
     // Counts from the middle of the range are likely to be good, and cut the others.
-    const auto middle = static_cast<double>(space_.micro_batches.size() - 1) * 0.6;
+    const auto middle = static_cast<double>(space_.micro_batches.size() - 1) * kLikelyCount;
     std::ranges::stable_sort(tasks_, {}, [&](const Task& task) {
       const auto place = std::ranges::find(space_.micro_batches, task.micro_batches);
       return std::abs(static_cast<double>(place - space_.micro_batches.begin()) - middle);
@@ -339,9 +390,9 @@ class Searcher {
 
   void refine_shapes() {
     std::vector<Scored> starts = result_.best.top();
-    const size_t most = large() ? 2 : kRefined;
+    const size_t most = large() ? 2 : kRefinedShapes;
     if (starts.size() > most) starts.resize(most);
-    std::vector<Best> bests(starts.size(), Best(kKept));
+    std::vector<Best> bests(starts.size(), Best(kKeptShapes));
     std::vector<int64_t> examined(starts.size(), 0);
     for_each(starts.size(), options_.threads, [&](size_t k) {
       if (stop_.now()) return;
@@ -350,7 +401,7 @@ class Searcher {
       const int64_t work = static_cast<int64_t>(model_.blocks() + model_.values().size()) +
                            2 * draft.stages() * draft.micro_batches;
       RefineOptions options;
-      options.most_trials = std::clamp<int64_t>(kRefineWork / work, 30, 4000);
+      options.most_trials = std::clamp(kRefineWork / work, kLeastRefinements, kMostRefinements);
       (void)refine(assessor, space_, starts[k], options, stop_, bests[k]);
       examined[k] = assessor.examined();
     });
@@ -374,7 +425,7 @@ class Searcher {
   std::vector<Grid> grids_;
   std::vector<Task> tasks_;
   double closed_form_ns_ = kInfinity;
-  SearchResult result_{.best = Best(kKept)};
+  SearchResult result_{.best = Best(kKeptShapes)};
 };
 
 }  // namespace

@@ -13,10 +13,17 @@
 namespace rannc::partition {
 namespace {
 
+/// Beyond so many micro-batches more of them only save memory: they are searched when nothing else
+/// fits.
+/// tuned by: no measurement is known.
+/// without it: a batch of a million rows is searched with counts whose simulation takes minutes.
 constexpr int64_t kUsualMicroBatches = 4096;
-/// Shapes whose borders are refined piece by piece.
-constexpr size_t kZoomed = 3;
-constexpr size_t kMostZoomedNodes = 20'000;  // of one shape only beyond this
+
+/// Shapes whose borders are refined piece by piece, and the size of a graph beyond which it is one.
+/// tuned by: `planner_bench` (the time), and `ablations`, switch zoom.
+/// without it: only the borders of the best plan are refined, and others may win when theirs are.
+constexpr size_t kZoomedShapes = 3;
+constexpr size_t kMostZoomedNodes = 20'000;
 
 using Parts = std::vector<std::vector<uint32_t>>;
 
@@ -92,7 +99,7 @@ Attempt::Attempt(const Problem& problem, int max_blocks, Stop& stop)
 }
 
 void Attempt::zoom_in(Stop& stop) {
-  const size_t shapes = problem_.profile.nodes.size() > kMostZoomedNodes ? 1 : kZoomed;
+  const size_t shapes = problem_.profile.nodes.size() > kMostZoomedNodes ? 1 : kZoomedShapes;
   const std::vector<Scored>& top = result_.best.top();
   for (size_t k = 0; k < std::min(shapes, top.size()); ++k) {
     NodePlan close = zoom(problem_.profile, problem_.cluster, problem_.request, problem_.space,

@@ -6,8 +6,12 @@
 namespace rannc::runtime {
 namespace {
 
-/// A full batch and the last partial one, in training and without; the rest for free sizes.
-constexpr size_t kKept = 16;
+/// Lowered orders that are kept, by numbers of rows: a full batch and the last partial one, in
+/// training and without; the rest is for free sizes.
+/// tuned by: no measurement is known.
+/// without it: with fewer, batches whose sizes take turns are lowered anew at every call; with
+/// more, old orders take memory for nothing.
+constexpr size_t kKeptOrders = 16;
 
 }  // namespace
 
@@ -64,7 +68,7 @@ std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local
         plan::lower(plan_, graph_, local_rows, training, outputs_, holders_), graph_, rank_,
         bucket_bytes_);
     entries_.push_front({local_rows, training, std::move(orders)});
-    if (entries_.size() > kKept) entries_.pop_back();
+    if (entries_.size() > kKeptOrders) entries_.pop_back();
   }
   return entries_.front().orders;
 }

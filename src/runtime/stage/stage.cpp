@@ -76,8 +76,12 @@ void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::
   }
 }
 
-/// Counters and averages, which another call may write before the backward, are no larger.
-constexpr size_t kSmallBytes = size_t{16} << 10;
+/// Buffers up to this size are copied for the backward, as another call may write them before it:
+/// counters and averages are no larger.
+/// tuned by: no measurement is known.
+/// without it: a larger limit copies masks and tables at every call; a smaller one lets a second
+/// forward change the statistics that a backward reads.
+constexpr size_t kCopiedStateBytes = size_t{16} << 10;
 
 uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
@@ -162,7 +166,7 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
 
 bool Stage::is_kept(size_t index, const at::Tensor& tensor) const {
   if (std::ranges::binary_search(written_state_, index)) return true;
-  return !tensor.requires_grad() && tensor.nbytes() <= kSmallBytes;
+  return !tensor.requires_grad() && tensor.nbytes() <= kCopiedStateBytes;
 }
 
 /// What would be computed again from other numbers. Autograd itself looks at what it has saved in
