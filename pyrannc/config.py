@@ -168,6 +168,19 @@ ITEMS = {
     "keep_freed_memory": Item(
         boolean, True, "the process keeps freed memory for the next step: no page faults (glibc)"
     ),
+    "wrap_hooks": Item(
+        boolean,
+        True,
+        "hooks on parameters and arguments run only in backwards that have a gradient for them",
+    ),
+    "guard_no_sync": Item(
+        boolean,
+        True,
+        "a step of any optimizer is an error while its gradients are kept under no_sync()",
+    ),
+    "end_job_on_error": Item(
+        boolean, True, "an exception that ends one rank ends the job, with its text"
+    ),
     "fused_optimizer": Item(
         boolean,
         True,

@@ -10,7 +10,7 @@ import torch
 
 from pyrannc import _C, log
 from pyrannc.errors import PlanError
-from pyrannc.job import freed_memory
+from pyrannc.job import process
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
 from pyrannc.planning import candidates, plan_file, planner_inputs, schedules
 from pyrannc.planning.step_prediction import StepPrediction
@@ -117,7 +117,7 @@ def measure(task, agreed, proved) -> Measured:
     """Measures what the planner has to know: links, operators, and steps of the optimizer."""
     world, graph = task.world, task.captured.graph
     if task.config.keep_freed_memory:  # from here on, as what the self-check held is too much
-        freed_memory.keep_freed()
+        process.keep_freed_memory()
     links = _C.comm.measure_links(world)
     devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
     if task.plan_file is not None:

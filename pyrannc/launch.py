@@ -1,14 +1,11 @@
-"""Starting ranks, and what a process does about being one of several.
+"""Starting ranks, and the communicator of this one.
 
 Importing this module starts nothing and needs no torch.
 """
 
-import atexit
 import os
 import shutil
-import sys
 import threading
-import time
 
 TIMEOUT_S = 600.0
 
@@ -31,13 +28,17 @@ def world(timeout_s: float = TIMEOUT_S):
     with _lock:
         if _world is None:
             from pyrannc import _C
+            from pyrannc.config import Config
+            from pyrannc.job import process
 
+            config = Config.from_env()
             if _is_alone():
                 _world = _C.comm.make_local(1, timeout_s)[0]
             else:
                 _world = _C.comm.make_mpi(timeout_s, start_timeout_s=timeout_s)
                 _C.util.set_log_rank(_world.rank)
-                _end_together(_world)
+                process.end_job_on_error(_world, config.end_job_on_error)
+                process.leave_mpi_of_others()
         return _world
 
 
@@ -112,43 +113,3 @@ def _variable(names) -> str | None:
 def _is_alone() -> bool:
     size = _variable(_SIZE)
     return int(size) == 1 if size is not None else _variable(_RANK) is None
-
-
-def _end_together(communicator) -> None:
-    """An exception that ends this process ends the job; else the others would wait for it."""
-    from pyrannc import _C
-
-    process = os.getpid()
-
-    def end_job(kind, value, show):
-        if os.getpid() != process:  # a forked worker is not a rank
-            return show()
-        if issubclass(kind, _C.util.CommError):
-            # All who wait for the same rank give up together; the lowest tells, for all of them.
-            time.sleep(min(communicator.rank, 3.0))
-        try:
-            show()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:  # also when the streams are closed
-            communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
-
-    main_hook, thread_hook = sys.excepthook, threading.excepthook
-
-    def on_exception(kind, value, trace):
-        end_job(kind, value, lambda: main_hook(kind, value, trace))
-
-    def on_thread_exception(args):
-        if args.exc_type is SystemExit:
-            return thread_hook(args)
-        return end_job(args.exc_type, args.exc_value, lambda: thread_hook(args))
-
-    sys.excepthook, threading.excepthook = on_exception, on_thread_exception
-
-    # The extension leaves MPI at the very end of the process, where the exit code is known. When
-    # another library started MPI, it also finalizes it, before that: leave first.
-    def leave():
-        if os.getpid() == process and not _C.comm.started_mpi():
-            _C.comm.finish_mpi()
-
-    atexit.register(leave)

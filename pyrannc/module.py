@@ -11,7 +11,7 @@ from pyrannc.capture.call import Call
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
-from pyrannc.job import threads
+from pyrannc.job import process
 from pyrannc.job.agreement import hosts_of
 from pyrannc.optimizer import fused_step, user_optimizer
 from pyrannc.planning import plan_file
@@ -127,7 +127,8 @@ class RaNNCModule(nn.Module):
             )
         world = launch.world(self.config.comm_timeout_s)
         world.timeout_s = self.config.comm_timeout_s
-        threads.share_cores(world, hosts_of(world))
+        process.end_job_on_error(world, self.config.end_job_on_error and world.size > 1)
+        process.share_cores(world, hosts_of(world))
         if self._optimizer is not None and self.config.fused_optimizer:
             fused_step.prefer(self._optimizer)
         from_file = self.config.deployment_file if self.config.load_deployment else None

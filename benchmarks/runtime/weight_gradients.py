@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from pyrannc.job import freed_memory
+from pyrannc.job import process
 
 # Outputs and inputs of the layer; rows of the micro-batch.
 SIZES = [
@@ -37,7 +37,7 @@ def shortest_ms(calls, rounds=15):
 
 def main():
     torch.set_num_threads(1)
-    freed_memory.keep_freed()  # as RaNNC does: else torch's way also pays for new pages
+    process.keep_freed_memory()  # as RaNNC does: else torch's way also pays for new pages
     print("outputs inputs rows | product, then added | into the sum | ratio")
     for outputs, inputs, rows in SIZES:
         gradient, x = torch.randn(rows, outputs), torch.randn(rows, inputs)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
-import weakref
 import zlib
 
 import torch
 
 from pyrannc.errors import RaNNCError
+from pyrannc.job import process
 from pyrannc.job.by_rank import by_rank
 from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
 
@@ -17,8 +17,6 @@ from pyrannc.running.loss_scales import LossScales, fingerprint, first_differenc
 
 # Beyond the number of any call: what tells the models apart begins here.
 _CALLS = 2**40
-# By the ranks that they run on: how many there are before this one. The same on all ranks.
-_models = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +46,7 @@ class CallAgreement:
     def __init__(self, world, kept, peers):
         self._world, self._kept, self._peers = world, kept, peers
         self._calls = 0
-        self._model = _models[world] = _models.get(world, -1) + 1
+        self._model = process.number_of_model(world)
         self.scales = LossScales()
         self._loss_seed = 1.0
 

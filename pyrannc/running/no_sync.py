@@ -3,10 +3,10 @@
 import weakref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
+from pyrannc.job import process
 from pyrannc.state import named_tensors
 
 
@@ -16,12 +16,14 @@ class UnsummedGradients:
     def __init__(self, deployment):
         self.kept = _C.runtime.KeptGradients()
         self._deployment = weakref.ref(deployment)
-        # Of all optimizers, because the one in use may be younger than the plan.
-        own = weakref.ref(self)
-        hook = register_optimizer_step_pre_hook(
-            lambda optimizer, *_: own() and own()._before_step(optimizer)
-        )
-        weakref.finalize(self, hook.remove)
+        self._to_guard = deployment.task.config.guard_no_sync
+
+    def begin(self):
+        """From here on gradients may be kept, and no optimizer must step over them."""
+        if self._to_guard:
+            # Of all optimizers, because the one in use may be younger than the plan.
+            process.before_optimizer_steps(self, UnsummedGradients._before_step)
+            self._to_guard = False
 
     def check(self, what):
         """Raises RaNNCError that names ``what`` if something is kept, or was lost."""

@@ -128,12 +128,15 @@ class Run:
                 self._borrowing.end(parameters, buffers)
         if not tracked:
             return self._with_places(call.outputs)
+        if turn.no_sync:
+            deployment.unsummed.begin()
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
         if not self._inputs_checked and any(tensor.grad_fn is not None for tensor in inputs):
             chained_models.refuse_marked(inputs)
             self._inputs_checked = True  # others of the kind come from the same code
-        gradient_hooks.only_with_gradient(inputs)
+        if deployment.task.config.wrap_hooks:
+            gradient_hooks.only_with_gradient(inputs)
         outputs = _C.runtime.join_autograd(
             call,
             [*parameters, *inputs],
@@ -152,5 +155,6 @@ class Run:
         ]
 
     def _backward(self, call, turn, *arguments):
-        gradient_hooks.only_with_gradient(self._parameters)
+        if self._deployment.task.config.wrap_hooks:
+            gradient_hooks.only_with_gradient(self._parameters)
         self._deployment.backward(call, turn, self._numbers, *arguments)

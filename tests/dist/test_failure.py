@@ -15,9 +15,9 @@ world.timeout_s = 5
 """
 
 
-def run(*parts: str, ranks: int = 3):
+def run(*parts: str, ranks: int = 3, env=None):
     body = "".join(textwrap.dedent(part) for part in parts)
-    return mpi.run(SETUP + body, ranks, timeout=DEADLINE_S)
+    return mpi.run(SETUP + body, ranks, timeout=DEADLINE_S, env=env)
 
 
 def test_an_exception_on_one_rank_ends_the_job_with_its_traceback_first():
@@ -49,6 +49,28 @@ def test_an_exception_in_a_thread_ends_the_job():
     )
     assert result.returncode != 0
     assert "rannc: rank 2 ends the job: ZeroDivisionError: division by zero" in result.stderr
+
+
+def test_a_setting_leaves_exceptions_as_python_has_them():
+    # Rank 1 waits for the other as long as that is there, which it is: it goes on.
+    result = run(
+        """
+        from pyrannc.job import process
+        before = sys.excepthook, threading.excepthook
+        process.end_job_on_error(world, True)
+        assert sys.excepthook != before[0] and threading.excepthook != before[1]
+        process.end_job_on_error(world, False)
+        assert (sys.excepthook, threading.excepthook) == before
+        if world.rank == 1:
+            thread = threading.Thread(target=lambda: 1 / 0)
+            thread.start()
+            thread.join()
+        world.barrier()
+        """,
+        env={"RANNC_END_JOB_ON_ERROR": "false"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert "ZeroDivisionError" in result.stderr and "ends the job" not in result.stderr
 
 
 def test_sys_exit_with_an_error_ends_the_job():

@@ -1,8 +1,11 @@
 """RaNNCModule in one process, without mpirun: the same code paths with a world of one."""
 
+import contextlib
 import copy
+import gc
 import json
 import math
+import sys
 
 import models
 import pytest
@@ -72,6 +75,24 @@ def test_no_sync_accumulates_for_the_next_step(pair):
         loss_of(twin, batch(seed)).backward()
     twin_optimizer.step()
     assert_equal_state(model, twin)
+
+
+def test_steps_of_all_optimizers_are_guarded_from_the_first_no_sync_on_unless_a_setting_says_no():
+    hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks
+    others = len(hooks)
+    for guards in (True, False):
+        model, optimizer = wrap(nn.Linear(8, 4), pipeline_num=1, guard_no_sync=guards)
+        loss_of(model, batch()).backward()
+        optimizer.step()
+        assert len(hooks) == others
+        with model.no_sync():
+            loss_of(model, batch()).backward()
+        assert len(hooks) == others + guards
+        with pytest.raises(RaNNCError) if guards else contextlib.nullcontext():
+            optimizer.step()
+        del model, optimizer
+        gc.collect()
+        assert len(hooks) == others
 
 
 # The failing backward had taken what was kept, and the next step went on without it.
@@ -261,6 +282,18 @@ def test_hooks_of_parameters_without_a_gradient_are_not_called(two_heads):
     late.backward()
     assert plain.left.bias.grad.tolist() == [42, 42]
     assert "late" not in [name for name, _ in called]
+
+
+def test_a_setting_leaves_hooks_as_the_user_registered_them():
+    plain = TwoHeads()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    model = RaNNCModule(plain, optimizer, Config(wrap_hooks=False))
+    called = []
+    hook = called.append
+    plain.right.bias.register_hook(hook)
+    model(torch.randn(6, 4))[0].sum().backward()
+    assert called == [None]  # as torch calls those of a node that has other gradients
+    assert list(plain.right.bias._backward_hooks.values()) == [hook]
 
 
 def test_nor_are_those_after_the_gradient_was_added(two_heads):

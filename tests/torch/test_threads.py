@@ -6,7 +6,7 @@ import pytest
 import torch
 from pipeline import run_ranks
 
-from pyrannc.job.threads import share_cores
+from pyrannc.job.process import share_cores
 
 
 @pytest.fixture

@@ -1,0 +1,150 @@
+"""What a rank does to its whole process, and how it is undone.
+
+``docs/process-wide-effects.md`` says of each when, why, and how to switch it off. Nothing else in
+this package calls such functions of Python, torch and the C library
+(``tests/repo/test_process_effects.py``).
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from pyrannc import _C, log
+
+# Who sets any of these has chosen how malloc works (man 3 mallopt).
+_MALLOC_CHOICES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+
+# How many models run on a world, by world. The same on all of its ranks.
+_models = weakref.WeakKeyDictionary()
+_end_of_job = None  # the _EndOfJob at work
+
+
+def end_job_on_error(communicator, wanted: bool) -> None:
+    """Whether an exception that ends this process ends the job; else the others wait for it."""
+    global _end_of_job
+    if wanted and _end_of_job is None:
+        _end_of_job = _EndOfJob(communicator)
+    elif not wanted and _end_of_job is not None:
+        _end_of_job.undo()
+        _end_of_job = None
+
+
+class _EndOfJob:
+    """The hooks of an exception that nobody has caught, in the main thread and in others."""
+
+    def __init__(self, communicator):
+        self._communicator, self._process, self._wanted = communicator, os.getpid(), True
+        self._before = sys.excepthook, threading.excepthook
+        # One bound method each: every access makes another one.
+        self._mine = self._on_exception, self._on_thread_exception
+        sys.excepthook, threading.excepthook = self._mine
+
+    def undo(self):
+        self._wanted = False  # others may have put hooks before ours, which go on to call them
+        if sys.excepthook is self._mine[0]:
+            sys.excepthook = self._before[0]
+        if threading.excepthook is self._mine[1]:
+            threading.excepthook = self._before[1]
+
+    def _on_exception(self, kind, value, trace):
+        self._end(kind, value, lambda: self._before[0](kind, value, trace))
+
+    def _on_thread_exception(self, args):
+        if args.exc_type is SystemExit:
+            return self._before[1](args)
+        return self._end(args.exc_type, args.exc_value, lambda: self._before[1](args))
+
+    def _end(self, kind, value, show):
+        if not self._wanted or os.getpid() != self._process:  # a forked worker is not a rank
+            return show()
+        if issubclass(kind, _C.util.CommError):
+            # All who wait for the same rank give up together; the lowest tells, for all of them.
+            time.sleep(min(self._communicator.rank, 3.0))
+        try:
+            show()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # also when the streams are closed
+            self._communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
+
+
+def leave_mpi_of_others() -> None:
+    """Where another library has started MPI, it also finalizes it, at exit: leaves before that.
+
+    Where RaNNC has started it, the extension leaves at the very end of the process, where the exit
+    code is known.
+    """
+    if _C.comm.started_mpi():
+        return
+    process = os.getpid()
+
+    def leave():
+        if os.getpid() == process:
+            _C.comm.finish_mpi()
+
+    atexit.register(leave)
+
+
+def share_cores(world, hosts) -> None:
+    """Cores of the host over its ranks, unless OMP_NUM_THREADS says otherwise or torch uses less.
+
+    Threads of several ranks on the same cores spin at each other's barriers. Collective.
+
+    Args:
+        world: All ranks.
+        hosts: Name of each rank's host.
+    """
+    mine = os.sched_getaffinity(0)
+    cores = [set(json.loads(item)) for item in world.all_gather(json.dumps([*mine]).encode())]
+    if "OMP_NUM_THREADS" in os.environ:
+        return
+    ranks = [rank for rank, host in enumerate(hosts) if host == hosts[world.rank]]
+    here = set().union(*(cores[rank] for rank in ranks))  # ranks may be bound to some of them
+    threads = max(1, min(len(mine), len(here) // len(ranks)))
+    if threads >= torch.get_num_threads():
+        return
+    torch.set_num_threads(threads)
+    if world.rank == 0:
+        log.info(
+            "deploy",
+            f"{threads} thread{'s' * (threads > 1)} of torch per rank, for {len(here)} cores and "
+            f"{len(ranks)} ranks on this host; OMP_NUM_THREADS sets another number",
+        )
+
+
+def keep_freed_memory() -> None:
+    """Keeps it for the next step, unless the environment says how malloc works.
+
+    By default glibc hands large blocks back to the system, and every step begins with page faults:
+    5 to 10 % of the step of a GPT on one core.
+    """
+    chosen = [name for name in _MALLOC_CHOICES if name in os.environ]
+    if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
+        chosen.append("GLIBC_TUNABLES")
+    if chosen:
+        log.info("deploy", f"malloc works as {', '.join(chosen)} says")
+    elif not _C.util.keep_freed_memory():
+        log.info("deploy", "freed memory goes back to the system: the C library is not glibc")
+
+
+def before_optimizer_steps(owner, method) -> None:
+    """Calls ``method(owner, optimizer)`` before the steps of all optimizers, as long as ``owner``
+    lives."""
+    own = weakref.ref(owner)
+    hook = register_optimizer_step_pre_hook(
+        lambda optimizer, *_: own() and method(own(), optimizer)
+    )
+    weakref.finalize(owner, hook.remove)
+
+
+def number_of_model(world) -> int:
+    """Of one more model that runs on ``world``: how many there are before it."""
+    _models[world] = _models.get(world, -1) + 1
+    return _models[world]
