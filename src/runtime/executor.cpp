@@ -2,7 +2,10 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <utility>
+
 #include "rannc/util/error.h"
+#include "runtime/call/check_arguments.h"
 #include "runtime/call/orders.h"
 #include "runtime/call/pipeline_call.h"
 #include "runtime/call/rank_part.h"
@@ -67,10 +70,14 @@ std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
     throw PlanError(c10::str("local batch sizes of ", local_rows.size(), " ranks were given for ",
                              ranks, " ranks"));
   }
+  const auto& part = with_backward ? impl_->training : impl_->inference;
+  auto orders = impl_->orders.get(local_rows, with_backward);
+  check_arguments(*part, orders->rows, inputs, parameters, buffers);
   auto call = std::make_shared<PipelineCall>(
-      with_backward ? impl_->training : impl_->inference,
-      impl_->orders.get(local_rows, with_backward), impl_->calls, inputs, parameters, buffers,
-      with_backward, with_backward && no_sync, loss_seed, impl_->history, impl_->kept);
+      part, std::move(orders), impl_->calls,
+      PipelineCall::Arguments{inputs, parameters, buffers, with_backward, with_backward && no_sync,
+                              loss_seed},
+      impl_->history, impl_->kept);
   ++impl_->calls;
   call->forward();
   return call;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/call/tags.h"
+
 namespace rannc::runtime {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr size_t kKeptOrders = 16;
 
 Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t bucket_bytes)
     : program(std::move(lowered)) {
+  check_tags(program, graph);
   const auto& actions = program.actions[static_cast<size_t>(rank)];
   const auto split =
       std::ranges::find(actions, plan::ActionKind::return_outputs, &plan::Action::kind);

@@ -78,6 +78,12 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
   find_gradients(plan);
 }
 
+const LocalStage& RankPart::local(int stage) const {
+  const LocalStage& local = stages[static_cast<size_t>(stage)];
+  RANNC_CHECK(local.stage, c10::str("stage ", stage, " is not on rank ", rank));
+  return local;
+}
+
 size_t RankPart::buffer_place(const std::string& name) const {
   const auto found = std::ranges::find(buffer_names, name);
   RANNC_CHECK(found != buffer_names.end(), name);

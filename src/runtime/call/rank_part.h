@@ -47,6 +47,8 @@ struct RankPart {
            std::vector<ir::ValueId> outputs, std::shared_ptr<comm::Communicator> comm,
            c10::Device device, const Options& options, const RankPart* whole = nullptr);
 
+  /// The stage, which must be on this rank.
+  [[nodiscard]] const LocalStage& local(int stage) const;
   /// Place of a name in buffer_names.
   [[nodiscard]] size_t buffer_place(const std::string& name) const;
 
