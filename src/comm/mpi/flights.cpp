@@ -1,0 +1,220 @@
+#include "comm/mpi/flights.h"
+
+#define OMPI_SKIP_MPICXX 1
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/mpi/check.h"
+#include "comm/mpi/pulls.h"
+#include "rannc/util/log.h"
+
+namespace rannc::comm {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{1} << 30;  // MPI-3 counts are int
+
+/// One request.
+struct Flight {
+  enum class Kind { piece, listening, control_send, leaving };
+  Kind kind = Kind::piece;
+  std::shared_ptr<Transfer> transfer = {};       ///< piece
+  int bytes = 0;                                 ///< piece: what a receive expects
+  std::unique_ptr<ControlMessage> message = {};  ///< the control kinds: the memory
+};
+
+MPI_Comm duplicate_world() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return comm;
+}
+
+/// What is wrong with a piece that has landed on `rank`; empty: nothing.
+std::string error_of(const Flight& flight, const MPI_Status& status, int rank) {
+  const Transfer& transfer = *flight.transfer;
+  if (status.MPI_ERROR == MPI_ERR_TRUNCATE) {
+    return fmt::format("rank {} got more than the {} bytes that it expected from rank {}", rank,
+                       transfer.bytes, transfer.peer);
+  }
+  if (status.MPI_ERROR != MPI_SUCCESS) {
+    return fmt::format("the message {} rank {} failed with MPI error {}",
+                       transfer.sends ? "to" : "from", transfer.peer, status.MPI_ERROR);
+  }
+  if (transfer.sends) return {};
+  int bytes = 0;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  if (bytes == flight.bytes) return {};
+  return fmt::format("rank {} got {} bytes instead of the {} that it expected from rank {}", rank,
+                     bytes, transfer.bytes, transfer.peer);
+}
+
+}  // namespace
+
+struct Flights::Impl {
+  Impl();
+
+  void fly(MPI_Request request, Flight flight);
+  void listen();
+  [[nodiscard]] std::vector<std::pair<Flight, MPI_Status>> take_landed();
+  void land(Flight flight, const MPI_Status& status, Listener& listener);
+
+  MPI_Comm messages = MPI_COMM_NULL;
+  MPI_Comm collectives = MPI_COMM_NULL;  // of its own, so that tags of 2^30 - 1 are enough
+  MPI_Comm control = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;
+  std::vector<bool> pulling;  // [rank]
+
+  std::vector<MPI_Request> requests;
+  std::vector<Flight> flights;  // parallel to requests
+  std::vector<int> landed;      // these two: memory of take_landed()
+  std::vector<MPI_Status> statuses;
+};
+
+Flights::Impl::Impl()
+    : messages(duplicate_world()), collectives(duplicate_world()), control(duplicate_world()) {
+  check_mpi(MPI_Comm_rank(messages, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(messages, &size), "MPI_Comm_size");
+  pulling = pulling_peers();
+  log::debug("comm", pulling[static_cast<size_t>(rank)]
+                         ? "messages within this host do not need the sender"
+                         : "messages within this host need the sender");
+}
+
+void Flights::Impl::fly(MPI_Request request, Flight flight) {
+  requests.push_back(request);
+  flights.push_back(std::move(flight));
+}
+
+void Flights::Impl::listen() {
+  auto message = std::make_unique<ControlMessage>();
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Irecv(message.get(), sizeof(ControlMessage), MPI_BYTE, MPI_ANY_SOURCE, 0, control,
+                      &request),
+            "MPI_Irecv");
+  fly(request, {.kind = Flight::Kind::listening, .message = std::move(message)});
+}
+
+std::vector<std::pair<Flight, MPI_Status>> Flights::Impl::take_landed() {
+  int count = 0;
+  landed.resize(requests.size());
+  statuses.resize(requests.size());
+  const int code = MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count,
+                                landed.data(), statuses.data());
+  if (code != MPI_ERR_IN_STATUS) check_mpi(code, "MPI_Testsome");
+  std::vector<std::pair<Flight, MPI_Status>> done;
+  if (count == 0 || count == MPI_UNDEFINED) return done;
+
+  for (int i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(landed[static_cast<size_t>(i)]);
+    MPI_Status status = statuses[static_cast<size_t>(i)];
+    if (code != MPI_ERR_IN_STATUS) status.MPI_ERROR = MPI_SUCCESS;  // not set then
+    done.emplace_back(std::move(flights[at]), status);
+  }
+  // MPI_Testsome has set exactly these requests to null.
+  size_t kept = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i] == MPI_REQUEST_NULL) continue;
+    requests[kept] = requests[i];
+    if (kept != i) flights[kept] = std::move(flights[i]);
+    ++kept;
+  }
+  requests.resize(kept);
+  flights.resize(kept);
+  return done;
+}
+
+void Flights::Impl::land(Flight flight, const MPI_Status& status, Listener& listener) {
+  switch (flight.kind) {
+    case Flight::Kind::control_send:
+      return;  // a rank that is gone need not be told
+    case Flight::Kind::leaving:
+      check_mpi(status.MPI_ERROR, "MPI_Ibarrier");
+      return listener.all_have_left();
+    case Flight::Kind::listening:
+      check_mpi(status.MPI_ERROR, "MPI_Irecv");
+      listen();
+      return listener.control_landed(*flight.message, status.MPI_SOURCE);
+    case Flight::Kind::piece:
+      --flight.transfer->pieces_left;
+      return listener.piece_landed(*flight.transfer, error_of(flight, status, rank));
+  }
+}
+
+Flights::Flights() : impl_(std::make_unique<Impl>()) {}
+Flights::~Flights() = default;
+
+int Flights::rank() const { return impl_->rank; }
+int Flights::size() const { return impl_->size; }
+
+void Flights::listen() { impl_->listen(); }
+
+void Flights::send_control(int to, const ControlMessage& message) {
+  auto copy = std::make_unique<ControlMessage>(message);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(
+      MPI_Isend(copy.get(), sizeof(ControlMessage), MPI_BYTE, to, 0, impl_->control, &request),
+      "MPI_Isend");
+  impl_->fly(request, {.kind = Flight::Kind::control_send, .message = std::move(copy)});
+}
+
+void Flights::start(const std::shared_ptr<Transfer>& transfer) {
+  const bool collective = transfer->tag >= kFirstCollectiveTag;
+  MPI_Comm comm = collective ? impl_->collectives : impl_->messages;
+  const int tag =
+      static_cast<int>(collective ? transfer->tag - kFirstCollectiveTag : transfer->tag);
+  transfer->pieces_left =
+      static_cast<int>(std::max<int64_t>(1, (transfer->bytes + kPieceBytes - 1) / kPieceBytes));
+  // Pieces have equal tags, so they arrive in this order.
+  for (int64_t begin = 0; begin == 0 || begin < transfer->bytes; begin += kPieceBytes) {
+    const int bytes = static_cast<int>(std::min(kPieceBytes, transfer->bytes - begin));
+    char* const data = transfer->data + begin;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (transfer->sends) {
+      check_mpi(MPI_Isend(data, bytes, MPI_BYTE, transfer->peer, tag, comm, &request), "MPI_Isend");
+    } else {
+      check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, transfer->peer, tag, comm, &request), "MPI_Irecv");
+    }
+    impl_->fly(request, {.kind = Flight::Kind::piece, .transfer = transfer, .bytes = bytes});
+  }
+}
+
+void Flights::leave() {
+  const auto is_leaving = [](const Flight& flight) { return flight.kind == Flight::Kind::leaving; };
+  if (std::ranges::any_of(impl_->flights, is_leaving)) return;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(impl_->control, &request), "MPI_Ibarrier");
+  impl_->fly(request, {.kind = Flight::Kind::leaving});
+}
+
+bool Flights::poll(Listener& listener) {
+  auto landed = impl_->take_landed();
+  for (auto& [flight, status] : landed) impl_->land(std::move(flight), status, listener);
+  return !landed.empty();
+}
+
+bool Flights::idle() const { return impl_->flights.size() == 1; }
+
+bool Flights::needed_by_others() const {
+  return std::ranges::any_of(impl_->flights, [this](const Flight& flight) {
+    if (flight.kind != Flight::Kind::piece) return flight.kind == Flight::Kind::leaving;
+    // What comes next, as in a ring, waits for this message.
+    const Transfer& transfer = *flight.transfer;
+    return transfer.then != nullptr || !impl_->pulling[static_cast<size_t>(transfer.peer)];
+  });
+}
+
+void Flights::cancel_receives() {
+  for (size_t i = 0; i < impl_->requests.size(); ++i) {
+    const Flight& flight = impl_->flights[i];
+    if (flight.kind == Flight::Kind::piece && !flight.transfer->sends) {
+      flight.transfer->cancelled = true;
+      check_mpi(MPI_Cancel(&impl_->requests[i]), "MPI_Cancel");
+    }
+  }
+}
+
+}  // namespace rannc::comm
