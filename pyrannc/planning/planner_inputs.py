@@ -54,8 +54,8 @@ def link(speed):
 
 def whole_batch(graph) -> str:
     """The first module whose statistics are those of the whole batch; empty when there is none."""
-    found = (node for node in graph.nodes if node.whole_batch)
-    return next((f"module '{node.module}'" for node in found), "")
+    found = _C.ir.whole_batch_nodes(graph)
+    return f"module '{graph.nodes[found[0]].module}'" if found else ""
 
 
 def request(global_rows, config, mixing, synced, wanted_schedules) -> str:
@@ -113,7 +113,6 @@ def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
     """For each parameter of ``graph``, in its order, the bytes of its optimizer state."""
     copies = user_optimizer.state_copies(optimizer, config.opt_param_factor)
     return [
-        copies.get(id(parameters[value.name]), 0) * parameters[value.name].nbytes
-        for value in graph.values
-        if value.kind in ("parameter", "buffer")
+        copies.get(id(parameters[name]), 0) * parameters[name].nbytes
+        for name in _C.ir.state_names(graph)
     ]

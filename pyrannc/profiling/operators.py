@@ -98,7 +98,7 @@ def trace(graph, objects, rows) -> Traced:
     Takes neither memory nor arithmetic, so some operators (those whose result depends on data)
     cannot run; then the bytes are estimated from the graph, and there are no strides.
     """
-    line = _sizes_are_lines(graph)
+    line = _C.ir.sizes_are_linear(graph)
     try:
         found = [_trace_at(graph, objects, n) for n in ((rows[0], rows[-1]) if line else rows)]
     except Exception as error:
@@ -118,7 +118,7 @@ def trace(graph, objects, rows) -> Traced:
             shares = [(count - rows[0]) / max(rows[-1] - rows[0], 1) for count in rows]
             sizes = [round(sizes[0] + share * (sizes[1] - sizes[0])) for share in shares]
         storages.append([same[0][0], sizes])
-    saved = [[0] * len(rows) for _ in graph.nodes]
+    saved = [[0] * len(rows) for _ in range(len(graph.nodes))]
     for nodes, sizes in storages:
         saved[nodes[0]] = [sum(pair) for pair in zip(saved[nodes[0]], sizes, strict=True)]
     return Traced(saved, storages, [found[0][1], found[-1][1]] if line else [])
@@ -129,14 +129,6 @@ def _by_first_node(storages, count):
     for nodes, size in storages:
         sums[nodes[0]] += size
     return [([node], size) for node, size in enumerate(sums)]
-
-
-def _sizes_are_lines(graph):
-    """Whether no tensor grows with the square of the rows, as similarities of all pairs do, nor one
-    inside an operator may: attention whose words are the rows."""
-    return not _C.ir.row_mixes(graph) and all(
-        sum(per_row != 0 for _, per_row in value.dims) < 2 for value in graph.values
-    )
 
 
 def _trace_at(graph, objects, rows):

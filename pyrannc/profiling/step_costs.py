@@ -61,11 +61,7 @@ def measure(graph, parameters, optimizer, world) -> Costs:
         return (fixed + ns, largest, every)
 
     # In the order of the profile's parameters, which are those of the graph.
-    of_each = [
-        of_optimizer(value)
-        for value in graph.values
-        if value.kind in ("parameter", "buffer", "constant")
-    ]
+    of_each = [of_optimizer(graph.values[index]) for index in _C.ir.held_values(graph)]
     return Costs(
         time={
             "cores": max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),

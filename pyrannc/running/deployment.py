@@ -74,7 +74,7 @@ class Deployment:
     def _sharing_memory(self):
         """Tensors of which the optimizer or forward() changes one and with it the other."""
         held = named_tensors.tensors(self.model)
-        written = named_tensors.written(self.task.captured.graph)
+        written = _C.ir.written_names(self.task.captured.graph)
         changing = {n: t for n, t in held.items() if t.requires_grad or n in written}
         used = set(map(id, self.task.captured.objects))
         constants = {

@@ -37,18 +37,18 @@ class Run:
         self._find_state()
         tensors = named_tensors.tensors(deployment.model)
         graph = captured.graph
-        written = named_tensors.written(graph)
+        written = _C.ir.written_names(graph)
         self._borrowing = BorrowedTensors(deployment, executor, users, written) if users else None
         self._written = [tensors[name] for name in executor.parameter_names if name in written]
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
-        self._trains = any(value.requires_grad for value in graph.values)
+        self._trains = _C.ir.requires_grad(graph)
         self._inputs_checked = deployment.world.size == 1
         self._weighs_gradients = (
             deployment.world.size > 1
             and deployment.task.outside_loss == "mean"
             and any(graph.values[v].dims and graph.values[v].requires_grad for v in graph.outputs)
         )
-        self._has_half = any(value.dtype == "float16" for value in graph.values)
+        self._has_half = "float16" in _C.ir.dtypes(graph)
         plan, training = deployment.plan, deployment.model.training
         if training and self._trains and not schedules.can_train(plan, graph):
             raise PlanError(

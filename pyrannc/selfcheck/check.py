@@ -7,7 +7,6 @@ batch size, and outputs, gradients and buffers are compared.
 
 import contextlib
 import dataclasses
-import json
 import math
 
 import torch
@@ -19,24 +18,6 @@ from pyrannc.selfcheck import compare, row_parts, whole_batch_sums
 from pyrannc.selfcheck.compare import Difference
 from pyrannc.selfcheck.locate import locate
 from pyrannc.state import named_tensors
-
-# Where an operator's drop probability stands among its arguments.
-DROP_PROBABILITY = {
-    "aten::dropout": 1,
-    "aten::dropout_": 1,
-    "aten::native_dropout": 1,
-    "aten::feature_dropout": 1,
-    "aten::feature_dropout_": 1,
-    "aten::alpha_dropout": 1,
-    "aten::alpha_dropout_": 1,
-    "aten::feature_alpha_dropout": 1,
-    "aten::feature_alpha_dropout_": 1,
-    "aten::scaled_dot_product_attention": 4,
-    "aten::lstm.input": 5,
-    "aten::gru.input": 5,
-    "aten::rnn_tanh.input": 5,
-    "aten::rnn_relu.input": 5,
-}
 
 
 @dataclasses.dataclass
@@ -137,7 +118,7 @@ class _Check:
         self.leaves = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self.written = {  # parameters, as they were before the first run
             name: self.parameters[name].detach().clone()
-            for name in named_tensors.written(self.graph)
+            for name in _C.ir.written_names(self.graph)
             if name in self.parameters
         }
         tensors = [*self.parameters.values(), *self.originals]
@@ -288,11 +269,11 @@ class _Check:
     # -- rows apart -----------------------------------------------------------------------------
 
     def compare_rows_apart(self):
-        reason = _why_not_apart(self.graph)
-        if reason:
+        if reason := _C.ir.why_shares_differ(self.graph):
             self.report.skipped.append(f"row ranges apart, because {reason}")
             return
-        graph = _without_dropout(self.graph)
+        # With dropout, parts would draw other masks than the whole.
+        graph = _C.ir.without_dropout(self.graph)
         before = torch.get_rng_state()
         whole, _ = self.replay(graph, self.rows, self.batch)
         if not torch.equal(before, torch.get_rng_state()):
@@ -327,43 +308,6 @@ class _Check:
             self.report.rows_interact = f"in parts of {sizes[0]} and {sizes[1]} rows, {difference}"
 
 
-def _why_not_apart(graph) -> str:
-    """Why parts of the batch cannot give the numbers of the whole; empty when they should."""
-    if mixes := _C.ir.row_mixes(graph):
-        node = graph.nodes[mixes[0].node]
-        return f"{mixes[0].reason} (module '{node.module}', {node.source})"
-    for node in graph.nodes:
-        if node.by_share:
-            return (
-                f"{node.op} is not linear in a mean over the batch "
-                f"(module '{node.module}', {node.source})"
-            )
-        if node.whole_batch:
-            return (
-                "batch normalisation takes the statistics of the whole batch "
-                f"(module '{node.module}', {node.source})"
-            )
-    if statistics := _C.ir.running_statistics(graph):
-        node = graph.nodes[statistics[0].node]
-        return (
-            "batch normalisation takes the statistics of its part "
-            f"(module '{node.module}', {node.source})"
-        )
-    return ""
-
-
-def _without_dropout(graph):
-    """The same graph with every drop probability 0, because parts would draw other masks."""
-    if not any(node.op in DROP_PROBABILITY for node in graph.nodes):
-        return graph
-    content = json.loads(graph.to_json())
-    for node in content["nodes"]:
-        position = DROP_PROBABILITY.get(node["op"])
-        if position is not None and len(node["inputs"]) > position:
-            node["inputs"][position] = 0
-    return _C.ir.Graph.from_json(json.dumps(content))
-
-
 @contextlib.contextmanager
 def _untouched(model, graph):
     """Puts buffers, attributes, random state and gradient hooks of the model back as they were, and
@@ -378,7 +322,7 @@ def _untouched(model, graph):
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    written = named_tensors.written(graph)
+    written = _C.ir.written_names(graph)
     kept = [(p, p.detach().clone()) for n, p in model.named_parameters() if n in written]
     # Hooks of the user change gradients and may count calls; they see the training steps only.
     hooks = [(p, p._backward_hooks) for p in model.parameters() if p._backward_hooks]

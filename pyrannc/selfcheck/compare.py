@@ -5,6 +5,8 @@ import math
 
 import torch
 
+from pyrannc import _C
+
 # Largest error allowed, as a share of the largest entry of that kind in the whole model, by the
 # coarsest dtype in the graph. About a thousand roundings: a graph may take another kernel than
 # eager (HF builds a mask when traced), and parts of a batch sum in another order; a wrong graph is
@@ -47,7 +49,7 @@ class Difference:
 
 def tolerance(graph) -> float:
     """What :data:`TOLERANCE` allows for the coarsest dtype that the graph computes in."""
-    dtypes = {value.dtype for value in graph.values}
+    dtypes = _C.ir.dtypes(graph)
     return max((TOLERANCE[name] for name in dtypes if name in TOLERANCE), default=0.0)
 
 

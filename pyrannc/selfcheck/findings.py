@@ -32,24 +32,14 @@ def self_check(model, captured, call, config, memory) -> str:
 
 def mixing_reason(captured, proved: bool, refuted: str) -> str:
     """Why only the whole batch at once gives the model's numbers; empty when rows stay apart."""
-    graph = captured.graph
-    mixes = _C.ir.row_mixes(graph)
-    if mixes:
-        node = graph.nodes[mixes[0].node]
-        return f"{mixes[0].reason} (module '{node.module}', {node.source})"
+    if reason := _C.ir.why_rows_interact(captured.graph):
+        return reason
     if refuted:
         return f"the self-check found that {refuted}"
     if proved:
         return ""
-    for part in (*captured.preludes, graph):
-        for node in part.nodes:
-            outputs = [part.values[value] for value in node.outputs if value is not None]
-            if not all(value.rows.proved for value in outputs):
-                return (
-                    f"it is not known whether {node.op} keeps the rows of the batch apart, and the "
-                    f"self-check did not prove it (module '{node.module}', {node.source})"
-                )
-    return ""
+    parts = (*captured.preludes, captured.graph)
+    return next(filter(None, map(_C.ir.why_rows_may_interact, parts)), "")
 
 
 def tell(captured, mixing, optimizer, world) -> None:
@@ -72,10 +62,10 @@ def tell(captured, mixing, optimizer, world) -> None:
 
 def warn_of_averages(graph) -> None:
     """Says what is not the number of the whole batch, once."""
-    found = [node for node in graph.nodes if node.by_share]
+    found = _C.ir.by_share_nodes(graph)
     if not found:
         return
-    node = found[0]
+    node = graph.nodes[found[0]]
     others = f", and {len(found) - 1} more" if len(found) > 1 else ""
     log.warn(
         "deploy",

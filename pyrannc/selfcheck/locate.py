@@ -21,25 +21,17 @@ def locate(difference, capture, model, call, batch, state) -> None:
     if difference.kind == "outputs":
         node = first_wrong_node(capture, model, call, batch, state, difference.tolerance)
     else:
-        node = first_reader(capture.graph, difference.name)
+        index = _C.ir.first_reader(capture.graph, difference.name)
+        node = None if index is None else capture.graph.nodes[index]
     if node is not None:
         difference.module = node.module
         difference.source = node.source
 
 
-def first_reader(graph, name: str):
-    """The first node that reads a parameter or buffer."""
-    for index, node in enumerate(graph.nodes):
-        for value in graph.operands(index):
-            if name in (graph.values[value].name, *graph.values[value].aliases):
-                return node
-    return None
-
-
 def first_wrong_node(capture, model, call, batch, state, tolerance):
     """The last node of the first module, in graph order, whose output differs."""
     graph = capture.graph
-    ends = module_ends(graph)
+    ends = _C.ir.module_ends(graph)
     recorded = module_outputs(model, call, ends)
     modules = sorted(recorded, key=lambda path: ends[path])
     if not modules:
@@ -61,17 +53,6 @@ def first_wrong_node(capture, model, call, batch, state, tolerance):
             if error > tolerance:
                 return graph.nodes[ends[path]]
     return None
-
-
-def module_ends(graph) -> dict[str, int]:
-    """For each module path, the last node that ran inside it and has one result."""
-    ends = {}
-    for index, node in enumerate(graph.nodes):
-        parts = node.module.split(".") if node.module else []
-        if len(node.outputs) == 1 and node.outputs[0] is not None:
-            for depth in range(1, len(parts) + 1):
-                ends[".".join(parts[:depth])] = index
-    return ends
 
 
 def module_outputs(model, call, paths) -> dict[str, torch.Tensor]:

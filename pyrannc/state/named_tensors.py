@@ -16,11 +16,6 @@ def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return named | dict(model.named_buffers(remove_duplicate=False))
 
 
-def written(graph) -> set[str]:
-    """What some node of a captured graph writes, by the name of what holds its memory."""
-    return {graph.values[graph.values[v].storage].name for n in graph.nodes for v in n.writes}
-
-
 def places(model: nn.Module) -> dict[str, tuple[dict, str]]:
     """Where the modules keep each of these: a dictionary, and the key there."""
     return {

@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
+#include "rannc/ir/contents.h"
 #include "rannc/ir/cut.h"
 #include "rannc/ir/graph.h"
 #include "rannc/ir/rewrites.h"
@@ -186,6 +187,48 @@ void init_graph(py::module_& m) {
   m.def("verify", &ir::verify, "graph"_a, Unlocked());
 }
 
+void init_contents(py::module_& m) {
+  using Graph = ir::Graph;
+  m.def(
+      "dtypes",
+      [](const Graph& graph) {
+        std::set<std::string> names;
+        for (ir::DType dtype : ir::dtypes(graph)) names.emplace(name(dtype));
+        return names;
+      },
+      "graph"_a, Unlocked());
+  m.def("requires_grad", &ir::requires_grad, "graph"_a, Unlocked());
+  m.def("state_names", &ir::state_names, "graph"_a, Unlocked(),
+        "Parameters and buffers, in the order of the graph.");
+  m.def(
+      "held_values", [](const Graph& graph) { return indices(ir::held_values(graph)); }, "graph"_a,
+      "Indices of parameters, buffers and constants, in the order of the graph.");
+  m.def("written_names", &ir::written_names, "graph"_a, Unlocked(),
+        "What some node writes, by the name of the value that holds its memory.");
+  m.def(
+      "first_reader",
+      [](const Graph& graph, const std::string& name) {
+        const std::optional<ir::NodeId> node = ir::first_reader(graph, name);
+        return node ? std::optional(node->index) : std::nullopt;
+      },
+      "graph"_a, "name"_a, Unlocked(), "Index of the first node that reads a value of this name.");
+  m.def(
+      "module_ends",
+      [](const Graph& graph) {
+        std::map<std::string, uint32_t> ends;
+        for (const auto& [path, node] : ir::module_ends(graph)) ends[path] = node.index;
+        return ends;
+      },
+      "graph"_a, Unlocked(),
+      "For each module path, the index of the last node inside it that has exactly one result.");
+  m.def(
+      "by_share_nodes", [](const Graph& graph) { return indices(ir::by_share_nodes(graph)); },
+      "graph"_a);
+  m.def(
+      "whole_batch_nodes", [](const Graph& graph) { return indices(ir::whole_batch_nodes(graph)); },
+      "graph"_a);
+}
+
 void init_passes(py::module_& m) {
   using Graph = ir::Graph;
   py::class_<ir::RowMix>(m, "RowMix", "A node whose rows interact.")
@@ -214,6 +257,11 @@ void init_passes(py::module_& m) {
       .def_readonly("main", &ir::HoistedSums::main);
   m.def("hoist_input_sums", &ir::hoist_input_sums, "graph"_a, "by_share"_a = false, Unlocked());
   m.def("row_mixes", &ir::row_mixes, "graph"_a, Unlocked());
+  m.def("why_rows_interact", &ir::why_rows_interact, "graph"_a, Unlocked());
+  m.def("why_rows_may_interact", &ir::why_rows_may_interact, "graph"_a, Unlocked());
+  m.def("why_shares_differ", &ir::why_shares_differ, "graph"_a, Unlocked());
+  m.def("sizes_are_linear", &ir::sizes_are_linear, "graph"_a, Unlocked());
+  m.def("without_dropout", &ir::without_dropout, "graph"_a, Unlocked());
   m.def("depends_on_rows", &ir::depends_on_rows, "graph"_a, Unlocked());
   m.def("running_statistics", &ir::running_statistics, "graph"_a, Unlocked());
   m.def("whole_batch_statistics", &ir::whole_batch_statistics, "graph"_a, Unlocked());
@@ -250,6 +298,7 @@ void init_ir(py::module_& m) {
   init_sequence<Values>(m, "Values");  // after their items, whose Python names they show
   init_sequence<Nodes>(m, "Nodes");
   init_graph(m);
+  init_contents(m);
   init_passes(m);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string_view>
 
@@ -13,6 +14,10 @@ namespace rannc::ir {
 /// Whether a node draws random numbers with the arguments that it has: not dropout after eval().
 /// A scripted function or one written in Python may.
 [[nodiscard]] bool draws(const Node& node);
+
+/// Which argument is the probability with which a node drops elements, whether or not the call has
+/// one; none for operators that drop nothing, or are not torch's own.
+[[nodiscard]] std::optional<size_t> drop_probability(const Node& node);
 
 /// What a node draws whose numbers can be told from seed, step, node and sample alone.
 enum class Draw {

@@ -95,6 +95,8 @@ struct Node {
   bool whole_batch = false;
   friend bool operator==(const Node&, const Node&) = default;
 };
+/// "module 'layers.3', model.py:12": where in the model a node was called.
+[[nodiscard]] std::string module_place(const Node& node);
 
 /// A model's forward pass: tensors and the operators between them, in the order that Python ran
 /// them (which is topological, and the order in which in-place writes take effect).

@@ -16,6 +16,10 @@ namespace rannc::ir {
 /// without a rule (keyed_draw()), its module and its line.
 [[nodiscard]] Graph explicit_draws(const Graph& graph);
 
+/// Nothing is dropped: every drop probability is 0, also those of attention and of recurrent
+/// layers.
+[[nodiscard]] Graph without_dropout(Graph graph);
+
 /// A graph in parts: what has to be known of the whole batch before any share of it can run.
 struct HoistedSums {
   /// One after another. Inputs: those of the graph, then the results of the preludes before.

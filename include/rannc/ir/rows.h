@@ -22,6 +22,22 @@ struct RowMix {
 /// Every such node, in graph order. Requires infer_rows().
 [[nodiscard]] std::vector<RowMix> row_mixes(const Graph& graph);
 
+/// Why rows interact: the first of row_mixes(), with module and line. Empty when none do.
+[[nodiscard]] std::string why_rows_interact(const Graph& graph);
+
+/// Why rows may interact: the first operator whose results are not proved to keep them apart.
+/// Requires infer_rows().
+[[nodiscard]] std::string why_rows_may_interact(const Graph& graph);
+
+/// Why shares of the batch that run apart do not give the numbers of the whole: rows interact, a
+/// node counts by its share, or batch normalisation takes statistics. Empty when they should give
+/// them. Requires infer_rows().
+[[nodiscard]] std::string why_shares_differ(const Graph& graph);
+
+/// Whether no tensor grows with the square of the rows, as similarities of all pairs do, nor one
+/// inside an operator may: attention whose words are the rows. Requires infer_rows().
+[[nodiscard]] bool sizes_are_linear(const Graph& graph);
+
 /// For each node, whether it has an effect or a result that depends on the rows of the batch. The
 /// others are cloned into every stage that uses them. Those are the nodes without rows, and those
 /// that make their rows from nothing, for whatever share: torch.arange(B), torch.zeros(B, 4), and

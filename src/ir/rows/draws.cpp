@@ -9,6 +9,8 @@
 namespace rannc::ir {
 namespace {
 
+constexpr std::string_view kLibrary = "aten::";
+
 struct Rule {
   std::string_view op;  ///< without "aten::"
   Draw draw;
@@ -74,18 +76,25 @@ bool is_off(const Node& node, std::optional<size_t> index) {
   return boolean != nullptr && !*boolean;
 }
 
-bool is_switched_off(const Node& node) {
+std::optional<Switches> switches_of(const Node& node) {
+  if (node.kind != OpKind::dispatcher) return std::nullopt;
   const auto found = std::ranges::find(kSwitches, base_name(node.op), &Switches::op);
-  if (found == kSwitches.end()) return false;
+  if (found == kSwitches.end()) return std::nullopt;
   Switches switches = *found;
   if (node.op.ends_with(".data")) {  // a packed sequence: its batch sizes come before
     for (auto* index : {&switches.probability, &switches.training, &switches.layers}) ++**index;
   }
+  return switches;
+}
+
+bool is_switched_off(const Node& node) {
+  const std::optional<Switches> switches = switches_of(node);
+  if (!switches) return false;
   const AffineInt* layers = nullptr;
-  if (switches.layers && *switches.layers < node.inputs.size()) {
-    layers = std::get_if<AffineInt>(&node.inputs[*switches.layers]);
+  if (switches->layers && *switches->layers < node.inputs.size()) {
+    layers = std::get_if<AffineInt>(&node.inputs[*switches->layers]);
   }
-  return is_off(node, switches.probability) || is_off(node, switches.training) ||
+  return is_off(node, switches->probability) || is_off(node, switches->training) ||
          (layers != nullptr && *layers == AffineInt{1, 0});
 }
 
@@ -108,8 +117,13 @@ bool draws(const Node& node) {
   return may_draw(node.op) && !is_switched_off(node);
 }
 
+std::optional<size_t> drop_probability(const Node& node) {
+  if (!node.op.starts_with(kLibrary)) return std::nullopt;
+  const std::optional<Switches> switches = switches_of(node);
+  return switches ? switches->probability : std::nullopt;
+}
+
 std::optional<Draw> keyed_draw(const Node& node) {
-  constexpr std::string_view kLibrary = "aten::";
   if (node.kind != OpKind::dispatcher || !draws(node) || !node.op.starts_with(kLibrary)) {
     return std::nullopt;
   }

@@ -9,7 +9,7 @@ namespace rannc::ir {
 namespace {
 
 std::string where(const Node& node) {
-  return fmt::format("'{}' (module '{}', {})", node.name, node.module, place(node.source));
+  return fmt::format("'{}' ({})", node.name, module_place(node));
 }
 
 std::string where(const Graph& graph, ValueId id) {

@@ -145,6 +145,10 @@ std::string place(const SourceLine& source) {
   return source.file.empty() ? "unknown source" : fmt::format("{}:{}", source.file, source.line);
 }
 
+std::string module_place(const Node& node) {
+  return fmt::format("module '{}', {}", node.module, place(node.source));
+}
+
 std::string header_line(const Graph& graph) {
   const Printer printer{graph};
   return fmt::format("graph {}({}) -> ({})", word(graph.name), printer.references(graph.inputs),

@@ -65,8 +65,7 @@ void for_each_overlap(const Side& from, const Side& to, Visit visit) {
 /// Which line of the model made a value.
 std::string made_by(const ir::Graph& graph, const ir::Value& value) {
   if (value.kind != ir::ValueKind::result) return "";
-  const ir::Node& node = graph[value.producer];
-  return fmt::format(" (module '{}', {})", node.module, place(node.source));
+  return fmt::format(" ({})", module_place(graph[value.producer]));
 }
 
 /// A value of mixed rows is right only where one replica sees the whole batch.
