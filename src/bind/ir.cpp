@@ -132,6 +132,7 @@ void init_node(py::module_& m) {
           "kind", [](const ir::Node& n) { return name(n.kind); },
           "'dispatcher', 'scripted' or 'python'")
       .def_readonly("op", &ir::Node::op)
+      .def_readonly("like", &ir::Node::like)
       .def_readonly("module", &ir::Node::module)
       .def_property_readonly(
           "source", [](const ir::Node& n) { return place(n.source); },

@@ -303,7 +303,7 @@ CostTable estimate(const ir::Graph& graph, const DeviceModel& device,
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const ir::Node& node = graph.nodes[index];
     const std::vector<ValueId> operands = graph.operands({index});
-    const OperatorClass kind = operator_class(node.op);
+    const OperatorClass kind = operator_class(ir::known_op(node));
     std::vector<NodeCost>& costs = table.node[index];
     for (int64_t count : rows) {
       costs.push_back(Roofline(graph, node, operands, device, kind, count).cost());

@@ -8,6 +8,7 @@
 
 #include "frontend/literals.h"
 #include "frontend/recording.h"
+#include "frontend/same_operator.h"
 #include "frontend/schemas.h"
 #include "frontend/squeezes.h"
 #include "frontend/written_buffers.h"
@@ -313,6 +314,7 @@ class Converter {
       made = new_node(schema->name(), facts);
       made.op = schema->overload_name().empty() ? schema->name()
                                                 : schema->name() + "." + schema->overload_name();
+      made.like = same_operator(made.op);
     }
     for (const jit::Value* input : node.inputs()) made.inputs.push_back(argument(input, node));
     add_writes(made, schema, facts);

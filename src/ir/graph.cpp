@@ -18,6 +18,8 @@ bool has_row_dimension(const Value& value) {
          dim < value.dims.size() && value.dims[dim] == AffineInt{0, 1};
 }
 
+const std::string& known_op(const Node& node) { return node.like.empty() ? node.op : node.like; }
+
 ValueId Graph::add_value(Value value) {
   const ValueId id{static_cast<uint32_t>(values.size())};
   if (!value.storage.valid()) value.storage = id;

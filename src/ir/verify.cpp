@@ -132,6 +132,8 @@ class Verifier {
           "needs an object exactly when it is scripted or python");
     check(node.kind != OpKind::dispatcher || node.op.find("::") != std::string::npos, node,
           "is no registered operator: its name has no namespace");
+    check(node.like.empty() || node.like.find("::") != std::string::npos, node,
+          "is like no registered operator: that name has no namespace");
     for (const Argument& argument : node.inputs) {
       if (const auto* value = std::get_if<ValueId>(&argument)) {
         check_read(id, *value);

@@ -78,6 +78,8 @@ struct Node {
   std::string name;  ///< unique; module path and operator, "layers.3.attn.linear_1"; without ':'
   OpKind kind = OpKind::dispatcher;
   std::string op;
+  /// The operator of torch's own that computes the same, where `op` is a library's name for it.
+  std::string like;
   ObjectId object;
   std::vector<Argument> inputs;
   /// In the order that the operator returns them, lists flattened. Invalid: an undefined tensor.
@@ -95,6 +97,8 @@ struct Node {
   bool whole_batch = false;
   friend bool operator==(const Node&, const Node&) = default;
 };
+/// The operator whose rules for rows and costs hold for a node: `like`, else `op`.
+[[nodiscard]] const std::string& known_op(const Node& node);
 /// "module 'layers.3', model.py:12": where in the model a node was called.
 [[nodiscard]] std::string module_place(const Node& node);
 

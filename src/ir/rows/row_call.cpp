@@ -17,9 +17,10 @@ std::string_view base_name(std::string_view op) {
 
 RowCall::RowCall(const Graph& graph, NodeId node, const RowState& state)
     : graph_(graph), node_(graph[node]), state_(state), operands_(graph.operands(node)) {
-  const size_t dot = node_.op.find('.');
-  if (dot != std::string::npos) overload_ = node_.op.substr(dot + 1);
-  base_ = base_name(node_.op);
+  const std::string& op = known_op(node_);
+  const size_t dot = op.find('.');
+  if (dot != std::string::npos) overload_ = op.substr(dot + 1);
+  base_ = base_name(op);
   for (ValueId output : node_.outputs) {
     if (output.valid() && !result_.valid()) result_ = output;
   }

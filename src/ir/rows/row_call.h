@@ -57,7 +57,7 @@ class RowCall {
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] const Node& node() const { return node_; }
-  [[nodiscard]] std::string_view base() const { return base_; }  ///< base_name() of the operator
+  [[nodiscard]] std::string_view base() const { return base_; }  ///< base_name() of known_op()
   [[nodiscard]] std::string_view overload() const { return overload_; }
 
   [[nodiscard]] Rows rows(ValueId value) const { return state_.rows(value); }

@@ -333,9 +333,7 @@ std::optional<SortedRole> SortedRows::inverted(const RowCall& call) const {
 /// Each slice times the matrix of its group. Where the groups are not known to be those of the
 /// keys, it is not proved that a slice of another row does not move their ends.
 std::optional<SortedRole> SortedRows::multiplied_in_groups(const RowCall& call) const {
-  static constexpr std::array<std::string_view, 2> kProducts{"aten::_grouped_mm",
-                                                             "transformers::grouped_mm_fallback"};
-  if (std::ranges::find(kProducts, call.node().op) == kProducts.end()) return std::nullopt;
+  if (known_op(call.node()) != "aten::_grouped_mm") return std::nullopt;
   const SortedRole* slices = find_rows(call.tensor(0));
   const ValueId ends = call.tensor(2);
   const bool is_of_slices = slices != nullptr && slices->dim == 0 && call.rank(call.tensor(0)) == 2;

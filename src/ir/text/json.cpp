@@ -86,6 +86,7 @@ std::string write_node(const Node& node) {
       array(node.inputs, [](const Argument& a) { return std::visit(ArgumentWriter(), a); }),
       array(node.outputs, write_id));
   if (!node.writes.empty()) text += ",\"writes\":" + array(node.writes, write_id);
+  if (!node.like.empty()) text += ",\"like\":" + json::quote(node.like);
   if (node.kind != OpKind::dispatcher) {
     text += fmt::format(",\"kind\":\"{}\"", name_of(node.kind, kOpKindNames));
   }
@@ -214,8 +215,8 @@ class Reader {
   }
 
   [[nodiscard]] Node node(const json::Place& place) const {
-    place.allow_only({"name", "op", "inputs", "outputs", "writes", "kind", "object", "grad_enabled",
-                      "by_share", "whole_batch", "module", "source"});
+    place.allow_only({"name", "op", "inputs", "outputs", "writes", "like", "kind", "object",
+                      "grad_enabled", "by_share", "whole_batch", "module", "source"});
     Node node;
     node.name = place.at("name").string();
     node.op = place.at("op").string();
@@ -224,6 +225,7 @@ class Reader {
     }
     node.outputs = ids_or_null(place.at("outputs"));
     if (const auto found = place.find("writes")) node.writes = ids(*found);
+    if (const auto found = place.find("like")) node.like = found->string();
     if (const auto found = place.find("kind")) {
       node.kind = enumerator<OpKind>(*found, kOpKindNames);
     }

@@ -321,6 +321,8 @@ class Parser {
       node.outputs = references(cursor);
     } else if (cursor.accept_word("writes")) {
       node.writes = references(cursor);
+    } else if (cursor.accept_word("like")) {
+      node.like = cursor.word("an operator");
     } else if (cursor.accept_word("scripted")) {
       node.kind = OpKind::scripted;
     } else if (cursor.accept_word("python")) {
@@ -341,8 +343,8 @@ class Parser {
       node.source.line = static_cast<int>(cursor.integer("a line number"));
     } else {
       cursor.fail(
-          "'->', 'writes', 'scripted', 'python', '#', 'no_grad', 'by_share', 'whole_batch', "
-          "'in' or 'at'");
+          "'->', 'writes', 'like', 'scripted', 'python', '#', 'no_grad', 'by_share', "
+          "'whole_batch', 'in' or 'at'");
     }
   }
 

@@ -175,6 +175,7 @@ std::string node_line(const Graph& graph, NodeId id, bool with_source) {
                   joined(node.inputs, [&](const Argument& a) { return std::visit(printer, a); }));
   if (!node.outputs.empty()) text += " -> " + printer.references(node.outputs);
   if (!node.writes.empty()) text += " writes " + printer.references(node.writes);
+  if (!node.like.empty()) text += " like " + word(node.like);
   if (node.kind != OpKind::dispatcher) text += fmt::format(" {}", name_of(node.kind, kOpKindNames));
   if (node.object.valid()) text += fmt::format(" #{}", node.object.index);
   if (!node.grad_enabled) text += " no_grad";

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "rannc/cost/device_model.h"
 #include "rannc/ir/text.h"
 #include "rannc/util/error.h"
@@ -149,7 +151,7 @@ TEST(Estimate, TakesTheRatesOfTheKindAndTheType) {
 
 TEST(Estimate, CountsAGroupedProductAsOneOfTheSameRows) {
   // 10 rows of 64 numbers with one of three 64 x 128 matrices each: 2 * 10 * 128 * 64 flops.
-  const ir::Graph graph = ir::parse(R"(graph "g"(%x, %o) -> (%y)
+  ir::Graph graph = ir::parse(R"(graph "g"(%x, %o) -> (%y)
   input x: float32[B, 64] apart(0) grad
   input o: int32[3]
   parameter w: float32[3, 64, 128] grad
@@ -159,6 +161,10 @@ TEST(Estimate, CountsAGroupedProductAsOneOfTheSameRows) {
   const NodeCost cost = estimate(graph, kUnit, {10}).node.back()[0];
   EXPECT_EQ(cost.forward_ns, 163840 + 5);
   EXPECT_EQ(cost.backward_ns, 2 * (163840 + 5));
+
+  // A library's own name for it costs the same.
+  graph.nodes[0].like = std::exchange(graph.nodes[0].op, "mine::product");
+  EXPECT_EQ(estimate(graph, kUnit, {10}).node.back()[0], cost);
 }
 
 TEST(Estimate, CountsThePassesOfReductions) {

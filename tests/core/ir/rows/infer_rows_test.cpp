@@ -457,6 +457,17 @@ TEST(SortedRows, AreApartOnceTheyArePutBack) {
             "sum");
 }
 
+TEST(SortedRows, AreMultipliedInGroupsByWhatIsLikeTorchsOwnProduct) {
+  constexpr std::string_view kProduct = R"(
+  node product = mine::product(%taken, %w, %ends, none, none) -> %product{}
+    result product: float32[6*B, 6]
+  node back = aten::index.Tensor(%product, {{%targets}}) -> %r
+    result r: float32[6*B, 6]
+)";
+  EXPECT_EQ(sorted(fmt::format(kProduct, " like aten::_grouped_mm")), "apart(0, inner=6)");
+  EXPECT_EQ(sorted(fmt::format(kProduct, "")), "mixed");
+}
+
 TEST(SortedRows, AreNotProvedToBeApartWhereTheGroupsAreNotThoseOfTheKeys) {
   for (const std::string_view count :
        {"aten::histc(%keys, 4, 0, 2)", "aten::histc(%chosen, 4, 0, 3)"}) {

@@ -29,6 +29,8 @@ constexpr std::string_view kEverything =
     result y: float32[] mean(1, outer=2) grad
   node norm = aten::batch_norm(%w, none, none, none, none, true, 0.1, 1e-05, true) -> %n by_share whole_batch
     result n: float32[2*B, 2] apart(0, inner=2) grad
+  node product = mine::product(%w, %w) -> %p like aten::mm no_grad
+    result p: float32[2*B, 2] mixed grad
   node all = aten::lists(B, -B-1, 2*B+3, [], [1, B], [float], [1.0, -inf, 1e-05], [bool], [true, false])
 )";
 
