@@ -11,9 +11,9 @@ import contextlib
 import inspect
 
 import torch
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor
 
-from pyrannc.capture import pytree
+from pyrannc.capture import pytree, torch_private
+from pyrannc.capture.torch_private import DynamicOutputShapeException, FakeTensor
 
 
 def _names(text):
@@ -215,7 +215,7 @@ def allowed(session, replaced):
     masks = []  # (value in the trace, the mask that stands for all equal ones)
 
     def the_mask(mask):
-        value = torch._C._get_value_trace(mask)
+        value = torch_private.value_in_trace(mask)
         for other, found in masks:
             if _same(value, other):
                 return found

@@ -4,7 +4,6 @@ import dataclasses
 import threading
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pyrannc import _C
 from pyrannc.capture import mask_selections, module_attributes, pytree, random_states
@@ -18,6 +17,7 @@ from pyrannc.capture.replaced_buffers import (
     store_replaced_buffers,
 )
 from pyrannc.capture.session import Session, explain, substituted
+from pyrannc.capture.torch_private import FakeTensorMode
 from pyrannc.errors import TraceError
 
 # In torch 2.11 built for CUDA, where there is no GPU, the first fake mode of a process leaves a

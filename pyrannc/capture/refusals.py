@@ -1,11 +1,10 @@
 """Models and arguments that cannot be captured, told by their kind before anything is traced."""
 
-import sys
-
 import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from pyrannc.capture import torch_private
 from pyrannc.errors import TraceError
 
 
@@ -55,6 +54,5 @@ def _reason(module) -> str:
 
 
 def _is_compiled(module) -> bool:
-    # Importing torch's compiler takes seconds, and what it has made exists only where it is there.
-    compiler = sys.modules.get("torch._dynamo.eval_frame")
-    return compiler is not None and isinstance(module, compiler.OptimizedModule)
+    compiled = torch_private.compiled_module_type()
+    return compiled is not None and isinstance(module, compiled)

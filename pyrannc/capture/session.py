@@ -9,12 +9,11 @@ import os
 import threading
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import pyrannc
 from pyrannc import _C
-from pyrannc.capture import mask_selections, module_attributes
+from pyrannc.capture import mask_selections, module_attributes, torch_favours
+from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_patches import (
     calls,
     constants,
@@ -22,9 +21,9 @@ from pyrannc.capture.torch_patches import (
     is_tracing,
     module_paths,
     plain_sizes,
-    replaced,
     settings,
 )
+from pyrannc.capture.torch_private import FakeTensorMode, TorchDispatchMode
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -56,7 +55,8 @@ class Session:
             stack.enter_context(self.mode)
             stack.enter_context(_RecordByHand(self))
             for patch in (
-                plain_sizes, module_paths, conversions, constants, calls, settings
+                plain_sizes, module_paths, conversions, constants, calls, settings,
+                torch_favours.done,
             ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(mask_selections.allowed(self, replaced))

@@ -3,19 +3,14 @@
 import contextlib
 import dataclasses
 import functools
-import logging
 import threading
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd.function import _SingleLevelFunction
-from torch.distributions import Distribution
-from torch.nn import functional
-from torch.nn.modules import transformer
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import CheckpointFunction
 
-from pyrannc.capture import mask_selections, pytree
+from pyrannc.capture import mask_selections, pytree, torch_private
+from pyrannc.capture.replaced import replaced
+from pyrannc.capture.torch_private import FakeTensor, SingleLevelFunction, disable_current_modes
 from pyrannc.errors import TraceError
 
 # Under torch's tracer sizes are tensors, and arithmetic on them becomes part of the trace. Here
@@ -26,10 +21,7 @@ _PLAIN_PROPERTIES = ("shape", "ndim", "nbytes", "itemsize")
 
 def is_tracing() -> bool:
     """Whether torch records what runs now."""
-    return _torch_is_tracing()
-
-
-_torch_is_tracing = torch._C._is_tracing
+    return torch_private.is_tracing()
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,23 +44,6 @@ class PythonCall:
         )
 
     __hash__ = None
-
-
-@contextlib.contextmanager
-def replaced(owner, **attributes):
-    """Attributes of a class or module, replaced inside."""
-    absent = object()
-    before = {name: vars(owner).get(name, absent) for name in attributes}
-    for name, value in attributes.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is absent:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
 
 
 def plain_sizes(session):
@@ -152,7 +127,7 @@ def constants(session):
         def make(data, *args, **kwargs):
             if not session.here() or pytree.flatten(data)[0]:
                 return original(data, *args, **kwargs)
-            with session.hidden(), _disable_current_modes():
+            with session.hidden(), disable_current_modes():
                 real = original(data, *args, **kwargs)
                 requires_grad = real.requires_grad
                 real = real.detach()
@@ -197,7 +172,7 @@ def calls(session):
         ]
 
     def apply(cls, *args, **kwargs):
-        call = super(_SingleLevelFunction, cls).apply
+        call = super(SingleLevelFunction, cls).apply
         if not session.here():
             return call(*args, **kwargs)
         if issubclass(cls, CheckpointFunction):
@@ -215,7 +190,7 @@ def calls(session):
         )
         return outputs
 
-    scripted = torch._C.ScriptFunction
+    scripted = torch.jit.ScriptFunction
     original = scripted.__call__
 
     def call_scripted(function, *args, **kwargs):
@@ -233,7 +208,7 @@ def calls(session):
         return outputs
 
     with (
-        replaced(_SingleLevelFunction, apply=classmethod(apply)),
+        replaced(SingleLevelFunction, apply=classmethod(apply)),
         replaced(scripted, __call__=call_scripted),
     ):
         yield
@@ -241,48 +216,20 @@ def calls(session):
 
 @contextlib.contextmanager
 def settings(session):
-    """Python code does not see the tracer (modules would hand out sizes as tensors), no cast of an
-    earlier trace is reused, and the encoder's fused inference path, which has no gradient, is off.
-    nn.Transformer does not look into its masks, which it does only to pick a kernel, and
-    distributions and gaussian_nll_loss do not look whether their arguments are valid ones.
-    """
-
-    def is_causal_hint(mask, is_causal=None, size=None):
-        return is_causal is True if session.here() else detect(mask, is_causal, size)
-
-    def gaussian_nll_loss(*args, **kwargs):
-        with (
-            replaced(torch, any=lambda negative: False)
-            if session.here()
-            else contextlib.nullcontext()
-        ):
-            return likelihood(*args, **kwargs)
+    """Python code does not see the tracer (modules would hand out sizes as tensors), and no cast of
+    an earlier trace is reused."""
 
     def unless_here(answer, original):
         return lambda: answer if threading.get_ident() == session.thread else original()
 
-    detect = transformer._detect_is_causal_mask
-    likelihood = functional.gaussian_nll_loss
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    # FakeTensor logs a stack at error level for mistakes that the caller then reports.
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    level = logger.level
+    native = torch_private.NATIVE
     torch.clear_autocast_cache()
-    torch.backends.mha.set_fastpath_enabled(False)
-    logger.setLevel(logging.CRITICAL)
     try:
-        with (
-            replaced(
-                torch._C,
-                _get_tracing_state=unless_here(None, torch._C._get_tracing_state),
-                _is_tracing=unless_here(False, _torch_is_tracing),
-            ),
-            replaced(transformer, _detect_is_causal_mask=is_causal_hint),
-            replaced(Distribution, _validate_args=False),
-            replaced(functional, gaussian_nll_loss=gaussian_nll_loss),
+        with replaced(
+            native,
+            _get_tracing_state=unless_here(None, native._get_tracing_state),
+            _is_tracing=unless_here(False, torch_private.is_tracing),
         ):
             yield
     finally:
-        logger.setLevel(level)
         torch.clear_autocast_cache()
-        torch.backends.mha.set_fastpath_enabled(fast_path)

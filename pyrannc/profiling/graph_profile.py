@@ -9,11 +9,11 @@ import sys
 import traceback
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import pyrannc
 from pyrannc import _C
 from pyrannc.capture.model import capture
+from pyrannc.capture.torch_private import FakeTensorMode
 from pyrannc.errors import ConfigError
 from pyrannc.profiling import operators
 

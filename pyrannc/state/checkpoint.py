@@ -10,9 +10,7 @@ from torch import nn
 
 from pyrannc.errors import RaNNCError
 from pyrannc.state import named_tensors
-
-# The key, behind a module's path, of what get_extra_state() returns.
-_EXTRA = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+from pyrannc.state.torch_private import EXTRA_STATE
 
 
 def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="") -> dict:
@@ -99,7 +97,7 @@ class _News:
 def _news(model, given, loaded, found):
     extra = {}
     for path, module in model.named_modules():
-        key = f"{path}.{_EXTRA}" if path else _EXTRA
+        key = f"{path}.{EXTRA_STATE}" if path else EXTRA_STATE
         if key in given and type(module).set_extra_state is not nn.Module.set_extra_state:
             extra[path] = given[key]
     return _News(found, set(loaded), extra)

@@ -9,6 +9,8 @@ import contextlib
 import torch
 from torch import nn
 
+from pyrannc.state import torch_private
+
 
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by every name they have; tied ones appear under each."""
@@ -54,9 +56,8 @@ def materialize(tensor: torch.Tensor) -> None:
 def _swap(tensor, other):
     if isinstance(tensor, nn.Parameter):
         other = nn.Parameter(other, requires_grad=tensor.requires_grad)
-    # What torch.utils.swap_tensors calls after it has refused tensors with weak references, which
-    # nn.LSTM keeps of its weights. They stay right here: the Python object remains the same.
-    torch._C._swap_tensor_impl(tensor, other)
+    # Weak references to it stay right: the Python object remains the same.
+    torch_private.swap_tensors(tensor, other)
 
 
 def raw(tensor: torch.Tensor):

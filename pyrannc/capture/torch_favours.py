@@ -1,0 +1,149 @@
+"""Favours to single spots of torch's library, which do what no capture can follow, and need not.
+
+Each is one entry of FAVOURS: the spot, in which releases the favour was needed, and why. Favours
+act while a model is traced. tests/torch/capture/test_torch_favours.py shows for each what works
+with it and does not without: one that torch no longer needs fails there, and goes.
+"""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable
+
+import torch
+from torch.distributions import Distribution
+from torch.nn import functional
+from torch.nn.modules import transformer
+
+from pyrannc.capture import torch_private
+from pyrannc.capture.replaced import replaced
+
+
+@dataclasses.dataclass(frozen=True)
+class Favour:
+    """One spot of torch's library, and what stands in its place."""
+
+    spot: str
+    releases: str
+    reason: str
+    patch: Callable | None = None
+    """A context manager of a session; None for kernels of FakeTensors, which FAKE_KERNELS holds."""
+
+
+def no_look_into_masks(session):
+    """nn.Transformer takes its masks for causal only where it is told so."""
+    detect = transformer._detect_is_causal_mask
+
+    def is_causal(mask, is_causal=None, size=None):
+        return is_causal is True if session.here() else detect(mask, is_causal, size)
+
+    return replaced(transformer, _detect_is_causal_mask=is_causal)
+
+
+def no_validation_of_distributions(_session):
+    return replaced(Distribution, _validate_args=False)
+
+
+def no_look_at_variances(session):
+    """gaussian_nll_loss does not look whether a variance is negative."""
+    loss = functional.gaussian_nll_loss
+
+    def gaussian_nll_loss(*args, **kwargs):
+        if not session.here():
+            return loss(*args, **kwargs)
+        with replaced(torch, any=lambda negative: False):
+            return loss(*args, **kwargs)
+
+    return replaced(functional, gaussian_nll_loss=gaussian_nll_loss)
+
+
+@contextlib.contextmanager
+def no_fused_encoder(_session):
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def no_stacks_in_the_log(_session):
+    logger = logging.getLogger(torch_private.FAKE_TENSOR_LOGGER)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+_ALIGNMENT_BYTES = 16
+
+
+def grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
+    """What the operator returns, empty: its rows begin at multiples of 16 bytes."""
+    if a.dim() == 2 and b.dim() == 2:
+        sizes = [offs.size(0), a.size(0), b.size(1)]
+    elif a.dim() == 2 or b.dim() == 2:
+        sizes = [a.size(-2), b.size(-1)]
+    else:
+        sizes = [a.size(0), a.size(1), b.size(2)]
+    dtype = out_dtype or a.dtype
+    per_line = _ALIGNMENT_BYTES // dtype.itemsize
+    line = -(-sizes[-1] // per_line) * per_line
+    strides = [sizes[1] * line, line, 1][-len(sizes) :]
+    return torch.empty_strided(sizes, strides, dtype=dtype, device=a.device)
+
+
+#: What stands in for torch's own kernels of FakeTensors, by operator.
+FAKE_KERNELS = {torch_private.GROUPED_MM: grouped_mm}
+
+FAVOURS = (
+    Favour(
+        "torch.nn.modules.transformer._detect_is_causal_mask",
+        "2.11 to 2.13",
+        "compares the values of a mask with those of a causal one, only to pick a kernel",
+        no_look_into_masks,
+    ),
+    Favour(
+        "torch.distributions.Distribution",
+        "2.11 to 2.13",
+        "looks at the values of its arguments, only to raise an error for invalid ones",
+        no_validation_of_distributions,
+    ),
+    Favour(
+        "torch.nn.functional.gaussian_nll_loss",
+        "2.11 to 2.13",
+        "looks at the values of variances, only to raise an error for negative ones",
+        no_look_at_variances,
+    ),
+    Favour(
+        "torch.nn.TransformerEncoderLayer",
+        "2.11 to 2.13",
+        "calls in eval mode one fused operator for inference, which has no gradient",
+        no_fused_encoder,
+    ),
+    Favour(
+        "the log of torch's FakeTensors",
+        "2.11 to 2.13",
+        "shows a stack at error level for mistakes that the TraceError then reports",
+        no_stacks_in_the_log,
+    ),
+    Favour(
+        "aten::_grouped_mm on FakeTensors",
+        "2.11 to 2.13",
+        "refuses float32 and float16, which its kernel on the CPU takes: no mixture of experts "
+        "could be traced",
+    ),
+)
+
+
+@contextlib.contextmanager
+def done(session):
+    """All patches of FAVOURS."""
+    with contextlib.ExitStack() as stack:
+        for favour in FAVOURS:
+            if favour.patch is not None:
+                stack.enter_context(favour.patch(session))
+        yield

@@ -1,0 +1,77 @@
+"""Private names of torch that capture, self-check and profiling rely on; other files name none.
+
+All were seen in torch 2.11, 2.12 and 2.13. Beside each stands what breaks without it; a test looks
+for all of them in each supported release.
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+# Tensors with shapes and without memory, in which models are traced; also the converter that makes
+# one of a real tensor (`fake_tensor_converter.from_real_tensor(make_constant=True)`), and the
+# exceptions by which FakeTensors refuse what depends on data. Without them nothing can be captured.
+from torch._subclasses.fake_tensor import (
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+
+# What all custom autograd functions inherit apply() from. Without it they are traced operator by
+# operator, and their own backward is lost.
+from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+from torch.distributions import Distribution
+from torch.nn.modules import transformer
+
+# Every operator that runs inside passes through TorchDispatchMode. Without it convolutions are
+# missing in graphs. The other turns such modes off, so that constants of forward() have values.
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
+
+__all__ = [
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "SingleLevelFunction",
+    "TorchDispatchMode",
+    "disable_current_modes",
+]
+
+#: Holds `_is_tracing` and `_get_tracing_state`, by which torch's Python code learns that it is
+#: traced. Where they cannot be replaced, modules hand out sizes as tensors.
+NATIVE = torch._C
+#: Asked here, whatever stands in its place for others. Without it no call is known to be traced.
+is_tracing = torch._C._is_tracing
+#: Which value of the trace a tensor is. Without it two equal masks that select cannot be told to be
+#: equal, so what they select cannot be brought together.
+value_in_trace = torch._C._get_value_trace
+#: The operator of a mixture of experts. Without it there is nothing to let pass (torch_favours).
+GROUPED_MM = torch.ops.aten._grouped_mm.default
+#: Where FakeTensors log a stack for mistakes that the caller then reports. Without it both show.
+FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
+
+
+def compiled_module_type():
+    """What torch.compile makes of a module; None where nothing has been compiled, as importing the
+    compiler takes seconds. Without it a compiled model is refused later, with a worse message."""
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    return compiler and compiler.OptimizedModule
+
+
+#: Private attributes by name: an object that has each, and what breaks without it.
+ATTRIBUTES = {
+    "_apply": (nn.Module, "to(), float() and the like of a module in forward() are not noticed"),
+    "_backward_hooks": (torch.Tensor, "the self-check calls the user's hooks"),
+    "_base": (torch.Tensor, "a view of a buffer that forward() replaces is not copied"),
+    "_buffers": (nn.Module(), "no model can be captured"),
+    "_cdata": (torch.UntypedStorage, "bytes kept for the backward are estimated, not measured"),
+    "_compiled_call_impl": (nn.Module, "module.compile() is not refused"),
+    "_detect_is_causal_mask": (transformer, "nothing, if nn.Transformer does not look into masks"),
+    "_get_tracing_state": (torch._C, "modules hand out sizes as tensors while they are traced"),
+    "_is_tracing": (torch._C, "modules hand out sizes as tensors while they are traced"),
+    "_parameters": (nn.Module(), "no model can be captured"),
+    "_schema": (GROUPED_MM, "convolutions are missing in graphs"),
+    "_validate_args": (Distribution, "nothing, if distributions do not look at their arguments"),
+    "_version": (torch.Tensor, "writes of custom and scripted functions are missed"),
+}

@@ -1,0 +1,33 @@
+"""Private names of torch that state, optimizer and running rely on; other files name none.
+
+All were seen in torch 2.11, 2.12 and 2.13. Beside each stands what breaks without it; a test looks
+for all of them in each supported release.
+"""
+
+import torch
+from torch import nn
+
+#: Gives two tensors each other's memory, and lets both Python objects be. torch.utils.swap_tensors
+#: calls it after it has refused tensors with weak references, which nn.LSTM keeps of its weights.
+#: Without it a rank cannot free what others hold.
+swap_tensors = torch._C._swap_tensor_impl
+
+#: The key, behind a module's path, of what get_extra_state() returns, which checkpoints lack
+#: without it.
+EXTRA_STATE = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+
+#: Private attributes by name: an object that has each, and what breaks without it.
+ATTRIBUTES = {
+    "_backward_hooks": (torch.Tensor, "the user's hooks are called with None as gradient"),
+    "_buffers": (nn.Module(), "state cannot be found by name"),
+    "_get_name": (nn.Module, "a wrapped module cannot be printed"),
+    "_metadata": (nn.Module().state_dict(), "checkpoints lose the versions of modules"),
+    "_modules": (nn.Module(), "a replaced module is not noticed"),
+    "_non_persistent_buffers_set": (nn.Module(), "checkpoints hold non-persistent buffers"),
+    "_parameters": (nn.Module(), "state cannot be found by name"),
+    "_post_accumulate_grad_hooks": (
+        torch.Tensor,
+        "the user's hooks after accumulation run although there is no gradient",
+    ),
+    "_unscale_grads_": (torch.amp.GradScaler, "ranks disagree about a step that is left out"),
+}
