@@ -3,7 +3,7 @@
 import collections
 import inspect
 
-from pyrannc import _C
+from pyrannc import _C, log
 from pyrannc.errors import ConfigError, TraceError
 
 
@@ -44,10 +44,25 @@ def find_batch_dims(call, names, batch_dims, known=None):
         lines = ", ".join(f"{path} has {size} rows" for size, path in stated.items())
         raise ConfigError(f"batch_dims does not fit this call: {lines}")
     rows = next(iter(stated)) if stated else _majority(call, said)
-    return [
+    dims = [
         said[i] if i in said else (0 if tensor.dim() > 0 and tensor.shape[0] == rows else None)
         for i, tensor in enumerate(call.tensors)
     ]
+    if len(said) < len(dims):
+        _tell(call.paths, dims, said, rows)
+    return dims
+
+
+def _tell(paths, dims, said, rows):
+    """Logs which dimensions nobody has said."""
+    guessed = [i for i in range(len(dims)) if i not in said]
+    having = ", ".join(paths[i] for i in guessed if dims[i] is not None) or "none"
+    lacking = ", ".join(paths[i] for i in guessed if dims[i] is None) or "none"
+    log.debug(
+        "frontend",
+        f"guessed which inputs hold the {rows} rows of the batch in dimension 0: {having}; which "
+        f"have no rows: {lacking}",
+    )
 
 
 def _said_batch_dims(call, names, batch_dims, known):

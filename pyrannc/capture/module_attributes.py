@@ -7,6 +7,8 @@ import numbers
 import torch
 from torch import nn
 
+from pyrannc import log
+
 # What modules keep things in; hooks are in OrderedDicts.
 CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 REGISTRIES = ("_parameters", "_buffers", "_modules")
@@ -67,7 +69,14 @@ def are_plain(changes) -> bool:
 
 def without_marks(changes) -> list[str]:
     """The paths of ``changes`` but of such that say that something has been done once."""
-    return [path for path, value in changes.items() if not _is_mark(path, value)]
+    marks = [path for path, value in changes.items() if _is_mark(path, value)]
+    if marks:
+        log.debug(
+            "frontend",
+            "guessed which changed attributes only say that something has been done once: "
+            + ", ".join(marks),
+        )
+    return [path for path in changes if path not in marks]
 
 
 def _is_plain(value) -> bool:

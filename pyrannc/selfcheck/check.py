@@ -124,8 +124,9 @@ class _Check:
         tensors = [*self.parameters.values(), *self.originals]
         self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         self.report = CheckReport(self.rows)
+        rows, paths = capture.batch_size(args, kwargs), capture.input_paths
         self.batch = row_parts.other_batch(
-            self.originals, self.layouts, capture.batch_size(args, kwargs), self.rows, seed
+            self.originals, self.layouts, rows, self.rows, seed, paths
         )
 
     def compare_with_model(self):

@@ -5,7 +5,7 @@ import math
 
 import torch
 
-from pyrannc import _C
+from pyrannc import _C, log
 
 # Largest error allowed, as a share of the largest entry of that kind in the whole model, by the
 # coarsest dtype in the graph. About a thousand roundings: a graph may take another kernel than
@@ -63,6 +63,8 @@ def tensors(kind: str, expected: dict, found: dict, allowed: float):
         names = sorted(expected.keys() ^ found.keys())
         return math.inf, Difference(kind, names[0], math.inf, allowed, note="one side lacks it")
     scale = max((largest_entry(item) for item in expected.values()), default=0.0) or 1.0
+    if _C.util.log_enabled(_C.util.Level.debug, "deploy"):
+        _tell_of_fills(kind, expected)
     worst, first = 0.0, None
     for name, item in expected.items():
         error, note = difference(item, found[name], scale)
@@ -70,6 +72,20 @@ def tensors(kind: str, expected: dict, found: dict, allowed: float):
         if error > allowed and first is None:
             first = Difference(kind, name, error, allowed, note=note)
     return worst, first
+
+
+def _tell_of_fills(kind, items):
+    filled = [
+        name
+        for name, item in items.items()
+        if is_floating(item) and (item.detach().abs().double() >= FILL).any()
+    ]
+    if filled:
+        log.debug(
+            "deploy",
+            f"guessed which {kind} have entries that fill masks, and do not count as the largest "
+            f"({FILL:.0e} and more): {', '.join(filled)}",
+        )
 
 
 def is_floating(item) -> bool:

@@ -2,6 +2,8 @@
 
 import torch
 
+from pyrannc import log
+
 
 def take(tensor, layout, index):
     """The rows ``index`` of a tensor that holds the rows ``apart``."""
@@ -43,23 +45,31 @@ def parts_of(batch, layouts, sizes) -> list[list[torch.Tensor]]:
     return parts
 
 
-def other_batch(batch, layouts, rows: int, count: int, seed: int) -> list[torch.Tensor]:
+def other_batch(batch, layouts, rows: int, count: int, seed: int, paths) -> list[torch.Tensor]:
     """``count`` rows made of the ``rows`` rows of a batch: permuted, and repeated or cut.
 
     Floats are changed a little. Floating tensors of whole numbers are labels, masks or token ids,
-    and are left as they are, like integers and flags.
+    and are left as they are, like integers and flags. ``paths``: names of the tensors, for the log.
     """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(rows, generator=generator)
     index = order.repeat(-(-count // rows))[:count]
-    made = []
-    for tensor, layout in zip(batch, layouts, strict=True):
+    made, labels = [], []
+    for tensor, layout, path in zip(batch, layouts, paths, strict=True):
         new = tensor.detach()
         if layout.kind == "apart":
             new = take(new, layout, index)
-        if new.is_floating_point() and not torch.equal(new, new.round()):
+        if new.is_floating_point() and torch.equal(new, new.round()):
+            labels.append(path)
+        elif new.is_floating_point():
             # A factor, so that signs, zeros and the range 0..1 stay.
             factor = 1 - 0.05 * torch.rand(new.shape, generator=generator)
             new = new * factor.to(new)
         made.append(new.clone().requires_grad_(tensor.requires_grad))
+    if labels:
+        log.debug(
+            "deploy",
+            "guessed which inputs of whole numbers are labels, masks or ids, which the self-check "
+            f"leaves as they are: {', '.join(labels)}",
+        )
     return made

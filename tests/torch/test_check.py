@@ -299,7 +299,9 @@ def test_the_other_batch_permutes_all_inputs_alike_and_changes_floats_only():
 
     x = torch.tensor([0.25, 0.5, 0.75])
     labels, flags, table = torch.tensor([1, 2, 3]), torch.tensor([1.0, 0, 1]), torch.rand(2)
-    new = row_parts.other_batch([x, labels, flags, table], [Apart] * 3 + [Fixed], 3, 5, seed=0)
+    new = row_parts.other_batch(
+        [x, labels, flags, table], [Apart] * 3 + [Fixed], 3, 5, 0, ["x", "labels", "flags", "table"]
+    )
     assert [len(t) for t in new] == [5, 5, 5, 2]
     assert set(new[1].tolist()) == {1, 2, 3}
     assert torch.equal(new[2], flags[new[1] - 1])

@@ -4,7 +4,7 @@ import difflib
 import re
 
 import pytest
-from golden_graphs import FOLDER, FRONT_ENDS, MODELS, golden, graph_text
+from golden_graphs import FOLDER, FRONT_ENDS, MODELS, golden, graph_text, library
 
 from pyrannc import _C
 
@@ -12,7 +12,12 @@ from pyrannc import _C
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_a_captured_graph_is_the_committed_one(front_end, model):
-    old, new = golden(model).read_text(), graph_text(front_end, model)
+    old = golden(model).read_text()
+    if old.startswith("//"):
+        pytest.importorskip("transformers")
+        if not old.startswith(library(model)):
+            pytest.skip(f"the committed graph is that of {old.splitlines()[0].strip('/ ')}")
+    new = graph_text(front_end, model)
     changes = difflib.unified_diff(
         old.splitlines(), new.splitlines(), f"{model}.txt", front_end, "", "", 1, ""
     )
