@@ -20,7 +20,7 @@ def _names(text):
     return frozenset(text.split())
 
 
-# Of each element for itself; also the operators, as `__radd__`.
+# What computes each element by itself; also the operators, as `__radd__`.
 _POINTWISE = _names(
     """
     abs absolute add and bitwise_and bitwise_not bitwise_or bitwise_xor bfloat16 bool ceil celu
@@ -82,8 +82,8 @@ _SAME = _names(
     aten::view prim::ListConstruct
     """
 )
-# In the places that are not selected, so that no operator meets what it cannot take there: a label
-# -100, a target that is not a number. The derivatives of common functions are finite there.
+# This stands in the places that are not selected, so that no operator meets what it cannot take
+# there: a label -100, a target that is not a number. Derivatives of common functions are finite.
 _HARMLESS = 0.5
 
 
@@ -178,7 +178,7 @@ for _name in (
 
 
 class _Sizes:
-    """Of a selection: all but the first."""
+    """The sizes of a selection: all but the first."""
 
     def __init__(self, sizes):
         self._sizes = list(sizes)
@@ -197,7 +197,7 @@ class _Sizes:
 
 
 def refuse():
-    """As torch does where a size depends on the data."""
+    """Raises what torch raises where a size depends on the data."""
     raise DynamicOutputShapeException(torch.ops.aten.nonzero.default)
 
 
@@ -404,7 +404,7 @@ def _classified(func, *args, **kwargs):
 
 
 def _of_rows(func, input, weight, *args, **kwargs):
-    """Of the last dimension, by weights: linear, and products with a matrix."""
+    """Products of the last dimension with weights: linear, and matmul with a matrix."""
     if not isinstance(input, Selection) or input.dim() < 2:
         refuse()
     if any(isinstance(value, Selection) for value in (weight, *args, *kwargs.values())):

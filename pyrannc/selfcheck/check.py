@@ -179,7 +179,7 @@ class _Check:
     def new_call(self):
         """The call's arguments with clones of the other batch in place of their tensors."""
         _, shape = pytree.flatten(self.call)
-        # Not the batch itself, because the model may write its inputs.
+        # These are not the batch itself, because the model may write its inputs.
         return pytree.unflatten(shape, [tensor.clone() for tensor in self.batch])
 
     def replay(self, graph, count, batch):
@@ -201,7 +201,7 @@ class _Check:
         return replays
 
     def parameters_as_before(self):
-        """By name; of those that a run writes copies, with the gradients of the originals."""
+        """Parameters by name; copies of those that a run writes, with the originals' gradients."""
         copies = {n: _Before.apply(self.parameters[n], then) for n, then in self.written.items()}
         return self.parameters | copies
 
@@ -249,7 +249,7 @@ class _Check:
             self.report.skipped.append("gradients, because no output requires one")
 
     def gradients(self, outputs) -> dict:
-        """Of every parameter, zeros where nothing flows; empty when no output has a gradient."""
+        """Each parameter's, zeros where nothing flows; empty when no output has a gradient."""
         generator = torch.Generator().manual_seed(self.seed)
         terms = []
         for output in outputs:
@@ -333,8 +333,8 @@ def _untouched(model, graph):
         try:
             yield
         finally:
-            # Of casts of the weights that the caller's autocast caches while the model runs: it
-            # holds them weakly, and a tensor with weak references cannot be released.
+            # The caller's autocast has cached casts of the weights while the model ran: it holds
+            # these weakly, and a tensor with weak references cannot be released.
             torch.clear_autocast_cache()
             with torch.no_grad():
                 for owner, name, buffer, content in homes:

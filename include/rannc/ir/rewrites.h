@@ -26,7 +26,7 @@ struct HoistedSums {
   /// Outputs: of kind sum or mean, so they can be put together from parts of the batch.
   std::vector<Graph> preludes;
   /// Inputs: those of the graph, then the whole batch's numbers of all preludes, which are the same
-  /// whatever the share. No rows interact in it that interact only by these numbers.
+  /// whatever the share. Rows that interact by these numbers alone do not interact here any more.
   Graph main;
 };
 /// Moves sums and means over the batch that depend on inputs, constants and unwritten buffers alone

@@ -95,7 +95,7 @@ class Inferrer : public RowState {
   struct Change {
     NodeId node;
     Rows rows;
-    std::vector<AffineInt> dims;  ///< of the value that was written
+    std::vector<AffineInt> dims;  ///< those of the value that was written
   };
 
   void visit(NodeId id) {

@@ -9,7 +9,7 @@ namespace rannc::ir {
 
 /// What infer_rows() finds, with what row_mixes() has to say about it.
 struct RowInference {
-  std::vector<Rows> rows;             ///< of each value
+  std::vector<Rows> rows;             ///< by value
   std::vector<std::string> begins;    ///< by node: why mixing begins here; "" where it does not
   std::vector<std::string> to_state;  ///< by node: why its write to a buffer mixes rows, or ""
 };

@@ -55,7 +55,7 @@ std::optional<Put> put(const RowCall& call) {
   }
   if (!found.index.valid() || !found.values.valid()) return std::nullopt;
   if (call.rank(found.values) != call.rank(self)) return std::nullopt;
-  // Of fewer indices than values, scatter leaves the rest of the values out.
+  // Where there are fewer indices than values, scatter leaves the rest of the values out.
   const bool uses_all =
       !base.starts_with("scatter") || call.dims(found.index) == call.dims(found.values);
   return uses_all ? std::optional(found) : std::nullopt;

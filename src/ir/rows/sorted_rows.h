@@ -19,8 +19,9 @@ struct SortedRole {
   };
   Kind kind = Kind::rows;
   NodeId sort;
-  Rows layout;  ///< of what was sorted: that of each value that is put back
-  int dim = 0;  ///< not of counts and ends: the dimension with one slice for each that was sorted
+  Rows layout;  ///< that of what was sorted, and of each value that is put back
+  int dim =
+      0;  ///< the dimension with one slice for each that was sorted; counts and ends have none
   int64_t divisor = 1;
 };
 
