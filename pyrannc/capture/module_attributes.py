@@ -14,7 +14,7 @@ CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict,
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 _PLAIN = (numbers.Number, str, bytes, torch.dtype, torch.device)
-# These are torch's: hooks, what is registered, which has other rules, and nn.LSTM's list of weights.
+# These are torch's: hooks, what is registered (by other rules), and nn.LSTM's list of weights.
 _NOT_OF_THE_USER = set(vars(nn.Module())) - {"training"} | {"_flat_weights", "_flat_weight_refs"}
 
 

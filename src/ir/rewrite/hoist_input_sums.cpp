@@ -82,8 +82,7 @@ class Hoister {
     const ValueId source = graph_.add_value(std::move(copy));
     Node node = graph_[origin];
     node.name = unique_name(node.name + ".clone", names);
-    node.kind = OpKind::dispatcher;
-    node.op = "aten::clone";
+    set_operator(node, "aten::clone");
     node.inputs = {source, None{}};
     node.outputs = {value};
     node.writes.clear();
@@ -206,9 +205,7 @@ class Hoister {
     Node first = origin;
     std::unordered_set<std::string> names = names_in(graph_);
     first.name = unique_name("rows", names);
-    first.kind = OpKind::dispatcher;
-    first.object = {};
-    first.op = "aten::scalar_tensor";
+    set_operator(first, "aten::scalar_tensor");
     first.inputs = {AffineInt{0, 1}, torch_number(DType::int64), None{}, None{}, None{}};
     first.writes.clear();
     Value rows;

@@ -95,6 +95,13 @@ Rewriter::Rewriter(const Graph& graph) : result_(graph), names_(names_in(graph))
   result_.nodes.clear();
 }
 
+void set_operator(Node& node, std::string op) {
+  node.kind = OpKind::dispatcher;
+  node.op = std::move(op);
+  node.like.clear();
+  node.object = {};
+}
+
 ValueId Rewriter::call(const Node& origin, std::string_view role, std::string op,
                        std::vector<Argument> inputs, NewResult result) {
   const std::string name = unique_name(origin.name + "." + std::string(role), names_);
@@ -106,9 +113,7 @@ ValueId Rewriter::call(const Node& origin, std::string_view role, std::string op
   const ValueId value = result_.add_value(std::move(made));
   Node node = origin;
   node.name = name;
-  node.kind = OpKind::dispatcher;
-  node.op = std::move(op);
-  node.object = {};
+  set_operator(node, std::move(op));
   node.inputs = std::move(inputs);
   node.outputs = {value};
   node.writes.clear();
@@ -127,7 +132,7 @@ ValueId Rewriter::view(const Node& origin, std::string_view role, std::string op
 void Rewriter::call_into(ValueId result, const Node& origin, std::string op,
                          std::vector<Argument> inputs) {
   Node node = origin;
-  node.op = std::move(op);
+  set_operator(node, std::move(op));
   node.inputs = std::move(inputs);
   node.outputs = {result};
   node.writes.clear();

@@ -16,6 +16,9 @@ struct NewResult {
   bool requires_grad = false;
 };
 
+/// Makes a copy of some node a call of a registered operator; whoever makes it sets its operands.
+void set_operator(Node& node, std::string op);
+
 /// Copies a graph node by node, with new nodes where they are needed. Values keep their ids; those
 /// of new nodes come after them.
 class Rewriter {
