@@ -11,7 +11,6 @@ median over the rounds.
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -145,11 +144,11 @@ class Trial:
 
     @property
     def predicted_ms(self):
-        return json.loads(self.model.plan.notes)["step_ns"] / 1e6
+        return self.model.plan.step.ns / 1e6
 
     @property
     def from_operators_ms(self):
-        return json.loads(self.model.plan.notes)["step_from_operators_ns"] / 1e6
+        return self.model.plan.step.from_operators_ns / 1e6
 
     @property
     def measured_ms(self):
@@ -159,14 +158,13 @@ class Trial:
         """(by section 6 of docs/planner-files.md, predicted, measured) MiB of each stage."""
         measured = [statistics.median(stage) for stage in zip(*self.peaks_mib, strict=True)]
         by_kinds = [stage.predicted.peak_bytes / 2**20 for stage in self.model.plan.stages]
-        notes = json.loads(self.model.plan.notes)
-        predicted = [peak / 2**20 for peak in notes["step_peak_bytes"]]
+        predicted = [peak / 2**20 for peak in self.model.plan.step.peak_bytes]
         return list(zip(by_kinds, predicted, measured, strict=True))
 
     def idle(self):
         """(predicted, measured) share of the step that each rank waits for others."""
-        notes = json.loads(self.model.plan.notes)
-        predicted = [idle / notes["step_ns"] for idle in notes["step_idle_ns"]]
+        step = self.model.plan.step
+        predicted = [idle / step.ns for idle in step.idle_ns]
         measured = [statistics.median(rank) for rank in zip(*self.idle_shares, strict=True)]
         return list(zip(predicted, measured, strict=True))
 

@@ -1,11 +1,10 @@
 """Plans that are read from files, and written to them."""
 
-import json
 from pathlib import Path
 
 from pyrannc import _C, files, log
 from pyrannc.errors import ConfigError, PlanError, RaNNCError
-from pyrannc.planning.planner_inputs import MIB, whole_batch
+from pyrannc.planning.planner_inputs import whole_batch
 
 
 def check_save(config) -> None:
@@ -25,8 +24,7 @@ def check_save(config) -> None:
 def save_plan(deployment, path) -> None:
     """Writes the plan on rank 0; a file that is there is replaced as a whole."""
     if deployment.world.rank == 0:
-        content = json.dumps(json.loads(deployment.plan.to_json()), indent=1)
-        files.write_whole(path, content + "\n")
+        files.write_whole(path, deployment.plan.to_indented_json())
 
 
 def read_plan(path, graph, global_rows, world_size) -> str:
@@ -47,36 +45,24 @@ def read_plan(path, graph, global_rows, world_size) -> str:
             f"statistics of {synced} are those of the whole batch, which must then be one.\n"
             "  Plan anew with sync_batch_norm, or leave it off."
         )
-    notes = json.loads(plan.notes or "{}")
-    now = {"fingerprint": graph.fingerprint(), "world": world_size}
-    for name, value in now.items():
-        if name in notes and notes[name] != value:
-            hint = {
-                "fingerprint": "the model, its settings or its inputs have changed",
-                "world": "number of ranks",
-            }[name]
-            raise PlanError(
-                f"{path} was made for {name} {notes[name]}, this job has {value} ({hint})"
-            )
-    bucket = notes.get("bucket_bytes", MIB)
-    if not isinstance(bucket, int) or bucket < MIB:
-        raise PlanError(
-            f"{path}: bucket_bytes is {bucket!r}, but gradients are summed in buckets of a whole "
-            f"number of bytes, at least {MIB}.\n  Leave it out: then it follows from the links."
-        )
-    predicted = {
-        "step_peak_bytes": len(plan.stages),
-        "step_idle_ns": world_size,
-        "step_bubble_ns": world_size,
+    hints = {
+        "fingerprint": "the model, its settings or its inputs have changed",
+        "world": "number of ranks",
     }
-    for name, count in predicted.items():
-        values = notes.get(name, [0] * count)
-        if not isinstance(values, list) or len(values) != count:
+    for name, value in {"fingerprint": graph.fingerprint(), "world": world_size}.items():
+        planned = getattr(plan.made_for, name)
+        if planned and planned != value:
             raise PlanError(
-                f"{path}: {name} is {values!r}, but it needs {count} numbers.\n  Leave it out: it "
-                "is only compared with what is measured."
+                f"{path} was made for {name} {planned}, this job has {value} ({hints[name]})"
             )
-    planned_rows = notes.get("global_batch", global_rows)
+    for name in ("idle_ns", "bubble_ns"):
+        values = getattr(plan.step, name)
+        if values and len(values) != world_size:
+            raise PlanError(
+                f"{path}: step_{name} is {values!r}, but it needs {world_size} numbers.\n  Leave "
+                "it out: it is only compared with what is measured."
+            )
+    planned_rows = plan.made_for.global_batch or global_rows
     if planned_rows != global_rows:
         log.info(
             "deploy",
@@ -92,5 +78,4 @@ def bucket_bytes(plan, devices) -> int:
     A plan from a file brings it along: what is added to what first, and so the last bit of a sum
     over three ranks or more, depends on it.
     """
-    notes = json.loads(plan.notes or "{}")
-    return notes.get("bucket_bytes") or _C.predict.bucket_bytes(plan, devices)
+    return plan.bucket_bytes or _C.predict.bucket_bytes(plan, devices)

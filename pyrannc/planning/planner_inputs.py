@@ -7,7 +7,7 @@ from pyrannc import _C, log
 from pyrannc.errors import ConfigError
 from pyrannc.optimizer import user_optimizer
 
-GIB, MIB = 2**30, 2**20
+GIB = 2**30
 
 
 def memory_bytes(config, ranks_on_host: int) -> int:

@@ -1,7 +1,5 @@
 """What the ranks do during a step: shares of its time, from the executors' own timelines."""
 
-import json
-
 # As _C.runtime.Times names them; what is left of a step is the optimizer and Python.
 KINDS = ("compute", "send", "receive", "reduce", "idle")
 # Of more ranks only the first of each stage is shown.
@@ -26,12 +24,11 @@ def hidden(plan, shares) -> list[float]:
     the bubble, in which it would wait for others to compute even if messages took no time.
 
     Args:
-        plan: Its notes say what the bubble is.
+        plan: ``_C.plan.Plan``, which says what the bubble is.
         shares: Of each rank, as :func:`between` returns them.
     """
-    notes = json.loads(plan.notes or "{}")
-    bubbles = notes.get("step_bubble_ns", [0] * len(shares))
-    step = notes.get("step_ns") or 1
+    bubbles = plan.step.bubble_ns or [0] * len(shares)
+    step = plan.step.ns or 1
     return [
         max(rank["send"] + rank["receive"] + rank["reduce"] + rank["idle"] - bubble / step, 0.0)
         for rank, bubble in zip(shares, bubbles, strict=True)
@@ -44,7 +41,6 @@ def show(plan, shares, now) -> str:
     Args:
         now: What ``speed.Speed.during`` says of these steps.
     """
-    notes = json.loads(plan.notes or "{}")
     shown = range(len(shares))
     if len(shares) > MOST_LINES:
         shown = sorted({stage.ranks[0] for stage in plan.stages})
@@ -53,8 +49,8 @@ def show(plan, shares, now) -> str:
     for rank in shown:
         parts = ", ".join(f"{kind} {share:.1%}" for kind, share in shares[rank].items())
         line = f"rank {rank}: {parts}"
-        if "step_idle_ns" in notes and notes.get("step_ns"):
-            line += f"; idle predicted {notes['step_idle_ns'][rank] / notes['step_ns']:.1%}"
+        if plan.step.idle_ns and plan.step.ns:
+            line += f"; idle predicted {plan.step.idle_ns[rank] / plan.step.ns:.1%}"
         if now:
             line += f", at this speed {now['step_idle_ns'][rank] / now['step_ns']:.1%}"
         lines.append(

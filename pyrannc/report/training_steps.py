@@ -149,8 +149,8 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
         peak_bytes: Of each stage the largest of its ranks.
         now: What ``speed.Speed.during`` says of the steps.
     """
-    notes = json.loads(plan.notes or "{}")
-    predicted_ms = notes.get("step_ns", plan.iteration_ns) / 1e6
+    predicted_ns = plan.iteration_ns if plan.step.ns is None else plan.step.ns
+    predicted_ms = predicted_ns / 1e6
     line = f"step: predicted {predicted_ms:.1f} ms"
     if now:
         low, high = (f"{of(now['factors']):.2f}" for of in (min, max))
@@ -160,7 +160,7 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
         )
     lines = [f"{line}, measured {iteration_ms:.1f} ms"]
     errors, follows = [], "so another plan may be better or fit better"
-    peaks = notes.get("step_peak_bytes") or [
+    peaks = plan.step.peak_bytes or [
         stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
     ]
     for index, (stage, measured) in enumerate(zip(plan.stages, peak_bytes, strict=True)):

@@ -1,7 +1,5 @@
 """A plan at work on this rank, and the runs of its captures."""
 
-import json
-
 import torch
 
 from pyrannc import _C, log
@@ -38,7 +36,7 @@ class Deployment:
     def __init__(self, task, local_rows, plan, bucket_bytes):
         self.task, self.model, self.world = task, task.model, task.world
         self.local_rows = local_rows
-        self._planned_rows = json.loads(plan.notes or "{}").get("global_batch", sum(local_rows))
+        self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
         self.unsummed = UnsummedGradients(self)
         self.owners = owners.Owners(self.world, self.model)
@@ -52,7 +50,7 @@ class Deployment:
     def replan(self, plan) -> None:
         """Before the first step: takes ``plan``; after hold() its stages and ranks must be those of
         the plan at work."""
-        self._bucket_bytes = json.loads(plan.notes)["bucket_bytes"]
+        self._bucket_bytes = plan.bucket_bytes
         self._take(plan)
 
     def _take(self, plan):

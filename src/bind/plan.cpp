@@ -34,9 +34,23 @@ void init_plans(py::module_& m) {
       .def_readonly("predicted", &plan::Stage::predicted)
       .def_readonly("notes", &plan::Stage::notes);
 
+  py::class_<plan::MadeFor>(m, "MadeFor")
+      .def_readonly("fingerprint", &plan::MadeFor::fingerprint)
+      .def_readonly("global_batch", &plan::MadeFor::global_batch)
+      .def_readonly("world", &plan::MadeFor::world);
+
+  py::class_<plan::StepPrediction>(m, "StepPrediction")
+      .def_readonly("ns", &plan::StepPrediction::ns)
+      .def_readonly("idle_ns", &plan::StepPrediction::idle_ns)
+      .def_readonly("bubble_ns", &plan::StepPrediction::bubble_ns)
+      .def_readonly("peak_bytes", &plan::StepPrediction::peak_bytes)
+      .def_readonly("from_operators_ns", &plan::StepPrediction::from_operators_ns);
+
   py::class_<plan::Plan>(m, "Plan")
-      .def_static("from_json", &plan::plan_from_json, "json"_a)
+      .def_static(
+          "from_json", [](const std::string& json) { return plan::plan_from_json(json); }, "json"_a)
       .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
+      .def("to_indented_json", &plan::to_indented_json)
       .def_readonly("feasible", &plan::Plan::feasible)
       .def_readonly("reason", &plan::Plan::reason)
       .def_property_readonly("schedule",
@@ -45,6 +59,9 @@ void init_plans(py::module_& m) {
       .def_readonly("micro_batches", &plan::Plan::micro_batches)
       .def_readonly("iteration_ns", &plan::Plan::iteration_ns)
       .def_readonly("stages", &plan::Plan::stages)
+      .def_readonly("made_for", &plan::Plan::made_for)
+      .def_readonly("step", &plan::Plan::step)
+      .def_readonly("bucket_bytes", &plan::Plan::bucket_bytes)
       .def_readonly("notes", &plan::Plan::notes)
       .def(
           "__eq__", [](const plan::Plan& a, const plan::Plan& b) { return a == b; }, "other"_a);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "partition/evaluate/predictions.h"
-#include "partition/evaluate/time_parts.h"
 #include "partition/evaluate/write_notes.h"
 #include "rannc/partition/evaluate.h"
 
@@ -17,17 +15,6 @@ double peak_bytes(const plan::Plan& plan) {
     most = std::max(most, static_cast<double>(stage.predicted->peak_bytes));
   }
   return most;
-}
-
-/// With the predictions and notes of `evaluation`, which is of `plan`; the search's notes stay.
-plan::Plan described(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                     const Request& request, plan::Plan plan, const Evaluation& evaluation) {
-  plan = with_predictions(std::move(plan), evaluation);
-  plan.notes = changed_notes(plan, cluster, request, evaluation,
-                             time_parts(profile, cluster, request, plan, evaluation.iteration_ns));
-  const std::vector<std::string> of_stages = stage_notes(profile, plan, evaluation);
-  for (size_t k = 0; k < plan.stages.size(); ++k) plan.stages[k].notes = of_stages[k];
-  return plan;
 }
 
 }  // namespace

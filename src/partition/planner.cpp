@@ -13,9 +13,8 @@
 #include "partition/blocks/block_costs.h"
 #include "partition/blocks/block_model.h"
 #include "partition/blocks/pieces.h"
-#include "partition/evaluate/predictions.h"
+#include "partition/evaluate/describe.h"
 #include "partition/evaluate/time_parts.h"
-#include "partition/evaluate/write_notes.h"
 #include "partition/improve/anneal_to_memory.h"
 #include "partition/improve/refine_by_piece.h"
 #include "partition/problem/pins.h"
@@ -164,7 +163,6 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& of_de
                   kAgreement * verdict.iteration_ns,
               fmt::format("the search says {} ns, the evaluation {} ns",
                           winner.scored.figures.iteration_ns, verdict.iteration_ns));
-  plan = with_predictions(std::move(plan), verdict);
 
   SearchReport report;
   report.complete = !stop.stopped();
@@ -180,9 +178,7 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& of_de
   report.parts = time_parts(profile, cluster, request, plan, verdict.iteration_ns);
   Assessor assessor(best->model(), cluster, request, space.room);
   report.alternatives = alternatives(best->best(), assessor);
-  plan.notes = make_notes(profile, cluster, request, plan, verdict, report);
-  const std::vector<std::string> of_stages = stage_notes(profile, plan, verdict);
-  for (size_t k = 0; k < plan.stages.size(); ++k) plan.stages[k].notes = of_stages[k];
+  plan = described(profile, cluster, request, std::move(plan), verdict, report);
   log::info("partition",
             fmt::format("{} stages, {}, {} micro-batches, {} per iteration, at most {:.3f} times "
                         "the least possible; {} arrangements over {} blocks examined{}",

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+
+#include "plan/typed_notes.h"
 #include "rannc/plan/plan.h"
 #include "rannc/util/error.h"
 
@@ -27,12 +30,16 @@ constexpr PredictionField kPredictionFields[] = {
     {"peak_bytes", &Prediction::peak_bytes},
 };
 
-/// Whatever wrote the notes, the file holds them without line ends, so equal plans are equal bytes.
 std::string notes_member(const std::string& notes, std::string_view separator) {
+  return notes.empty() ? "" : fmt::format("{}\"notes\": {}", separator, notes);
+}
+
+/// Whatever wrote the notes, the file holds them without line ends, so equal plans are equal bytes.
+std::string in_one_line(const std::string& notes) {
   if (notes.empty()) return "";
   const json::Document document(notes, "notes of the plan");
   if (!document.root().is_object()) document.root().fail("notes must be an object");
-  return fmt::format("{}\"notes\": {}", separator, document.root().dump());
+  return document.root().dump();
 }
 
 std::string text_of(const Prediction& prediction) {
@@ -52,14 +59,18 @@ std::string text_of(const Stage& stage) {
                       stage.recompute);
   if (stage.predicted)
     text += fmt::format(",\n   \"predicted\": {{{}}}", text_of(*stage.predicted));
-  return text + notes_member(stage.notes, ",\n   ");
+  return text + notes_member(in_one_line(stage.notes), ",\n   ");
 }
 
-std::string read_notes(const json::Place& object) {
+std::optional<json::Place> find_notes(const json::Place& object) {
   const auto notes = object.find("notes");
-  if (!notes) return "";
-  if (!notes->is_object()) notes->fail("expected an object");
-  return notes->dump();
+  if (notes && !notes->is_object()) notes->fail("expected an object");
+  return notes;
+}
+
+std::string read_notes(const json::Place& object, bool with_notes) {
+  const auto notes = find_notes(object);
+  return notes && with_notes ? notes->dump() : "";
 }
 
 Prediction read_prediction(const json::Place& place) {
@@ -73,7 +84,7 @@ Prediction read_prediction(const json::Place& place) {
   return prediction;
 }
 
-Stage read_stage(const json::Place& place) {
+Stage read_stage(const json::Place& place, bool with_notes) {
   place.allow_only({"nodes", "ranks", "recompute", "predicted", "notes"});
   Stage stage;
   for (const json::Place& node : place.at("nodes").elements()) stage.nodes.push_back(node.string());
@@ -82,7 +93,7 @@ Stage read_stage(const json::Place& place) {
   }
   if (const auto recompute = place.find("recompute")) stage.recompute = recompute->boolean();
   if (const auto predicted = place.find("predicted")) stage.predicted = read_prediction(*predicted);
-  stage.notes = read_notes(place);
+  stage.notes = read_notes(place, with_notes);
   return stage;
 }
 
@@ -100,7 +111,7 @@ std::string to_json(const Plan& plan) {
   std::string text = "{\"format\": \"rannc-plan\", \"version\": 1";
   if (!plan.feasible) {
     text += fmt::format(", \"feasible\": false,\n \"reason\": {}", json::quote(plan.reason));
-    return text + notes_member(plan.notes, ",\n ") + "}\n";
+    return text + notes_member(in_one_line(plan.notes), ",\n ") + "}\n";
   }
   text += fmt::format(
       ", \"feasible\": true, \"schedule\": \"{}\", \"interleave\": {}, \"micro_batches\": {}, "
@@ -109,10 +120,14 @@ std::string to_json(const Plan& plan) {
   for (const Stage& stage : plan.stages) {
     text += fmt::format("{}\n  {{{}}}", &stage == plan.stages.data() ? "" : ",", text_of(stage));
   }
-  return text + "]" + notes_member(plan.notes, ",\n ") + "}\n";
+  return text + "]" + notes_member(notes_with_typed(plan), ",\n ") + "}\n";
 }
 
-Plan plan_from_json(std::string_view text) {
+std::string to_indented_json(const Plan& plan) {
+  return nlohmann::ordered_json::parse(to_json(plan)).dump(1, ' ', /*ensure_ascii=*/true) + "\n";
+}
+
+Plan plan_from_json(std::string_view text, bool with_notes) {
   const json::Document document(text, "plan");
   const json::Place root = document.root();
   root.expect_format("rannc-plan", 1);
@@ -122,7 +137,7 @@ Plan plan_from_json(std::string_view text) {
   if (!plan.feasible) {
     root.allow_only({"format", "version", "feasible", "reason", "notes"});
     plan.reason = root.at("reason").string();
-    plan.notes = read_notes(root);
+    plan.notes = read_notes(root, with_notes);
     return plan;
   }
 
@@ -135,10 +150,11 @@ Plan plan_from_json(std::string_view text) {
   plan.micro_batches = root.at("micro_batches").integer(1, INT64_MAX);
   if (const auto time = root.find("iteration_ns")) plan.iteration_ns = time->integer(0, INT64_MAX);
   for (const json::Place& stage : root.at("stages").elements()) {
-    plan.stages.push_back(read_stage(stage));
+    plan.stages.push_back(read_stage(stage, with_notes));
   }
   if (plan.stages.empty()) root.at("stages").fail("a plan has at least one stage");
-  plan.notes = read_notes(root);
+  const auto notes = find_notes(root);
+  if (notes && with_notes) read_typed_notes(*notes, plan);
   return plan;
 }
 

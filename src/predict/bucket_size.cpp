@@ -4,14 +4,16 @@
 #include <bit>
 #include <cmath>
 
+#include "rannc/plan/buckets.h"
+
 namespace rannc::predict {
 
 int64_t bucket_bytes(const cost::Link& link, int ranks) {
   const double bytes = ranks * (link.latency_ns + kBucketWakeNs) * link.bandwidth_bytes_per_s /
                        1e9 / kBucketOverhead;
   // Before the conversion: a link of a file may be as fast as one likes.
-  const double sane = std::clamp(bytes, static_cast<double>(kLeastBucketBytes),
-                                 static_cast<double>(kMostBucketBytes));
+  const double sane = std::clamp(bytes, static_cast<double>(plan::kLeastBucketBytes),
+                                 static_cast<double>(plan::kMostBucketBytes));
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::ceil(sane))));
 }
 
@@ -25,7 +27,7 @@ int64_t bucket_bytes(const plan::Plan& plan, const cost::Cluster& cluster) {
     most = std::max(most, bucket_bytes(one_host ? cluster.intra_host : cluster.inter_host,
                                        static_cast<int>(stage.ranks.size())));
   }
-  return most > 0 ? most : kMostBucketBytes;
+  return most > 0 ? most : plan::kMostBucketBytes;
 }
 
 }  // namespace rannc::predict

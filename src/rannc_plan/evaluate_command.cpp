@@ -2,9 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "partition/evaluate/predictions.h"
-#include "partition/evaluate/time_parts.h"
-#include "partition/evaluate/write_notes.h"
 #include "rannc/partition/evaluate.h"
 #include "rannc/plan/show.h"
 #include "rannc/util/error.h"
@@ -23,18 +20,6 @@ using Json = nlohmann::ordered_json;
 // A plan of another graph has as many problems as nodes.
 constexpr size_t kShownProblems = 20;
 
-/// `plan` with its true predictions and with notes; as it was when it has no time.
-plan::Plan annotated(const Inputs& inputs, const plan::Plan& plan, const Evaluation& evaluation) {
-  if (evaluation.stages.empty()) return plan;
-  plan::Plan result = with_predictions(plan, evaluation);
-  const partition::TimeParts parts =
-      time_parts(inputs.graph, inputs.cluster, inputs.request, plan, evaluation.iteration_ns);
-  result.notes = make_notes(inputs.cluster, inputs.request, evaluation, parts);
-  const std::vector<std::string> notes = stage_notes(inputs.graph, plan, evaluation);
-  for (size_t stage = 0; stage < notes.size(); ++stage) result.stages[stage].notes = notes[stage];
-  return result;
-}
-
 Json shown_problems(const Evaluation& evaluation) {
   Json problems = Json::array();
   for (const std::string& problem : evaluation.problems) {
@@ -47,13 +32,13 @@ Json shown_problems(const Evaluation& evaluation) {
 }
 
 /// A `rannc-evaluation`: the verdict, and of the plan file what is computed.
-std::string to_json(const plan::Plan& annotated, const Evaluation& evaluation) {
+std::string to_json(const plan::Plan& plan, const Evaluation& evaluation) {
   Json json{{"format", "rannc-evaluation"},
             {"version", 1},
             {"valid", evaluation.problems.empty()},
             {"problems", shown_problems(evaluation)}};
   if (!evaluation.stages.empty()) {
-    const Json computed = Json::parse(plan::to_json(annotated));
+    const Json computed = Json::parse(plan::to_json(plan));
     json["iteration_ns"] = computed["iteration_ns"];
     json["stages"] = Json::array();
     for (const Json& stage : computed["stages"]) json["stages"].push_back(stage["predicted"]);
@@ -66,13 +51,15 @@ std::string to_json(const plan::Plan& annotated, const Evaluation& evaluation) {
 }  // namespace
 
 int evaluate_command(const EvaluateArguments& arguments, std::ostream& out) {
-  const plan::Plan plan = load_plan(arguments.plan);
+  plan::Plan plan = load_plan(arguments.plan, /*with_notes=*/false);
   const Inputs inputs =
       load_inputs(arguments.graph, arguments.cluster, arguments.request, arguments.global_batch);
   const Evaluation evaluation = evaluate(inputs.graph, inputs.cluster, inputs.request, plan);
-  const plan::Plan result = annotated(inputs, plan, evaluation);
+  if (!evaluation.stages.empty()) {  // else its structure gives it no time
+    plan = described(inputs.graph, inputs.cluster, inputs.request, std::move(plan), evaluation);
+  }
   if (arguments.json) {
-    out << to_json(result, evaluation);
+    out << to_json(plan, evaluation);
   } else {
     if (evaluation.problems.empty()) {
       out << "The plan is valid and fits.\n\n";
@@ -83,7 +70,7 @@ int evaluate_command(const EvaluateArguments& arguments, std::ostream& out) {
       }
       out << '\n';
     }
-    if (!evaluation.stages.empty()) out << plan::show(result, terminal_width());
+    if (!evaluation.stages.empty()) out << plan::show(plan, terminal_width());
   }
   return evaluation.problems.empty() ? kDone : kDoesNotFit;
 }

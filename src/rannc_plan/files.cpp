@@ -150,9 +150,9 @@ partition::Request load_request(const std::string& path) {
   return call_by_path(path, "plan request: ", [&] { return partition::request_from_json(text); });
 }
 
-plan::Plan load_plan(const std::string& path) {
+plan::Plan load_plan(const std::string& path, bool with_notes) {
   const std::string text = read_file(path, kMostPlanBytes);
-  return call_by_path(path, "plan: ", [&] { return plan::plan_from_json(text); });
+  return call_by_path(path, "plan: ", [&] { return plan::plan_from_json(text, with_notes); });
 }
 
 }  // namespace rannc::rannc_plan

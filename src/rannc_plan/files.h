@@ -40,6 +40,7 @@ auto call_by_path(const std::string& path, std::string_view what, Read read) {
 [[nodiscard]] cost::GraphProfile load_graph(const std::string& path);
 [[nodiscard]] cost::Cluster load_cluster(const std::string& path);
 [[nodiscard]] partition::Request load_request(const std::string& path);
-[[nodiscard]] plan::Plan load_plan(const std::string& path);
+/// `with_notes`: as plan_from_json() has it.
+[[nodiscard]] plan::Plan load_plan(const std::string& path, bool with_notes = true);
 
 }  // namespace rannc::rannc_plan

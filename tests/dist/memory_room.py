@@ -49,9 +49,8 @@ def train(**settings):
         for _ in range(3):
             model(batch).backward()
             model.zero_grad()
-    notes = json.loads(model.plan.notes)
     return {
-        "step_mib": max(notes["step_peak_bytes"]) / MIB,
+        "step_mib": max(model.plan.step.peak_bytes) / MIB,
         "added_mib": max(stage.predicted.peak_bytes for stage in model.plan.stages) / MIB,
         "measured_mib": max(measured.peak_mib),
     }

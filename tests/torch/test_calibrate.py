@@ -31,16 +31,16 @@ def test_numbers_are_the_same_with_and_without():
 
 
 def test_both_predictions_are_kept():
-    notes = json.loads(first_step(calibrate=True)[0].plan.notes)
-    assert notes["step_ns"] > 0 and notes["step_from_operators_ns"] > 0
-    assert notes["step_ns"] != notes["step_from_operators_ns"]
-    notes = json.loads(first_step(calibrate=False)[0].plan.notes)
-    assert notes["step_ns"] > 0 and "step_from_operators_ns" not in notes
+    step = first_step(calibrate=True)[0].plan.step
+    assert step.ns > 0 and step.from_operators_ns > 0
+    assert step.ns != step.from_operators_ns
+    step = first_step(calibrate=False)[0].plan.step
+    assert step.ns > 0 and step.from_operators_ns is None
 
 
 def test_the_prediction_follows_the_speed_of_the_ranks():
     model, *_ = first_step(calibrate=True)
-    step_ns = json.loads(model.plan.notes)["step_ns"]
+    step_ns = model.plan.step.ns
     predict = model._deployment.speed._predict
     assert predict([1.0])["step_ns"] == pytest.approx(step_ns, abs=2)
     slower = [predict([factor])["step_ns"] - step_ns for factor in (2.0, 3.0)]

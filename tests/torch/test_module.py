@@ -512,18 +512,21 @@ def test_the_plan_is_there_after_the_first_call_and_reloads(tmp_path, monkeypatc
     loss_of(other, batch(rows=8))
     assert other.plan == again.plan
 
+    def reloads_with(**notes):
+        path.write_text(json.dumps({**saved, "notes": {**saved["notes"], **notes}}))
+        loss_of(RaNNCModule(build(), load_deployment=path), batch())
+
     for wrong in (2**20 - 1, "2 MiB"):
-        saved["notes"]["bucket_bytes"] = wrong
-        path.write_text(json.dumps(saved))
-        with pytest.raises(PlanError, match=r"plan\.json: bucket_bytes is"):
-            loss_of(RaNNCModule(build(), load_deployment=path), batch())
-    del saved["notes"]["bucket_bytes"]
+        with pytest.raises(ConfigError, match=r"plan\.json is no.*\.bucket_bytes: expected an int"):
+            reloads_with(bucket_bytes=wrong)
     for name in ("step_peak_bytes", "step_idle_ns", "step_bubble_ns"):
-        for wrong in ([1, 2], "many"):
-            notes = {**saved["notes"], name: wrong}
-            path.write_text(json.dumps({**saved, "notes": notes}))
-            with pytest.raises(PlanError, match=rf"plan\.json: {name} is .*it needs 1 numbers"):
-                loss_of(RaNNCModule(build(), load_deployment=path), batch())
+        with pytest.raises(ConfigError, match=rf"plan\.json is no.*\.{name}: expected an array"):
+            reloads_with(**{name: "many"})
+    with pytest.raises(ConfigError, match=r"step_peak_bytes: has 2 numbers, but the plan has 1"):
+        reloads_with(step_peak_bytes=[1, 2])
+    for name in ("step_idle_ns", "step_bubble_ns"):
+        with pytest.raises(PlanError, match=rf"plan\.json: {name} is .*it needs 1 numbers"):
+            reloads_with(**{name: [1, 2]})
 
 
 def test_the_environment_saves_and_loads_the_plan(tmp_path, monkeypatch):

@@ -45,4 +45,11 @@ struct Evaluation {
 [[nodiscard]] Evaluation evaluate(const cost::GraphProfile& profile, const cost::Cluster& cluster,
                                   const Request& request, const plan::Plan& plan);
 
+/// `plan` with what its file says beyond its choices: the predictions of `evaluation`, which is of
+/// it, and notes about them. What the search noted stays and is told of the plan as it is now. What
+/// was predicted of a step is of another plan, and goes.
+[[nodiscard]] plan::Plan described(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                                   const Request& request, plan::Plan plan,
+                                   const Evaluation& evaluation);
+
 }  // namespace rannc::partition

@@ -17,6 +17,14 @@ namespace rannc::plan {
 /// the backward is over.
 inline constexpr int64_t kBucketBytes = int64_t{25} << 20;
 
+/// Between these sizes a bucket is as large as its link asks for. Below, autograd's own work for a
+/// parameter counts; above, little is left to begin early.
+/// tuned by: `rannc run -n 2 benchmarks/runtime/bucket_costs.py`.
+/// without it: a slow link would get a bucket for every parameter, a fast one a single bucket,
+/// which begins when the backward is over.
+inline constexpr int64_t kLeastBucketBytes = int64_t{1} << 20;
+inline constexpr int64_t kMostBucketBytes = int64_t{32} << 20;
+
 /// Where there is much to sum, a bucket may be one part in so many of it, so that there are few of
 /// them; the runtime has tags for twice as many.
 /// tuned by: no measurement is known.

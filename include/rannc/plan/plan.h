@@ -47,6 +47,27 @@ struct Stage {
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
+/// What a runtime predicts of a whole training step on its own hosts. It knows the optimizer, the
+/// cores of a host, and when within a step what is held; any evaluator of planner files computes
+/// Plan::iteration_ns and Prediction::peak_bytes. What is not known is empty.
+struct StepPrediction {
+  std::optional<int64_t> ns = {};
+  std::vector<int64_t> idle_ns = {};     ///< [rank] of the step: waits for other ranks
+  std::vector<int64_t> bubble_ns = {};   ///< [rank] the same, were messages free
+  std::vector<int64_t> peak_bytes = {};  ///< [stage] on the fullest of its ranks
+  /// `ns` as it was by the times of operators alone, where runs of the plan have corrected it.
+  std::optional<int64_t> from_operators_ns = {};
+  friend bool operator==(const StepPrediction&, const StepPrediction&) = default;
+};
+
+/// The job that a plan was made for. What is not known is empty.
+struct MadeFor {
+  std::string fingerprint = {};  ///< ir::fingerprint() of the graph
+  std::optional<int64_t> global_batch = {};
+  std::optional<int> world = {};  ///< ranks
+  friend bool operator==(const MadeFor&, const MadeFor&) = default;
+};
+
 /// The planner's answer and the runtime's orders: the file `rannc-plan`, version 1, of
 /// docs/planner-files.md. Written by partition, obeyed by lower() and the executor.
 struct Plan {
@@ -57,7 +78,13 @@ struct Plan {
   int64_t micro_batches = 1;
   int64_t iteration_ns = 0;
   std::vector<Stage> stages;
-  /// A JSON object as text: fingerprint, batch, world, runners-up; may be empty.
+  MadeFor made_for;
+  StepPrediction step;
+  /// In which gradients are summed over replicas; at least kLeastBucketBytes. Empty: it follows
+  /// from the links. What is added to what first depends on it, and so the last bit of a sum.
+  std::optional<int64_t> bucket_bytes;
+  /// A JSON object as text, for show alone: how the search went, runners-up; may be empty. The file
+  /// has the three fields above among its notes, too.
   std::string notes;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
@@ -69,8 +96,11 @@ struct Plan {
 void verify(const Plan& plan, const ir::Graph& graph, int world);
 
 [[nodiscard]] std::string to_json(const Plan& plan);
-/// Throws ConfigError with line and column, or the JSON path.
-[[nodiscard]] Plan plan_from_json(std::string_view json);
+/// The same in ASCII with a line for each value, for people who read and compare files.
+[[nodiscard]] std::string to_indented_json(const Plan& plan);
+/// Throws ConfigError with line and column, or the JSON path. `with_notes`: false for those who
+/// ignore notes, whatever they hold, as docs/planner-files.md allows.
+[[nodiscard]] Plan plan_from_json(std::string_view json, bool with_notes = true);
 
 /// The same stages for another capture of the same model (eval mode): nodes are matched by name,
 /// then by the parameters they use, then by their neighbours. The result verifies against `to`.

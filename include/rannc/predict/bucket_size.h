@@ -21,14 +21,6 @@ inline constexpr double kBucketWakeNs = 100e3;
 /// the last bucket is longer, which nothing hides.
 inline constexpr double kBucketOverhead = 0.03;
 
-/// Between these sizes a bucket is as large as its link asks for. Below, autograd's own work for a
-/// parameter counts; above, little is left to begin early.
-/// tuned by: `rannc run -n 2 benchmarks/runtime/bucket_costs.py`.
-/// without it: a slow link would get a bucket for every parameter, a fast one a single bucket,
-/// which begins when the backward is over.
-inline constexpr int64_t kLeastBucketBytes = int64_t{1} << 20;
-inline constexpr int64_t kMostBucketBytes = int64_t{32} << 20;
-
 /// Bytes of a bucket of gradients that `ranks` ranks sum over `link`: small, so that sums begin
 /// early and the last one, which no backward hides, is short; and so large that what a bucket costs
 /// beyond its bytes is at most kBucketOverhead of its transfer. A ring of r ranks sends 2 (r - 1)
@@ -39,11 +31,11 @@ inline constexpr int64_t kMostBucketBytes = int64_t{32} << 20;
 ///     b >= r (L + w) W / 1e9 / kBucketOverhead
 ///
 /// rounded up to a power of two, so that it is the same when the link is measured again, and at
-/// least kLeastBucketBytes, at most kMostBucketBytes.
+/// least plan::kLeastBucketBytes, at most plan::kMostBucketBytes.
 [[nodiscard]] int64_t bucket_bytes(const cost::Link& link, int ranks);
 
-/// The same for all sums of `plan`: the largest that one of its stages asks for; kMostBucketBytes
-/// where none has replicas.
+/// The same for all sums of `plan`: the largest that one of its stages asks for;
+/// plan::kMostBucketBytes where none has replicas.
 [[nodiscard]] int64_t bucket_bytes(const plan::Plan& plan, const cost::Cluster& cluster);
 
 }  // namespace rannc::predict

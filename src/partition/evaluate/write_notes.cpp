@@ -129,7 +129,6 @@ bool is_plan(const Json& other, const Json& plan) {
 
 void add_verdict(Json& notes, const cost::Cluster& cluster, const Request& request,
                  const Evaluation& evaluation, const TimeParts& parts) {
-  notes["global_batch"] = request.global_batch;
   notes["memory_limit_bytes"] = whole(memory_limit(cluster, request));
   notes["hosts"] = cluster.hosts;
   notes["devices_per_host"] = cluster.devices_per_host;
@@ -139,12 +138,11 @@ void add_verdict(Json& notes, const cost::Cluster& cluster, const Request& reque
 
 }  // namespace
 
-std::string make_notes(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                       const Request& request, const plan::Plan&, const Evaluation& evaluation,
-                       const SearchReport& report) {
+std::string make_notes(const cost::Cluster& cluster, const Request& request,
+                       const Evaluation& evaluation, const SearchReport& report) {
   Json notes;
   notes["search"] = report.complete ? "complete" : "cut";
-  notes["nodes"] = report.nodes == 0 ? profile.nodes.size() : report.nodes;
+  notes["nodes"] = report.nodes;
   notes["pieces"] = report.pieces;
   notes["blocks"] = report.blocks;
   notes["examined"] = report.examined;
@@ -159,13 +157,6 @@ std::string make_notes(const cost::GraphProfile& profile, const cost::Cluster& c
     alternatives.push_back(describe(other, report.parts, limit));
   }
   notes["alternatives"] = std::move(alternatives);
-  return text(notes);
-}
-
-std::string make_notes(const cost::Cluster& cluster, const Request& request,
-                       const Evaluation& evaluation, const TimeParts& parts) {
-  Json notes;
-  add_verdict(notes, cluster, request, evaluation, parts);
   return text(notes);
 }
 

@@ -10,18 +10,12 @@
 namespace rannc::partition {
 
 /// A JSON object: how the search went, its bound, the parts of the iteration, the transfers, and
-/// the best plan of each other kind with the reason why it lost. `evaluation` is of `plan`.
-[[nodiscard]] std::string make_notes(const cost::GraphProfile& profile,
-                                     const cost::Cluster& cluster, const Request& request,
-                                     const plan::Plan& plan, const Evaluation& evaluation,
-                                     const SearchReport& report);
-
-/// The same without the search: what is known of any plan, for one that somebody wrote by hand.
+/// the best plan of each other kind with the reason why it lost. `evaluation` is of the plan.
 [[nodiscard]] std::string make_notes(const cost::Cluster& cluster, const Request& request,
-                                     const Evaluation& evaluation, const TimeParts& parts);
+                                     const Evaluation& evaluation, const SearchReport& report);
 
-/// The notes of `plan`, the search's answer, after a change that `evaluation` and `parts` know: the
-/// search's keys stay, the rest is that of the changed plan.
+/// The notes of `plan` as `evaluation` and `parts` have it: where it is a changed answer of the
+/// search, the search's keys stay.
 [[nodiscard]] std::string changed_notes(const plan::Plan& plan, const cost::Cluster& cluster,
                                         const Request& request, const Evaluation& evaluation,
                                         const TimeParts& parts);

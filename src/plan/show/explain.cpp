@@ -127,9 +127,9 @@ class Explanation {
       std::vector<std::string> cells{fmt::format("stage {} ({})", other, where), name(other),
                                      std::to_string(stage.ranks.size())};
       if (stage.predicted) {
-        const double peak = notes_.step_peak_bytes.empty()
-                                ? static_cast<double>(stage.predicted->peak_bytes)
-                                : notes_.step_peak_bytes[other];
+        const auto peak =
+            static_cast<double>(plan_.step.peak_bytes.empty() ? stage.predicted->peak_bytes
+                                                              : plan_.step.peak_bytes[other]);
         cells.push_back(human_ns(busy_ns(stage)));
         cells.push_back(share(busy_ns(stage), slowest));
         cells.push_back(human_bytes(peak));

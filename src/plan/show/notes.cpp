@@ -75,17 +75,8 @@ PlanNotes read_notes(const Plan& plan) {
   notes.examined = number(root, "examined");
   notes.bound_ns = number(root, "bound_ns");
   notes.gap = number(root, "gap");
-  notes.global_batch = number(root, "global_batch");
-  notes.step_ns = number(root, "step_ns");
   notes.memory_limit_bytes = number(root, "memory_limit_bytes");
   notes.devices_per_host = number(root, "devices_per_host");
-  if (const auto found = root.find("step_peak_bytes")) {
-    for (const Place& bytes : found->elements()) notes.step_peak_bytes.push_back(bytes.number());
-    if (notes.step_peak_bytes.size() != plan.stages.size()) {
-      found->fail(fmt::format("has {} numbers, but the plan has {} stages",
-                              notes.step_peak_bytes.size(), plan.stages.size()));
-    }
-  }
   if (const auto found = root.find("hosts")) notes.hosts = found->integer(1, INT_MAX);
   if (const auto found = root.find("parts")) notes.parts = read_parts(*found, plan.stages.size());
   if (const auto found = root.find("transfers")) {

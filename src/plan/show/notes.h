@@ -45,9 +45,8 @@ struct TriedShapeNote {
 
 struct PlanNotes {
   std::string search;  ///< "complete" or "cut"
-  std::optional<double> nodes, blocks, examined, bound_ns, gap, global_batch, step_ns;
+  std::optional<double> nodes, blocks, examined, bound_ns, gap;
   std::optional<double> memory_limit_bytes, devices_per_host;
-  std::vector<double> step_peak_bytes;  ///< [stage], of the whole rank; empty: not known
   std::optional<int64_t> hosts;
   std::optional<PartsNote> parts;
   std::optional<std::vector<TransferNote>> transfers;

@@ -30,7 +30,7 @@ std::string percent(double part, double whole) {
   return whole > 0 ? fmt::format("{:.3g} %", 100 * part / whole) : "-";
 }
 
-std::string headline(const Plan& plan, const PlanNotes& notes) {
+std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int64_t> rows) {
   std::set<Rank> ranks;
   for (const Stage& stage : plan.stages) ranks.insert(stage.ranks.begin(), stage.ranks.end());
   std::string text = count(static_cast<double>(plan.stages.size()), "stage") + " on " +
@@ -39,9 +39,9 @@ std::string headline(const Plan& plan, const PlanNotes& notes) {
     text += fmt::format(" of {:.0f}", static_cast<double>(*notes.hosts) * *notes.devices_per_host);
   }
   text += ", " + count(static_cast<double>(plan.micro_batches), "micro-batch", "micro-batches");
-  if (notes.global_batch) {
-    const double most = std::ceil(*notes.global_batch / static_cast<double>(plan.micro_batches));
-    const double least = std::floor(*notes.global_batch / static_cast<double>(plan.micro_batches));
+  if (rows) {
+    const double mean = static_cast<double>(*rows) / static_cast<double>(plan.micro_batches);
+    const double most = std::ceil(mean), least = std::floor(mean);
     text += least == most ? fmt::format(" of {}", count(most, "row"))
                           : fmt::format(" of {:.0f} to {:.0f} rows", least, most);
   }
@@ -51,8 +51,8 @@ std::string headline(const Plan& plan, const PlanNotes& notes) {
     text += fmt::format(", iteration {}", human_ns(static_cast<double>(plan.iteration_ns)));
   }
   // Written by the runtime: iteration_ns gives every rank a device of its own.
-  if (notes.step_ns && *notes.step_ns > static_cast<double>(plan.iteration_ns)) {
-    text += fmt::format(", step {} on these cores", human_ns(*notes.step_ns));
+  if (plan.step.ns && *plan.step.ns > plan.iteration_ns) {
+    text += fmt::format(", step {} on these cores", human_ns(static_cast<double>(*plan.step.ns)));
   }
   return text + "\n";
 }
@@ -106,7 +106,7 @@ std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width)
   TextTable table;
   table.column("stage");
   for (const auto& [heading, member] : kKinds) table.column(heading);
-  if (!notes.step_peak_bytes.empty()) table.column("in a step");
+  if (!plan.step.peak_bytes.empty()) table.column("in a step");
   if (notes.memory_limit_bytes) table.column("of limit");
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const std::optional<Prediction>& predicted = plan.stages[s].predicted;
@@ -116,8 +116,8 @@ std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width)
       cells.push_back(human_bytes(static_cast<double>(*predicted.*member)));
     }
     auto most = static_cast<double>(predicted->peak_bytes);
-    if (!notes.step_peak_bytes.empty()) {
-      most = notes.step_peak_bytes[s];  // the peaks of all kinds do not meet
+    if (!plan.step.peak_bytes.empty()) {
+      most = static_cast<double>(plan.step.peak_bytes[s]);  // the peaks of all kinds do not meet
       cells.push_back(human_bytes(most));
     }
     if (notes.memory_limit_bytes) cells.push_back(percent(most, *notes.memory_limit_bytes));
@@ -223,9 +223,9 @@ std::string show_reason(const Plan& plan) {
 
 std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_batch) {
   if (!plan.feasible) return show_reason(plan) + "\n";
-  PlanNotes notes = read_notes(plan);
-  if (global_batch) notes.global_batch = static_cast<double>(*global_batch);
-  std::string text = headline(plan, notes) + "\n" + stage_table(plan, notes, width);
+  const PlanNotes notes = read_notes(plan);
+  const auto rows = global_batch ? global_batch : plan.made_for.global_batch;
+  std::string text = headline(plan, notes, rows) + "\n" + stage_table(plan, notes, width);
   const auto is_known = [](const Stage& stage) { return stage.predicted.has_value(); };
   if (std::ranges::any_of(plan.stages, is_known)) text += memory_table(plan, notes, width);
   if (notes.parts) text += time_table(*notes.parts, width);

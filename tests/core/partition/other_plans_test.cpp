@@ -65,9 +65,10 @@ TEST(WithMicroBatches, GivesThePlanThatThePlannerMakesForThatCount) {
   EXPECT_EQ(changed.iteration_ns, planned.iteration_ns);
   EXPECT_EQ(changed.stages, planned.stages);  // predictions and notes, too
   const json notes = json::parse(changed.notes), theirs = json::parse(planned.notes);
-  for (const char* key : {"parts", "transfers", "global_batch", "memory_limit_bytes"}) {
+  for (const char* key : {"parts", "transfers", "memory_limit_bytes"}) {
     EXPECT_EQ(notes[key], theirs[key]) << key;
   }
+  EXPECT_EQ(changed.made_for, planned.made_for);
 }
 
 TEST(WithMicroBatches, KeepsTheBoundAndSaysHowTheOthersCompareNow) {

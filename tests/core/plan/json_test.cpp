@@ -46,6 +46,75 @@ TEST(PlanFile, KeepsNotesOfThePlanAndOfStages) {
   EXPECT_EQ(to_json(read), to_json(plan));
 }
 
+// As a training run writes it after runs of the plan; a file of today is the same one tomorrow.
+constexpr const char* kSaved =
+    R"({"format": "rannc-plan", "version": 1, "feasible": true, "schedule": "gpipe", "interleave": 1, "micro_batches": 1, "iteration_ns": 5,
+ "stages": [
+  {"nodes": ["n0"], "ranks": [0, 1], "recompute": false}],
+ "notes": {"search":"complete","gap":1.5,"global_batch":8,"memory_limit_bytes":100,"alternatives":[],"fingerprint":"1f","world":2,"step_ns":7,"step_idle_ns":[1,2],"step_bubble_ns":[0,1],"bucket_bytes":2097152,"step_peak_bytes":[99],"step_from_operators_ns":6,"tried_micro_batches":[],"mine":1}}
+)";
+
+TEST(PlanFile, HasAmongItsNotesWhatSteersAndWhatIsCompared) {
+  const Plan plan = plan_from_json(kSaved);
+  EXPECT_EQ(plan.made_for, (MadeFor{.fingerprint = "1f", .global_batch = 8, .world = 2}));
+  EXPECT_EQ(plan.step, (StepPrediction{.ns = 7,
+                                       .idle_ns = {1, 2},
+                                       .bubble_ns = {0, 1},
+                                       .peak_bytes = {99},
+                                       .from_operators_ns = 6}));
+  EXPECT_EQ(plan.bucket_bytes, 2097152);
+  EXPECT_EQ(plan.notes, R"({"search":"complete","gap":1.5,"memory_limit_bytes":100,)"
+                        R"("alternatives":[],"tried_micro_batches":[],"mine":1})");
+  EXPECT_EQ(to_json(plan), kSaved);
+}
+
+TEST(PlanFile, IsAlsoWrittenInLinesThatCanBeCompared) {
+  Plan plan = chain_plan({1}, 1);
+  plan.stages[0].notes = R"({"modules":"schön","gap":1.5,"none":[]})";
+  EXPECT_EQ(to_indented_json(plan), R"({
+ "format": "rannc-plan",
+ "version": 1,
+ "feasible": true,
+ "schedule": "gpipe",
+ "interleave": 1,
+ "micro_batches": 1,
+ "iteration_ns": 0,
+ "stages": [
+  {
+   "nodes": [
+    "n0"
+   ],
+   "ranks": [
+    0
+   ],
+   "recompute": false,
+   "notes": {
+    "modules": "sch\u00f6n",
+    "gap": 1.5,
+    "none": []
+   }
+  }
+ ]
+}
+)");
+}
+
+TEST(PlanFile, NamesThePlaceOfAWrongNoteThatSteersUnlessNotesAreIgnored) {
+  const auto file = [](std::string_view notes) {
+    return R"({"format": "rannc-plan", "version": 1, "schedule": "gpipe", "micro_batches": 1,
+               "stages": [{"nodes": ["n0"], "ranks": [0]}], "notes": )" +
+           std::string(notes) + "}";
+  };
+  EXPECT_EQ(error_of(file(R"({"bucket_bytes": 1048575})")),
+            "plan: $.notes.bucket_bytes: expected an integer of at least 1048576, found 1048575");
+  EXPECT_EQ(error_of(file(R"({"step_peak_bytes": [1, 2]})")),
+            "plan: $.notes.step_peak_bytes: has 2 numbers, but the plan has 1 stages");
+  const Plan plan = plan_from_json(file(R"({"bucket_bytes": "mine"})"), /*with_notes=*/false);
+  EXPECT_EQ(plan.notes, "");
+  EXPECT_EQ(plan_from_json(file(R"({"bucket_bytes": 1048576})")).notes, "");
+  EXPECT_EQ(plan_from_json(file("{}")).notes, "{}");
+}
+
 TEST(PlanFile, SaysWhyNothingFits) {
   Plan plan;
   plan.feasible = false;

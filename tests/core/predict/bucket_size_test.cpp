@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "rannc/plan/buckets.h"
+
 namespace rannc::predict {
 namespace {
 
@@ -31,11 +33,11 @@ TEST(BucketBytes, GrowWithLatencyBandwidthAndRanks) {
 
 TEST(BucketBytes, HaveBounds) {
   // A slow link: 2 * 150 us * 10 MB/s / 0.03 = 100 KB.
-  EXPECT_EQ(bucket_bytes({0.01 * kGb, 50e3}, 2), kLeastBucketBytes);
-  EXPECT_EQ(bucket_bytes({1, 0}, 1), kLeastBucketBytes);
+  EXPECT_EQ(bucket_bytes({0.01 * kGb, 50e3}, 2), plan::kLeastBucketBytes);
+  EXPECT_EQ(bucket_bytes({1, 0}, 1), plan::kLeastBucketBytes);
   // Without latency, the wakes are left: 2 * 100 us * 0.5 GB/s / 0.03 = 3.3 MB.
   EXPECT_EQ(bucket_bytes({0.5 * kGb, 0}, 2), 4 * kMib);
-  EXPECT_EQ(bucket_bytes({1e30, 1e30}, 1 << 20), kMostBucketBytes);
+  EXPECT_EQ(bucket_bytes({1e30, 1e30}, 1 << 20), plan::kMostBucketBytes);
 }
 
 plan::Plan plan_on(const std::vector<std::vector<plan::Rank>>& groups) {
@@ -55,7 +57,7 @@ TEST(BucketBytes, OfAPlanAreWhatItsMostDemandingStageAsksFor) {
   EXPECT_EQ(bucket_bytes(plan_on({{0, 2}, {1, 3}}), cluster), 4 * kMib);
   EXPECT_EQ(bucket_bytes(plan_on({{0}, {1}, {2, 3}}), cluster), 8 * kMib);
   EXPECT_EQ(bucket_bytes(plan_on({{0, 1, 2, 3}}), cluster), 8 * kMib);
-  EXPECT_EQ(bucket_bytes(plan_on({{0}, {1}}), cluster), kMostBucketBytes);
+  EXPECT_EQ(bucket_bytes(plan_on({{0}, {1}}), cluster), plan::kMostBucketBytes);
 }
 
 }  // namespace

@@ -58,12 +58,10 @@ TEST(Notes, SayWhereTheTimeGoesAndWhatIsSent) {
       .bound_ns = 393,
       .parts = time_parts(e.profile, e.cluster, e.request, e.plan, evaluation.iteration_ns),
       .alternatives = {}};
-  const json notes =
-      json::parse(make_notes(e.profile, e.cluster, e.request, e.plan, evaluation, report));
+  const json notes = json::parse(make_notes(e.cluster, e.request, evaluation, report));
   EXPECT_EQ(notes["search"], "cut");
   EXPECT_EQ(notes["examined"], 7);
   EXPECT_EQ(notes["gap"], 2.0);  // 786 / 393
-  EXPECT_EQ(notes["global_batch"], 2);
   EXPECT_EQ(notes["memory_limit_bytes"], 1000);
   EXPECT_EQ(notes["parts"]["transfer_ns"], 36);
   EXPECT_EQ(notes["transfers"], json::parse(R"([{"from": 0, "to": 1, "forward_ns": 18,
@@ -71,6 +69,23 @@ TEST(Notes, SayWhereTheTimeGoesAndWhatIsSent) {
   const json stage = json::parse(stage_notes(e.profile, e.plan, evaluation)[0]);
   EXPECT_EQ(stage, json::parse(R"({"modules": "n0", "in_bytes": 0, "graph_input_bytes": 8,
                                    "out_bytes": 8, "send_bytes": 8})"));
+}
+
+TEST(Described, IsWhatEvaluateSaysOfAnyPlan) {
+  Example e;
+  e.plan.notes = R"({"examined": 7, "bound_ns": 393})";
+  e.plan.step.ns = 5;  // of another plan, such as the one that this is made of
+  const Evaluation evaluation = evaluate(e.profile, e.cluster, e.request, e.plan);
+  const plan::Plan plan = described(e.profile, e.cluster, e.request, e.plan, evaluation);
+  EXPECT_EQ(plan.iteration_ns, 786);
+  EXPECT_EQ(plan.made_for, (plan::MadeFor{.global_batch = 2}));
+  EXPECT_EQ(plan.step, plan::StepPrediction{});
+  EXPECT_EQ(plan.stages[0].predicted->forward_ns, 100);
+  const json notes = json::parse(plan.notes);
+  EXPECT_EQ(notes["examined"], 7);
+  EXPECT_EQ(notes["gap"], 2.0);  // 786 / 393
+  EXPECT_EQ(notes["parts"]["transfer_ns"], 36);
+  EXPECT_EQ(json::parse(plan.stages[0].notes)["send_bytes"], 8);
 }
 
 TEST(Notes, SayWhyTheOthersLost) {
@@ -92,8 +107,7 @@ TEST(Notes, SayWhyTheOthersLost) {
                           .replicas = {1},
                           .recompute = {false},
                           .parts = {.compute_ns = 700}}};
-  const json notes =
-      json::parse(make_notes(e.profile, e.cluster, e.request, e.plan, evaluation, report));
+  const json notes = json::parse(make_notes(e.cluster, e.request, evaluation, report));
   EXPECT_EQ(notes["alternatives"][0]["why"], "needs 4.0 KiB of 1000 B");
   EXPECT_EQ(notes["alternatives"][1]["why"], "slower by 100 ns: 25 % bubble, 100 ns more");
   EXPECT_EQ(notes["alternatives"][2]["why"], "as fast, by another plan");
