@@ -30,6 +30,7 @@ class Agreed:
     hosts: list  # [rank], names
     memory_bytes: int  # that this rank may use
     local_rows: list  # [rank], of the first batch
+    captured: object  # the task's, with rank 0's graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,13 +67,14 @@ def deploy(task: Task, call) -> Deployment:
     """
     agreed = agree(task, call)
     proved = prove(task, call, agreed)
+    task = dataclasses.replace(task, captured=agreed.captured)
     measured = measure(task, agreed, proved)
     chosen = choose(task, agreed, proved, measured)
     return start(task, call, agreed, chosen)
 
 
 def agree(task, call) -> Agreed:
-    """Compares settings and graphs of all ranks, and gives them rank 0's parameters."""
+    """Compares settings and graphs of all ranks, and gives them rank 0's graph and parameters."""
     world, config = task.world, task.config
     others = {
         "load_deployment": task.plan_file is not None,
@@ -83,22 +85,23 @@ def agree(task, call) -> Agreed:
     }
     same_settings(config, others, world)
     on_rank(0, world, lambda: plan_file.check_save(config))
-    local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
+    captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if config.sync_params_on_init and world.size > 1:
         named_tensors.broadcast_all(world, task.model)
     hosts = hosts_of(world)
     memory = planner_inputs.memory_bytes(config, hosts.count(world.host))
-    return Agreed(hosts, memory, local_rows)
+    return Agreed(hosts, memory, local_rows, captured)
 
 
 def prove(task, call, agreed) -> Proved:
     """Compares the captured graph with the model, and says what cannot be as in the model."""
-    world, captured, config = task.world, task.captured, task.config
+    world, captured, config = task.world, agreed.captured, task.config
     fullest = agreed.local_rows.index(max(agreed.local_rows))  # others may have no rows at all
     checked = on_rank(
         fullest,
         world,
-        lambda: findings.self_check(task.model, captured, call, config, agreed.memory_bytes),
+        # The rank's own graph, which draws random numbers in the order of its own model.
+        lambda: findings.self_check(task.model, task.captured, call, config, agreed.memory_bytes),
     )
     mixing = findings.mixing_reason(captured, **json.loads(checked))
     findings.tell(captured, mixing, task.optimizer, world)

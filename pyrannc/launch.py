@@ -80,7 +80,8 @@ def environment(ranks: int) -> dict[str, str]:
         "OMPI_MCA_btl_vader_single_copy_mechanism": "cma",
         # Threads of several ranks on the same cores spin at each other's barriers: 12x slower.
         "OMP_NUM_THREADS": str(max(1, cores // ranks)),
-        # A model that goes through a set of strings must do so in the same order on every rank.
+        # Sets of strings have one order: on every rank, for models that add up in it, and in every
+        # run, for plans in files and deterministic dropout, which go by names of nodes.
         "PYTHONHASHSEED": "0",
         # mpirun reads ranks through pipes; what they print must not wait in a buffer.
         "PYTHONUNBUFFERED": "1",

@@ -111,8 +111,9 @@ class RaNNCModule(nn.Module):
         if self._deployment is None:
             self._deploy(call, args, kwargs)
         run, turn = self._runs.enter(call, args, kwargs, self._no_sync)
-        rows = call.rows(run.capture.batch_dims)
-        return run.capture.unflatten(run.step(call.tensors, turn), rows)
+        captured = run.capture
+        outputs = run.step(captured.in_order(call.tensors), turn)
+        return captured.unflatten(outputs, call.rows(captured.batch_dims))
 
     def _deploy(self, call, args, kwargs):
         with torch.enable_grad():  # grad mode of the call is not that of the model

@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Graph', 'HoistedSums', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'first_difference', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'parse', 'row_mixes', 'running_statistics', 'verify', 'whole_batch_statistics']
+__all__: list[str] = ['Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'parse', 'row_mixes', 'running_statistics', 'verify', 'whole_batch_statistics']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -162,6 +162,28 @@ class Graph:
     @property
     def values(self) -> Values:
         ...
+class NamedGraph:
+    """
+    A graph, and what its inputs, outputs and objects are on every rank.
+    """
+    def __init__(self, graph: Graph, inputs: collections.abc.Sequence[str], outputs: collections.abc.Sequence[str], objects: collections.abc.Sequence[str]) -> None:
+        ...
+class Match:
+    """
+    How a trace of a model appears in another one.
+    """
+    @property
+    def difference(self) -> str:
+        ...
+    @property
+    def inputs(self) -> list[int]:
+        ...
+    @property
+    def objects(self) -> list[typing.Any]:
+        ...
+    @property
+    def outputs(self) -> list[int]:
+        ...
 class RowMix:
     """
     A node whose rows interact.
@@ -208,13 +230,13 @@ def extract(graph: Graph, nodes: collections.abc.Sequence[typing.SupportsInt | t
     """
     One stage as a graph of its own; nodes and values by index.
     """
-def first_difference(a: Graph, b: Graph) -> str:
-    ...
 def hoist_input_sums(graph: Graph, by_share: bool = False) -> HoistedSums:
     ...
 def infer_rows(graph: Graph) -> Graph:
     ...
 def inseparable_nodes(graph: Graph) -> list[list[int]]:
+    ...
+def match(reference: NamedGraph, trace: NamedGraph, keyed_draws: bool) -> Match:
     ...
 def parse(text: str) -> Graph:
     ...

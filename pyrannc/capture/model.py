@@ -1,5 +1,6 @@
 """From a model and the arguments of one call to a graph that runs at any batch size."""
 
+import copy
 import dataclasses
 import threading
 
@@ -10,6 +11,7 @@ from pyrannc.capture import mask_selections, module_attributes, pytree, random_s
 from pyrannc.capture.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.call import Call, CallMismatch, Like
 from pyrannc.capture.fake_mode import FakeMode
+from pyrannc.capture.reference import Reference, describe
 from pyrannc.capture.refusals import refuse_model
 from pyrannc.capture.replaced_buffers import (
     copy_replaced_buffers,
@@ -48,9 +50,10 @@ class Capture:
         preludes: Graphs that give what ``graph`` has to know of the whole batch first: their
             outputs are its last inputs.
         objects: The torch objects that the graph refers to, by object id.
-        input_paths: Where each of ``whole.inputs`` stands in a call: ``kwargs['labels']``.
-        made_dense: Nodes of which the model asks for a sparse gradient, and gets a dense one.
-        batch_dims: The dimension of each input that holds the rows; None for inputs without rows.
+        made_dense: Names of nodes of which the model asks for a sparse gradient, and gets a dense
+            one.
+        input_paths: Where each tensor of a call stands in it: ``kwargs['labels']``.
+        batch_dims: The dimension of each of them that holds the rows; None where there are none.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
         changed_attributes: Paths of the attributes that forward() changes in Python.
     """
@@ -59,15 +62,14 @@ class Capture:
         self.native = native_capture
         self.changed_attributes = changed
         graph, changed = _C.ir.dense_gradients(native_capture.graph)
-        self.made_dense = [graph.nodes[index] for index in changed]
+        self.made_dense = [graph.nodes[index].name for index in changed]
         graph = _C.ir.exact_means(graph)
         if choices.explicit_draws:
             graph = _C.ir.explicit_draws(graph)
         if choices.sync_batch_norm:
             graph = _C.ir.whole_batch_statistics(graph)
-        self.whole = _C.ir.infer_rows(graph)
-        parts = _C.ir.hoist_input_sums(self.whole, by_share=not choices.exact_loss)
-        self.graph, self.preludes = parts.main, parts.preludes
+        self._choices = choices
+        self._set_graph(_C.ir.infer_rows(graph))
         self.objects = native_capture.objects
         self.input_paths = call.paths
         self.batch_dims = batch_dims
@@ -78,6 +80,42 @@ class Capture:
             Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims, strict=True)
         ]
         self._outputs = outputs
+        # For each of the graph's inputs and outputs, the place in a call and in its result.
+        self._input_order = list(range(len(self.input_paths)))
+        self._output_order = list(range(len(pytree.paths(outputs))))
+
+    def _set_graph(self, whole):
+        self.whole = whole
+        parts = _C.ir.hoist_input_sums(whole, by_share=not self._choices.exact_loss)
+        self.graph, self.preludes = parts.main, parts.preludes
+
+    def reference(self) -> Reference:
+        """What other ranks have to know of this capture."""
+        inputs = self.in_order(self.input_paths)
+        objects = [describe(item) for item in self.objects]
+        return Reference(self.whole, inputs, self.output_paths(), objects, self.made_dense)
+
+    def following(self, reference: Reference) -> "Capture":
+        """This capture with the graph of ``reference``, another rank's capture of the same model.
+
+        Raises:
+            TraceError: They are not the same, whatever their nodes are called and in what order
+                they come; says what differs.
+        """
+        match = reference.match(self.reference(), keyed_draws=self._choices.explicit_draws)
+        if match.difference:
+            raise TraceError(match.difference)
+        other = copy.copy(self)
+        other._set_graph(reference.graph)
+        other.objects = [None if own is None else self.objects[own] for own in match.objects]
+        other.made_dense = reference.made_dense
+        other._input_order = [self._input_order[own] for own in match.inputs]
+        other._output_order = [self._output_order[own] for own in match.outputs]
+        return other
+
+    def in_order(self, call_items) -> list:
+        """What is known of each tensor of a call, or these tensors, for ``whole.inputs``."""
+        return [call_items[index] for index in self._input_order]
 
     def flatten(self, args, kwargs) -> list[torch.Tensor]:
         """The tensors of a call, for ``whole.inputs``.
@@ -89,7 +127,7 @@ class Capture:
         if found := self.difference(call):
             raise CallMismatch(found)
         call.rows(self.batch_dims)
-        return call.tensors
+        return self.in_order(call.tensors)
 
     def difference(self, call) -> str | None:
         """How a :class:`Call` differs from the captured one in more than its rows, if it does."""
@@ -109,11 +147,13 @@ class Capture:
 
     def output_paths(self) -> list[str]:
         """Where each of ``graph.outputs`` stands in what the model returns: ``output.logits``."""
-        return pytree.paths(self._outputs, "output")
+        paths = pytree.paths(self._outputs, "output")
+        return [paths[index] for index in self._output_order]
 
     def unflatten(self, tensors, rows):
         """What the model returns for ``rows``, with ``tensors`` for ``graph.outputs``."""
-        return pytree.unflatten(self._outputs, tensors, rows)
+        placed = dict(zip(self._output_order, tensors, strict=True))
+        return pytree.unflatten(self._outputs, placed, rows)
 
 
 def capture(

@@ -41,29 +41,24 @@ def same_settings(config, others, world) -> None:
 
 
 def same_graph(captured, rows, world):
-    """Checks that every rank captured the same graph. Returns ``rows`` of every rank."""
+    """Lets every rank have the graph that rank 0 has captured, with objects of its own in it.
+
+    Collective. Where a model goes through a set of strings, each process does so in another order,
+    which is another graph of the same operators. Returns ``captured`` with rank 0's graph, and
+    ``rows`` of every rank.
+
+    Raises:
+        TraceError: The graphs of two ranks differ in more than the order and the names of nodes; on
+            every rank.
+    """
+    reference = captured.reference()
     mine = json.dumps(
-        {
-            "rows": rows,
-            "fingerprint": captured.whole.fingerprint(),
-            "grad": torch.is_grad_enabled(),
-        }
+        {"rows": rows, "fingerprint": reference.fingerprint(), "grad": torch.is_grad_enabled()}
     )
     all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
-    if len({item["fingerprint"] for item in all_ranks}) > 1:
-        reference = _C.ir.Graph.from_json(
-            world.broadcast(captured.whole.to_json().encode(), 0).decode()
-        )
-        difference = _C.ir.first_difference(reference, captured.whole)
-        differs = [json.loads(item) for item in world.all_gather(json.dumps(difference).encode())]
-        rank = next(rank for rank, text in enumerate(differs) if text)
-        hint = ""
-        if os.environ.get("PYTHONHASHSEED", "random") == "random":
-            hint = (
-                "\n  Is it the order of a set of strings, which each process chooses anew? Set "
-                "PYTHONHASHSEED=0 for all ranks, as `rannc run` does."
-            )
-        raise TraceError(f"rank {rank} captured another graph than rank 0: {differs[rank]}{hint}")
+    same = [item["fingerprint"] == all_ranks[0]["fingerprint"] for item in all_ranks]
+    if not all(same):
+        captured = _with_rank_0s_graph(captured, reference, same, world)
     if len({item["grad"] for item in all_ranks}) > 1:
         calls = ", ".join(
             f"rank {rank} {'with' if item['grad'] else 'without'}"
@@ -73,7 +68,30 @@ def same_graph(captured, rows, world):
     counts = [item["rows"] for item in all_ranks]
     if not any(counts):
         raise PlanError("the batch has no rows on any rank, so there is nothing to plan for")
-    return counts
+    return captured, counts
+
+
+def _with_rank_0s_graph(captured, reference, same, world):
+    """``same``: for each rank whether its graph is that of rank 0 already."""
+    message = world.broadcast(reference.to_bytes() if world.rank == 0 else b"", 0)
+    difference = ""
+    if not same[world.rank]:
+        try:
+            captured = captured.following(type(reference).from_bytes(message))
+        except TraceError as error:
+            difference = str(error)
+    differences = [item.decode() for item in world.all_gather(difference.encode())]
+    for rank, text in enumerate(differences):
+        if not text:
+            continue
+        hint = ""
+        if os.environ.get("PYTHONHASHSEED", "random") == "random":
+            hint = (
+                "\n  Is it the order of a set of strings, which each process chooses anew? Set "
+                "PYTHONHASHSEED=0 for all ranks, as `rannc run` does."
+            )
+        raise TraceError(f"rank {rank} captured another graph than rank 0: {text}{hint}")
+    return captured
 
 
 def hosts_of(world) -> list[str]:

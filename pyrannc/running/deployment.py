@@ -92,7 +92,7 @@ class Deployment:
 
     def run_of(self, captured):
         """The run of another capture of the model: its nodes go to the stages of the plan."""
-        same_graph(captured, 1, self.world)
+        captured, _ = same_graph(captured, 1, self.world)
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
         executor = self._executor(captured, plan)
         users = self.owners.users({*executor.parameter_names, *executor.buffer_names})

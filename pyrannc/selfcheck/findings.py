@@ -57,7 +57,9 @@ def tell(captured, mixing, optimizer, world) -> None:
         if captured.changed_attributes:
             warn_of_attributes(captured.changed_attributes)
     if captured.made_dense:
-        note_dense(captured.made_dense, optimizer, world)
+        dense = set(captured.made_dense)
+        nodes = [node for node in captured.whole.nodes if node.name in dense]
+        note_dense(nodes, optimizer, world)
 
 
 def warn_of_averages(graph) -> None:

@@ -150,8 +150,9 @@ def part_of(model, state_dict, prefix: str, metadata: dict) -> dict[str, torch.T
 
 
 def _persistent(model) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers by all their paths; released ones are meta."""
-    return {
+    """Parameters and persistent buffers by all their paths, in the order of these, which is the
+    same on all ranks; released ones are meta."""
+    found = {
         f"{path}.{name}" if path else name: tensor
         for path, module in model.named_modules(remove_duplicate=False)
         for registry, left_out in (
@@ -161,6 +162,7 @@ def _persistent(model) -> dict[str, torch.Tensor]:
         for name, tensor in registry.items()
         if tensor is not None and name not in left_out
     }
+    return dict(sorted(found.items()))
 
 
 def _empty(tensor):

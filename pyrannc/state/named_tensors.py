@@ -13,9 +13,12 @@ from pyrannc.state import torch_private
 
 
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by every name they have; tied ones appear under each."""
+    """Parameters and buffers by every name they have; tied ones appear under each.
+
+    In the order of their names, which is the same on all ranks, as that of the modules need not be.
+    """
     named = dict(model.named_parameters(remove_duplicate=False))
-    return named | dict(model.named_buffers(remove_duplicate=False))
+    return dict(sorted((named | dict(model.named_buffers(remove_duplicate=False))).items()))
 
 
 def places(model: nn.Module) -> dict[str, tuple[dict, str]]:

@@ -4,6 +4,7 @@
 #include "rannc/ir/contents.h"
 #include "rannc/ir/cut.h"
 #include "rannc/ir/graph.h"
+#include "rannc/ir/match.h"
 #include "rannc/ir/rewrites.h"
 #include "rannc/ir/rows.h"
 #include "rannc/ir/text.h"
@@ -184,7 +185,6 @@ void init_graph(py::module_& m) {
           "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, Unlocked());
 
   m.def("parse", &ir::parse, "text"_a, Unlocked());
-  m.def("first_difference", &ir::first_difference, "a"_a, "b"_a, Unlocked());
   m.def("verify", &ir::verify, "graph"_a, Unlocked());
 }
 
@@ -228,6 +228,24 @@ void init_contents(py::module_& m) {
   m.def(
       "whole_batch_nodes", [](const Graph& graph) { return indices(ir::whole_batch_nodes(graph)); },
       "graph"_a);
+}
+
+void init_match(py::module_& m) {
+  using Names = std::vector<std::string>;
+  py::class_<ir::NamedGraph>(m, "NamedGraph",
+                             "A graph, and what its inputs, outputs and objects are on every rank.")
+      .def(py::init([](const ir::Graph& graph, Names inputs, Names outputs, Names objects) {
+             return ir::NamedGraph{&graph, std::move(inputs), std::move(outputs),
+                                   std::move(objects)};
+           }),
+           "graph"_a, "inputs"_a, "outputs"_a, "objects"_a, py::keep_alive<1, 2>());
+  py::class_<ir::Match>(m, "Match", "How a trace of a model appears in another one.")
+      .def_readonly("difference", &ir::Match::difference)
+      .def_property_readonly("objects",
+                             [](const ir::Match& match) { return indices(match.objects); })
+      .def_readonly("inputs", &ir::Match::inputs)
+      .def_readonly("outputs", &ir::Match::outputs);
+  m.def("match", &ir::match, "reference"_a, "trace"_a, "keyed_draws"_a, Unlocked());
 }
 
 void init_passes(py::module_& m) {
@@ -300,6 +318,7 @@ void init_ir(py::module_& m) {
   init_sequence<Nodes>(m, "Nodes");
   init_graph(m);
   init_contents(m);
+  init_match(m);
   init_passes(m);
 }
 

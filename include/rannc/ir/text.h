@@ -22,8 +22,4 @@ namespace rannc::ir {
 /// model.
 [[nodiscard]] std::string fingerprint(const Graph& graph);
 
-/// "" when the graphs are equal but for source lines; else the first difference, in words, with
-/// the node's name, module and source line of both.
-[[nodiscard]] std::string first_difference(const Graph& a, const Graph& b);
-
 }  // namespace rannc::ir
