@@ -67,15 +67,15 @@ warnings: build
 
 # Accepts the extension's signatures as they are now.
 stubs: build
-	$(BIN)/python tests/repo/stubs.py
+	$(BIN)/python tests/support/stubs.py
 
 # Accepts the captured graphs of the models of the zoo as they are now.
 golden: build
-	PYTHONPATH=$(CURDIR) $(BIN)/python tests/torch/golden_graphs.py
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/support/golden_graphs.py
 
 # Writes docs/tuning.md anew from the comments beside the numbers.
 tuning:
-	$(PYTHON) tests/repo/tuning.py
+	$(PYTHON) tests/support/tuning.py
 
 # The planner's benchmarks need no torch. Those of the runtime compare with its peers, in about half an hour; their
 # figures are also left in build-bench/*.json.

@@ -4,13 +4,12 @@ All cases share one start of the ranks.
 """
 
 import json
-from pathlib import Path
 
-import draws
 import mpi
 import pytest
+from jobs import draws
 
-SCRIPT = Path(__file__).with_name("draws.py")
+SCRIPT = mpi.JOBS / "draws.py"
 
 
 @pytest.fixture(scope="module")

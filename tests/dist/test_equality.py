@@ -6,12 +6,11 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import mpi
 import pytest
 
-SCRIPT = Path(__file__).with_name("equality.py")
+SCRIPT = mpi.JOBS / "equality.py"
 PLANS = ["4", "2+2", "1+3", "3+1", "2+1+1", "1+1+1+1"]
 OWN = [
     "mlp",

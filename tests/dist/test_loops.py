@@ -4,13 +4,12 @@ All cases share one start of the ranks.
 """
 
 import json
-from pathlib import Path
 
-import loops
 import mpi
 import pytest
+from jobs import loops
 
-SCRIPT = Path(__file__).with_name("loops.py")
+SCRIPT = mpi.JOBS / "loops.py"
 GROUPS = [
     *(
         f"{plan}/{schedule}"

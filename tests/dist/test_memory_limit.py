@@ -1,12 +1,11 @@
 """The memory limit is real, and a rank holds no parameter of a stage that it does not run."""
 
 import json
-from pathlib import Path
 
 import mpi
 import pytest
 
-SCRIPT = Path(__file__).with_name("memory_limit.py")
+SCRIPT = mpi.JOBS / "memory_limit.py"
 LIMIT_MIB = 20
 
 

@@ -1,12 +1,11 @@
 """Half an hour of training in changing ways: no drift from one process, no growth of memory."""
 
 import json
-from pathlib import Path
 
 import mpi
 import pytest
 
-SCRIPT = Path(__file__).with_name("soak.py")
+SCRIPT = mpi.JOBS / "soak.py"
 
 
 @pytest.mark.all

@@ -62,7 +62,7 @@ def test_the_sanitizers_of_addresses_and_undefined_behaviour_find_nothing_in_the
 SANITIZERS = {
     "thread": {
         "TSAN_OPTIONS": "history_size=7 exitcode=0 log_path={reports} print_suppressions=0 "
-        f"suppressions={ROOT / 'tests' / 'torch' / 'tsan.supp'}"
+        f"suppressions={ROOT / 'tests' / 'support' / 'tsan.supp'}"
     },
     # Python and torch keep what they have until the end of the process.
     "address": {"ASAN_OPTIONS": "detect_leaks=0 quarantine_size_mb=16 log_path={reports}"},
@@ -115,16 +115,18 @@ def test_the_sanitizers_find_nothing_in_what_runs_a_plan(sanitizer, mpi, folder,
         return done, text
 
     if mpi:
-        done, text = found("tests/dist/loops.py", "2+2/1f1b", "2+2/gpipe")
+        done, text = found("tests/support/jobs/loops.py", "2+2/1f1b", "2+2/gpipe")
         assert done.count('"failures": []}') == done.count('{"case"') > 40, done[-3000:]
     else:
         if sanitizer == "thread":
-            assert "KeptGradients::drop" in found("tests/torch/race.py")[1]
+            assert "KeptGradients::drop" in found("tests/support/race.py")[1]
         (extension,) = package.glob("_C.*.so")
         assert f"__{sanitizer[0]}san_init" in run("nm", "-D", extension)
-        names = ["executor", "schedules", "gradient_sums", "sync_batch_norm", "keyed_draws"]
-        files = [f"tests/torch/test_{name}.py" for name in names]
-        pytest_options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={package.parent}"]
+        files = ["test_executor", "test_schedules", "call/test_gradient_sum"]
+        files += ["stage/test_sync_batch_norm", "stage/test_keyed_draw"]
+        files = [f"tests/torch/runtime/{name}.py" for name in files]
+        paths = f"pythonpath={package.parent} tests/support"
+        pytest_options = ["-q", "-p", "no:cacheprovider", "-o", paths]
         _, text = found("-m", "pytest", *pytest_options, "-m", "not all", *files)
     assert not text, text[:5000]
 

@@ -17,7 +17,7 @@ def test_every_number_has_a_licence_or_is_none_that_is_tuned():
     ]
     assert not bare, (
         "say above each of these what it is for, `tuned by:` and `without it:`, or list it in "
-        "NOT_TUNED of tests/repo/tuning.py:\n" + "\n".join(bare)
+        "NOT_TUNED of tests/support/tuning.py:\n" + "\n".join(bare)
     )
 
 

@@ -1,0 +1,149 @@
+"""Two evaluators, written apart from each other, agree on every plan: the core's and the one of
+benchmarks/planner/arithmetic.py."""
+
+import copy
+import json
+import random
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from benchmarks.planner import arithmetic
+from benchmarks.planner.random_plans import (
+    random_cluster,
+    random_graph,
+    random_plan,
+    random_request,
+)
+from pyrannc import _C
+
+FIELDS = arithmetic.StageVerdict.__dataclass_fields__
+TOML = """format = "rannc-cluster"
+version = 1
+hosts = {hosts}
+devices_per_host = {devices_per_host}
+device_memory_bytes = {device_memory_bytes!r}
+[intra_host]
+bandwidth_bytes_per_s = {intra_host[bandwidth_bytes_per_s]!r}
+latency_ns = {intra_host[latency_ns]!r}
+[inter_host]
+bandwidth_bytes_per_s = {inter_host[bandwidth_bytes_per_s]!r}
+latency_ns = {inter_host[latency_ns]!r}
+links_per_host = {inter_host[links_per_host]}
+"""
+
+
+def core_verdict(graph, cluster, request, plan):
+    return _C.partition.evaluate(
+        _C.cost.GraphProfile.from_json(json.dumps(graph)),
+        _C.cost.Cluster.from_toml(TOML.format(**cluster)),
+        _C.partition.Request.from_json(json.dumps(request)),
+        _C.plan.Plan.from_json(json.dumps(plan)),
+    )
+
+
+def random_case(seed):
+    dice = random.Random(seed)
+    graph = random_graph(dice, dice.randrange(1, 15))
+    cluster, request = random_cluster(dice), random_request(dice)
+    return dice, graph, cluster, request, random_plan(dice, graph, cluster, request)
+
+
+def test_the_page_s_example():
+    text = (Path(__file__).parents[4] / "docs" / "planner-files.md").read_text()
+    graph, request, plan = map(json.loads, re.findall(r"```json\n(.*?)```", text, re.DOTALL))
+    cluster = tomllib.loads(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
+    verdict = arithmetic.evaluate(graph, cluster, request, plan)
+    assert verdict.problems == []
+    # "The end is 234386.67", and what the plan says of its stages.
+    assert verdict.iteration_ns == pytest.approx(234386 + 2 / 3, rel=1e-12)
+    for stage, listed in zip(verdict.stages, plan["stages"], strict=True):
+        assert {key: getattr(stage, key) for key in FIELDS} == listed["predicted"]
+
+
+@pytest.mark.parametrize("first", range(0, 600, 100))
+def test_both_evaluators_agree_on_random_plans(first):
+    for seed in range(first, first + 100):
+        dice, graph, cluster, request, plan = random_case(seed)
+        peak = max(s.peak_bytes for s in arithmetic.evaluate(graph, cluster, request, plan).stages)
+        # Some do not fit.
+        cluster["device_memory_bytes"] = max(1.0, peak * dice.uniform(0.9, 1.5))
+        mine = arithmetic.evaluate(graph, cluster, request, plan)
+        core = core_verdict(graph, cluster, request, plan)
+        assert bool(mine.problems) == bool(core.problems), (seed, mine.problems, core.problems)
+        assert core.iteration_ns == pytest.approx(mine.iteration_ns, rel=1e-9), seed
+        for ours, theirs in zip(mine.stages, core.stages, strict=True):
+            for key in FIELDS:
+                expected = pytest.approx(getattr(ours, key), rel=1e-9, abs=1e-6)
+                assert getattr(theirs, key) == expected, (seed, key)
+
+
+def no_node(dice, plan):
+    stage = dice.choice(plan["stages"])
+    stage["nodes"] = stage["nodes"][1:]
+
+
+def node_twice(dice, plan):
+    dice.choice(plan["stages"])["nodes"].append(plan["stages"][0]["nodes"][0])
+
+
+def rank_twice(dice, plan):
+    stage = dice.choice(plan["stages"])
+    stage["ranks"] = [*stage["ranks"], stage["ranks"][0]]
+
+
+def rank_out_of_range(dice, plan):
+    dice.choice(plan["stages"])["ranks"] = [99]
+
+
+def stages_swapped(dice, plan):
+    first, second = plan["stages"][0], plan["stages"][-1]
+    first["nodes"], second["nodes"] = second["nodes"], first["nodes"]
+
+
+def more_micro_batches(dice, plan):
+    plan["micro_batches"] *= 2
+
+
+def another_schedule(dice, plan):
+    plan["schedule"] = {"interleaved": "1f1b", "1f1b": "gpipe", "gpipe": "interleaved"}[
+        plan["schedule"]
+    ]
+
+
+def nodes_moved(dice, plan):
+    first, second = dice.choice(plan["stages"]), dice.choice(plan["stages"])
+    if len(first["nodes"]) > 1:
+        second["nodes"] = [*second["nodes"], first["nodes"].pop()]
+
+
+MISTAKES = [
+    no_node,
+    node_twice,
+    rank_twice,
+    rank_out_of_range,
+    stages_swapped,
+    more_micro_batches,
+    another_schedule,
+    nodes_moved,
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_both_evaluators_see_the_same_plans_as_invalid(mistake):
+    invalid = 0
+    for seed in range(40):
+        dice, graph, cluster, request, plan = random_case(seed)
+        request["max_interleave"] = dice.choice([2, 4])
+        request["recompute"] = dice.choice(["auto", "never", "always"])
+        if dice.random() < 0.3:
+            request["force"] = {"stages": dice.choice([1, 2, 3])}
+        plan = copy.deepcopy(plan)
+        mistake(dice, plan)
+        mine = arithmetic.Judge(graph, cluster, request, plan).problems()
+        core = core_verdict(graph, cluster, request, plan).problems
+        assert bool(mine) == bool(core), (seed, mine, core)
+        invalid += bool(core)
+    assert invalid > 0

@@ -1,0 +1,70 @@
+"""Runs a script on several ranks, with a deadline that nothing outlives."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+from pyrannc import launch
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = Path(__file__).with_name("jobs")
+
+
+def run(
+    program: str | list[str],
+    ranks: int,
+    timeout: float = 120,
+    env: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess:
+    """Runs Python on ``ranks`` ranks: source text, or a list of arguments (a script and its own).
+
+    ``returncode`` is mpirun's. At the deadline every process is killed and the test fails with what
+    was printed until then.
+    """
+    if isinstance(program, str):
+        program = ["-c", textwrap.dedent(program)]
+    argv = [sys.executable, *program]
+    variables = launch.environment(ranks) | (env or {})
+    paths = [str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
+    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            launch.command(ranks, argv),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=variables,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            _kill(process.pid)
+            process.wait()
+            raise AssertionError(
+                f"not finished after {timeout} s; until then:\n{_text(out)}{_text(err)}"
+            ) from None
+        return subprocess.CompletedProcess(argv, process.returncode, _text(out), _text(err))
+
+
+def _text(file) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def _kill(mpirun: int) -> None:
+    """Kills mpirun and its ranks, each of which is a process group of its own."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:  # it has just ended
+                continue
+            if parent == mpirun:
+                os.kill(int(entry.name), signal.SIGKILL)
+    os.killpg(mpirun, signal.SIGKILL)

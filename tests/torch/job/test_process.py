@@ -1,0 +1,96 @@
+"""What a job does to the whole process, seen from one: freed memory stays, threads share cores."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from pipeline import run_ranks
+
+from pyrannc.job.process import share_cores
+
+# A step takes the memory again that the step before has freed, without page faults.
+STEPS = """
+import json, resource, sys, torch
+from pyrannc import Config, RaNNCModule
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.Tanh(), torch.nn.Linear(2048, 8))
+model = RaNNCModule(model, config=Config(
+    pipeline_num=1, calibrate=False, self_check=False, keep_freed_memory=sys.argv[1] == "keep"
+))
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    model(batch).square().mean().backward()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+batch = torch.ones(8192, 64)  # hidden values of 64 MiB
+for _ in range(3):
+    faults()
+print(json.dumps(min(faults() for _ in range(3))))
+"""
+
+
+def faults(choice, **variables):
+    environment = {**os.environ, **variables, "RANNC_LOG_LEVEL": "warn"}
+    output = subprocess.run(
+        [sys.executable, "-c", STEPS, choice],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def huge_pages_everywhere():
+    setting = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.is_file() and "[always]" in setting.read_text()
+
+
+@pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") is None, reason="malloc is not glibc's")
+@pytest.mark.skipif(huge_pages_everywhere(), reason="a page fault brings in 2 MiB")
+def test_a_step_has_no_page_faults_unless_malloc_was_chosen():
+    assert faults("keep") < 1000
+    # A block of 64 MiB that comes anew has 16,384 pages.
+    assert faults("free") > 10_000
+    assert faults("keep", MALLOC_MMAP_THRESHOLD_="1000000") > 10_000
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """What set_num_threads was called with."""
+    calls = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(torch, "set_num_threads", calls.append)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    return calls
+
+
+def share(hosts):
+    run_ranks(len(hosts), lambda world: share_cores(world, hosts))
+
+
+def test_ranks_of_a_host_share_its_cores(used):
+    share(["a", "a", "a", "b"])  # 8 / 3 = 2; the rank alone keeps its 8
+    assert used == [2, 2, 2]
+
+
+def test_more_ranks_than_cores_use_one_thread_each(used, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    share(["a", "a", "a"])
+    assert used == [1, 1, 1]
+
+
+def test_the_environment_and_a_smaller_number_of_the_user_stay(used, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    share(["a", "a", "a"])
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    share(["a", "a", "a"])
+    assert used == []
