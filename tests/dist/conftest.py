@@ -1,5 +1,9 @@
+import json
 import shutil
+import textwrap
+from types import SimpleNamespace
 
+import mpi
 import pytest
 
 from pyrannc import _C
@@ -15,3 +19,49 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "dist" in item.path.parts:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def code_of(item, number):
+    """The code of a test that wants ``number`` ranks; None for other tests."""
+    marker = item.get_closest_marker("ranks")
+    if marker is None or marker.kwargs.get("number", 2) != number:
+        return None
+    (code,) = marker.args
+    if callable(code):
+        code = code(**item.callspec.params)
+    return marker.kwargs.get("before", "") + textwrap.dedent(code)
+
+
+@pytest.fixture(scope="module")
+def starts():
+    """By number of ranks: the folder, the names of the cases, and the job that has run them."""
+    return {}
+
+
+@pytest.fixture
+def done(request, starts, tmp_path_factory):
+    """The test's code has run on its ranks to the end: ``stdout`` and ``stderr`` of them all.
+
+    Starting ranks takes seconds, so the first of a file's tests runs the code of all that were
+    selected with it, each by itself.
+    """
+    number = request.node.get_closest_marker("ranks").kwargs.get("number", 2)
+    if number not in starts:
+        items = [item for item in request.session.items if item.path == request.path]
+        cases = {item.nodeid: code for item in items if (code := code_of(item, number)) is not None}
+        folder = tmp_path_factory.mktemp("cases")
+        (folder / "cases.json").write_text(json.dumps(list(cases.values())))
+        job = mpi.run([str(mpi.JOBS / "cases.py"), str(folder)], number, timeout=300)
+        starts[number] = folder, list(cases), job
+    folder, cases, job = starts[number]
+    case = cases.index(request.node.nodeid)
+
+    def texts(ending):
+        paths = [folder / f"{case}-{rank}.{ending}" for rank in range(number)]
+        return [path.read_text() for path in paths if path.exists()]
+
+    stdout, stderr = "".join(texts("stdout")), "".join(texts("stderr"))
+    assert len(texts("done")) == number, stderr or (
+        f"the ranks ended before this case:\n{job.stderr[-3000:]}"
+    )
+    return SimpleNamespace(stdout=stdout, stderr=stderr)

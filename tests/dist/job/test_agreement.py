@@ -3,6 +3,7 @@
 import json
 
 import mpi
+import pytest
 
 
 def run(code, ranks=2, env=None):
@@ -45,34 +46,32 @@ DIFFERENT_CALLS = {
 }
 
 
-def test_ranks_that_do_different_things_are_an_error_on_every_rank():
-    cases = {name: code for name, (code, _) in DIFFERENT_CALLS.items()}
-    done = run(
-        f"""
-        import json, sys, pyrannc, torch
-        from torch import nn
+@pytest.mark.ranks(
+    f"""
+    import json, sys, pyrannc, torch
+    from torch import nn
 
-        class Model(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.stem, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
 
-            def forward(self, x, scale):
-                return self.head(torch.tanh(self.stem(x)) * scale)
+        def forward(self, x, scale):
+            return self.head(torch.tanh(self.stem(x)) * scale)
 
-        rank = pyrannc.get_rank()
-        x = torch.randn(3 + rank, 4)
-        for name, code in {cases!r}.items():
-            model = pyrannc.RaNNCModule(Model(), config=pyrannc.Config(comm_timeout_s=30))
-            model(x, 1.0).sum().backward()
-            try:
-                exec(code)
-            except pyrannc.RaNNCError as error:
-                sys.stdout.write(json.dumps([name, str(error)]) + "\\n")  # one write: whole lines
-                sys.stdout.flush()
-        """
-    )
-    assert done.returncode == 0, done.stderr
+    rank = pyrannc.get_rank()
+    x = torch.randn(3 + rank, 4)
+    for name, (code, _) in {DIFFERENT_CALLS!r}.items():
+        model = pyrannc.RaNNCModule(Model(), config=pyrannc.Config(comm_timeout_s=30))
+        model(x, 1.0).sum().backward()
+        try:
+            exec(code)
+        except pyrannc.RaNNCError as error:
+            sys.stdout.write(json.dumps([name, str(error)]) + "\\n")  # one write: whole lines
+            sys.stdout.flush()
+    """
+)
+def test_ranks_that_do_different_things_are_an_error_on_every_rank(done):
     errors = [json.loads(line) for line in done.stdout.splitlines()]
     for name, (_, message) in DIFFERENT_CALLS.items():
         texts = [text for case, text in errors if case == name]
@@ -94,29 +93,28 @@ DIFFERENT_SETTINGS = {
 }
 
 
-def test_ranks_with_different_settings_are_an_error_on_every_rank():
-    done = run(
-        f"""
-        import json, sys, pyrannc, torch
+@pytest.mark.ranks(
+    f"""
+    import json, sys, pyrannc, torch
 
-        rank = pyrannc.get_rank()
-        for name, code in {DIFFERENT_SETTINGS!r}.items():
-            plain = torch.nn.Linear(4, 2)
-            optimizer = torch.optim.Adam(plain.parameters())
-            settings, arguments = dict(comm_timeout_s=20), {{}}
-            settings["log_level"] = ["warn", "error"][rank]  # this one may differ
-            if rank == 1:
-                exec(code)
-            config = pyrannc.Config(**settings)
-            try:
-                pyrannc.RaNNCModule(plain, optimizer, config, **arguments)(torch.ones(2, 4))
-                raise AssertionError(name)
-            except pyrannc.RaNNCError as error:
-                sys.stdout.write(json.dumps([name, str(error)]) + "\\n")
-                sys.stdout.flush()
-        """
-    )
-    assert done.returncode == 0, done.stderr
+    rank = pyrannc.get_rank()
+    for name, code in {DIFFERENT_SETTINGS!r}.items():
+        plain = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.Adam(plain.parameters())
+        settings, arguments = dict(comm_timeout_s=20), {{}}
+        settings["log_level"] = ["warn", "error"][rank]  # this one may differ
+        if rank == 1:
+            exec(code)
+        config = pyrannc.Config(**settings)
+        try:
+            pyrannc.RaNNCModule(plain, optimizer, config, **arguments)(torch.ones(2, 4))
+            raise AssertionError(name)
+        except pyrannc.RaNNCError as error:
+            sys.stdout.write(json.dumps([name, str(error)]) + "\\n")
+            sys.stdout.flush()
+    """
+)
+def test_ranks_with_different_settings_are_an_error_on_every_rank(done):
     errors = [json.loads(line) for line in done.stdout.splitlines()]
     for name in DIFFERENT_SETTINGS:
         texts = [text for case, text in errors if case == name]
@@ -128,31 +126,30 @@ def test_ranks_with_different_settings_are_an_error_on_every_rank():
 
 # Two models of one kind, in an order that came from a set: each rank computed with the activations
 # of the other model, and nobody noticed.
-def test_ranks_that_call_two_models_in_different_orders_are_an_error():
-    done = run(
-        """
-        import pyrannc, torch
+@pytest.mark.ranks(
+    """
+    import re, pyrannc, torch
 
-        def wrapped():
-            config = pyrannc.Config(comm_timeout_s=20, calibrate=False, partition_num=2)
-            layers = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
-            return pyrannc.RaNNCModule(torch.nn.Sequential(*layers), config=config)
+    def wrapped():
+        config = pyrannc.Config(comm_timeout_s=20, calibrate=False, partition_num=2)
+        layers = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        return pyrannc.RaNNCModule(torch.nn.Sequential(*layers), config=config)
 
-        models = wrapped(), wrapped()
-        x = torch.ones(2, 4)
-        for model in models:
-            model(x)
-        try:
-            models[pyrannc.get_rank()](x)
-            raise AssertionError("no error")
-        except pyrannc.RaNNCError as error:
-            for rank in range(2):
-                text = f"rank {rank}: RaNNCModule {rank}, in the order of their first calls: "
-                assert text in str(error), error
-        print("all right", flush=True)
-        """
-    )
-    assert done.returncode == 0, done.stderr
+    models = wrapped(), wrapped()
+    x = torch.ones(2, 4)
+    for model in models:
+        model(x)
+    try:
+        models[pyrannc.get_rank()](x)
+        raise AssertionError("no error")
+    except pyrannc.RaNNCError as error:
+        pattern = r"rank \\d: RaNNCModule (\\d+), in the order of their first calls: "
+        first, second = map(int, re.findall(pattern, str(error)))
+        assert second == first + 1, error
+    print("all right", flush=True)
+    """
+)
+def test_ranks_that_call_two_models_in_different_orders_are_an_error(done):
     assert done.stdout.count("all right") == 2
 
 

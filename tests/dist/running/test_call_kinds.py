@@ -1,6 +1,5 @@
 """What users put around calls, such as ``torch.autocast``, on two ranks against one process."""
 
-import mpi
 import pytest
 
 # A model of two stages, its twin in this process, and the batch of all ranks in `x`.
@@ -43,17 +42,12 @@ def train_both(context=contextlib.nullcontext, **tolerance):
 """
 
 
-def run(code):
-    done = mpi.run(START + code + "\nsys.stdout.write('all right\\n')", 2, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("all right") == 2
-
-
 @pytest.mark.parametrize("config", ["", "self_check=False"])
-def test_every_call_may_be_under_autocast(config):
+@pytest.mark.ranks(
     # In torch 2.13 the casts that autocast caches, here those of the self-check, hold weak
     # references to the weights, with which these cannot be released: "Expected no weakrefs".
-    run(f"""
+    lambda config: (
+        f"""
 def autocast():
     return torch.autocast("cpu", torch.bfloat16)
 
@@ -63,12 +57,18 @@ for context in (autocast, autocast, contextlib.nullcontext, autocast):
     # Products of micro-batches are rounded to bfloat16 before they are summed.
     tolerance = dict(rtol=2e-2, atol=1e-3) if context is autocast else {{}}
     train_both(context, **tolerance)
-""")
+"""
+    ),
+    before=START,
+)
+def test_every_call_may_be_under_autocast(config, done):
+    pass
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_inference_mode_is_as_no_grad(begins):
-    run(f"""
+@pytest.mark.ranks(
+    lambda begins: (
+        f"""
 model, optimizer = wrap()
 if not {begins}:
     train_both()
@@ -80,11 +80,16 @@ for one in (model, twin):
     one.train()
 train_both()
 train_both()
-""")
+"""
+    ),
+    before=START,
+)
+def test_inference_mode_is_as_no_grad(begins, done):
+    pass
 
 
-def test_a_model_that_feeds_another_one_takes_outside_loss_sum():
-    run("""
+@pytest.mark.ranks(
+    """
 class Critic(nn.Module):
     def __init__(self):
         super().__init__()
@@ -115,4 +120,8 @@ for outside_loss in ("mean", "sum"):
     judge(model(x[mine]) + 0).backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name])
-""")
+""",
+    before=START,
+)
+def test_a_model_that_feeds_another_one_takes_outside_loss_sum(done):
+    pass
