@@ -1,0 +1,72 @@
+"""The arrows between the packages of pyrannc/: none against a model's way, and no circle."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "pyrannc"
+# These use no others, and all may use them.
+FOR_ALL = {"_C", "__version__", "config", "errors", "files", "log", "native"}
+BELOW = {
+    "capture": set(),
+    "job": set(),
+    "state": set(),
+    "planner": set(),
+    "launch": {"job"},
+    "optimizer": {"launch"},
+    "selfcheck": {"capture", "state"},
+    "profiling": {"capture", "optimizer"},
+    "planning": {"profiling", "optimizer"},
+    "report": {"job", "state"},
+    "trial": {"planning", "report", "job", "state"},
+    "running": {"trial", "planning", "report", "optimizer", "capture", "job", "state"},
+}
+BELOW["deploy"] = BELOW.keys() - {"launch", "planner"}
+BELOW["module"] = BELOW.keys() - {"planner"}
+BELOW["cli"] = {"launch", "planner", "profiling"}
+
+
+def imported(path):
+    """The first name below pyrannc of all that a file imports from it, at its top or later."""
+    package = path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            full = [*base, *(node.module.split(".") if node.module else [])]
+            names = [[*full, alias.name] for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+        else:
+            continue
+        yield from (name[1] for name in names if name[0] == "pyrannc" and len(name) > 1)
+
+
+def files(name):
+    module = PACKAGE / f"{name}.py"
+    return [module] if module.exists() else list((PACKAGE / name).rglob("*.py"))
+
+
+def test_every_package_and_module_is_in_the_table():
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "_build_info"}
+    assert packages | modules == BELOW.keys() | (FOR_ALL - {"_C", "__version__"})
+
+
+def test_each_imports_only_what_is_below_it():
+    for name, below in BELOW.items():
+        for path in files(name):
+            above = set(imported(path)) - below - FOR_ALL - {name}
+            assert not above, f"{path}: '{name}' may import only {sorted(below)}, not {above}"
+
+
+def test_what_all_use_uses_none_of_them():
+    for name in FOR_ALL - {"_C", "__version__"}:
+        above = set(imported(PACKAGE / f"{name}.py")) - FOR_ALL - {"_build_info"}
+        assert not above, f"pyrannc/{name}.py is for all, and imports {above}"
+
+
+def test_the_table_has_no_circle():
+    done = set()
+    while left := BELOW.keys() - done:
+        free = {name for name in left if BELOW[name] <= done}
+        assert free, f"each of {sorted(left)} is below another one"
+        done |= free
