@@ -9,7 +9,7 @@
 
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 // The file cluster.toml, version 1; docs/planner-files.md, section 2.
 namespace rannc::cost {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "rannc/util/error.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 namespace rannc::cost {
 namespace {

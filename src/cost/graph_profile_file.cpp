@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "rannc/cost/graph_profile.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 // The file `rannc-graph-profile`, version 1; docs/planner-files.md, section 1.
 namespace rannc::cost {

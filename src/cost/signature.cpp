@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rannc/cost/cost_table.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 namespace rannc::cost {
 namespace {

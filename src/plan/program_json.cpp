@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "rannc/plan/program.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 namespace rannc::plan {
 namespace {

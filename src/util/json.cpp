@@ -1,4 +1,4 @@
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 #include <fmt/format.h>
 

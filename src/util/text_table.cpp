@@ -1,4 +1,4 @@
-#include "util/text_table.h"
+#include "rannc/util/text_table.h"
 
 #include <fmt/format.h>
 

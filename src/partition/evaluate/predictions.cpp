@@ -1,6 +1,6 @@
 #include "partition/evaluate/predictions.h"
 
-#include "util/whole.h"
+#include "rannc/util/whole.h"
 
 namespace rannc::partition {
 

@@ -9,7 +9,7 @@
 
 #include "rannc/plan/module_names.h"
 #include "rannc/util/human.h"
-#include "util/whole.h"
+#include "rannc/util/whole.h"
 
 namespace rannc::partition {
 namespace {

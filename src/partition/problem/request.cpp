@@ -10,7 +10,7 @@
 #include <unordered_set>
 
 #include "rannc/util/error.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 // The file `rannc-plan-request`, version 1; docs/planner-files.md, section 3.
 namespace rannc::partition {

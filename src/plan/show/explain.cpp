@@ -9,7 +9,7 @@
 #include "rannc/plan/show.h"
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
-#include "util/text_table.h"
+#include "rannc/util/text_table.h"
 
 namespace rannc::plan {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <climits>
 
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 namespace rannc::plan {
 namespace {

@@ -11,7 +11,7 @@
 #include "plan/show/stage_names.h"
 #include "rannc/plan/module_names.h"
 #include "rannc/util/human.h"
-#include "util/text_table.h"
+#include "rannc/util/text_table.h"
 
 namespace rannc::plan {
 namespace {

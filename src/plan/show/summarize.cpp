@@ -3,7 +3,7 @@
 #include "plan/lower/placement.h"
 #include "rannc/plan/module_names.h"
 #include "rannc/plan/program.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 namespace rannc::plan {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-// Reading JSON files that people write: every error is a ConfigError that says where. Not a public
-// header; the core's file readers share it.
+// Reading JSON files that people write: every error is a ConfigError that says where. The
+// core's file readers share it.
 namespace rannc::json {
 
 struct Limits {
