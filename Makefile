@@ -48,11 +48,8 @@ test-all: test
 sanitize: build
 	$(BIN)/pytest -q tests/repo/test_builds.py -m all -k sanitizer
 
-check: build
-	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory warnings
+# Layout and lint are tests: tests/repo/test_format.py.
+check: warnings
 
 # Everything is built anew, because what is up to date does not repeat its warnings; the compiler cache
 # does. The flags are those of `build`, so nearly all of it comes from there.
