@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +21,11 @@ from torch.nn import functional
 
 import pyrannc
 from pyrannc import launch
-from pyrannc.planning import candidates
+from pyrannc.capture.model import capture
+from pyrannc.planning import candidates, schedules
 
 sys.path.append(str(Path(__file__).parents[1]))
+import borders
 from dropout_models import DROPOUTS
 from keyed_masks import KeyedMasks
 from loss_models import LANGUAGE_LOSSES, LOSSES
@@ -57,8 +60,9 @@ class Case:
     """``bert/2+1+1/m4/b3/float64/adamw``: model, plan, micro-batches, local rows, dtype, optimizer.
 
     Then, where they are not "auto", recompute (never, always, mixed) and schedule, and "sync" for
-    ``sync_batch_norm``. Local rows like ``b3.1.4.2_0.2.5.2`` are those of each rank, step by step;
-    then an eval step follows, too.
+    ``sync_batch_norm``. A plan like ``2+1+1~7`` is a file with stages at borders that are drawn
+    with seed 7; without one, stages are where the planner wants them. Local rows like
+    ``b3.1.4.2_0.2.5.2`` are those of each rank, step by step; then an eval step follows, too.
     """
 
     model: str
@@ -75,6 +79,11 @@ class Case:
     def parse(cls, name: str) -> "Case":
         model, plan, micro_batches, rows, dtype, optimizer, *rest = name.split("/")
         return cls(model, plan, int(micro_batches[1:]), rows[1:], dtype, optimizer, *rest)
+
+    @property
+    def seed(self):
+        """Of the borders; None where the planner decides."""
+        return int(self.plan.split("~")[1]) if "~" in self.plan else None
 
     @property
     def is_uneven(self):
@@ -96,10 +105,17 @@ class Case:
         return torch.float32 if self.model in FLOAT32_LOSS else self.torch_dtype
 
     def config(self):
+        planned = (
+            {}
+            if self.seed is not None
+            else {
+                **PLANS[self.plan],
+                "pipeline_num": self.micro_batches if self.plan != "auto" else 0,
+                "recompute": "auto" if self.recompute == "mixed" else self.recompute,
+            }
+        )
         return pyrannc.Config(
-            **PLANS[self.plan],
-            pipeline_num=self.micro_batches if self.plan != "auto" else 0,
-            recompute="auto" if self.recompute == "mixed" else self.recompute,
+            **planned,
             schedule=self.schedule,
             sync_batch_norm=self.norms == "sync",
             deterministic_dropout=self.model in DROPOUTS,
@@ -323,6 +339,28 @@ class Twin:
         return KeyedMasks(graph_of(wrapped), SEED, self.steps, samples)
 
 
+def write_plan(path, case, entry, model, args, kwargs):
+    """The plan of a case with drawn borders, for rank 0, which reads it for all."""
+    captured = capture(
+        model,
+        args,
+        kwargs,
+        entry.batch_dims,
+        explicit_draws=case.model in DROPOUTS,
+        sync_batch_norm=case.norms == "sync",
+    )
+    schedule = schedules.request(captured, True, case.config(), "")["schedules"][0]
+    ranks, first = [], 0
+    for count in PLANS[case.plan.split("~")[0]]["replica_nums"]:
+        first %= 4  # groups of an interleaved plan have several stages
+        ranks.append(list(range(first, first + count)))
+        first += count
+    plan = borders.plan(
+        captured.graph, ranks, case.micro_batches, schedule, case.recompute, case.seed
+    )
+    Path(path).write_text(json.dumps(plan))
+
+
 @contextlib.contextmanager
 def every_second_stage_recomputes(wanted):
     """Around the first call, which plans: the setting knows only all stages or none."""
@@ -350,15 +388,26 @@ def make_optimizer(case, parameters):
     return torch.optim.AdamW(parameters, lr=1e-3, eps=eps)
 
 
-def run_case(case, comm):
-    """Runs one case; returns what differs on this rank."""
+def run_case(case, comm, folder):
+    """Runs one case; returns what differs on this rank. ``folder``: of this rank, for plans."""
     entry, dtype = entry_of(case), case.torch_dtype
     twin = Twin(case, entry)
     twin_optimizer = make_optimizer(case, twin.model.parameters())
     plain = entry.build().to(dtype)
     optimizer = make_optimizer(case, plain.parameters())
+    path = None
+    if case.seed is not None:
+        path = f"{folder}/plan.json"
+        if comm.rank == 0:
+            whole, _, _ = batch_of(entry, dtype, 0, case.local_rows(0, comm.size), comm.rank)
+            write_plan(path, case, entry, plain, *whole)
     model = pyrannc.RaNNCModule(
-        plain, optimizer, case.config(), batch_dims=entry.batch_dims, outputs="all"
+        plain,
+        optimizer,
+        case.config(),
+        batch_dims=entry.batch_dims,
+        outputs="all",
+        load_deployment=path,
     )
 
     compare = Comparison(case.precision)
@@ -402,7 +451,7 @@ def run_case(case, comm):
         for name, tensor in state.items():
             kind = "buffer" if name in dict(twin.model.named_buffers()) else "saved parameter"
             compare.add(kind, name, tensor.double(), expected[name].double())
-    return list(compare.failures()), describe(model.plan)
+    return list(compare.failures()), describe(model)
 
 
 def batch_of(entry, dtype, seed, local_rows, rank):
@@ -455,8 +504,11 @@ def graph_of(model):
     return model._deployment.first.capture.graph
 
 
-def describe(plan):
+def describe(model):
+    plan = model.plan
+    nodes = [stage.nodes for stage in plan.stages]
     return {
+        "smallest_share": borders.smallest_share(graph_of(model), nodes),
         "replicas": [len(stage.ranks) for stage in plan.stages],
         "micro_batches": plan.micro_batches,
         "recompute": [stage.recompute for stage in plan.stages],
@@ -467,10 +519,11 @@ def describe(plan):
 def main(names):
     comm = launch.world()
     torch.set_num_threads(1)
+    folder = tempfile.TemporaryDirectory()
     for name in names:
         torch.manual_seed(SEED)
         try:
-            failures, plan = run_case(Case.parse(name), comm)
+            failures, plan = run_case(Case.parse(name), comm, folder.name)
         except BaseException:
             # The others may wait for this rank in the middle of a step: the job ends here.
             report(name, [f"rank {comm.rank}: {traceback.format_exc()[-1500:]}"], None)
