@@ -12,6 +12,7 @@ from pyrannc import _C, log
 from pyrannc.errors import PlanError
 from pyrannc.job import process
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
+from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.planning import candidates, plan_file, planner_inputs, schedules
 from pyrannc.planning.step_prediction import StepPrediction
 from pyrannc.profiling import operators, step_costs
@@ -86,6 +87,9 @@ def agree(task, call) -> Agreed:
     same_settings(config, others, world)
     on_rank(0, world, lambda: plan_file.check_save(config))
     captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
+    if task.model.training and torch.is_grad_enabled():
+        tensors = captured.flatten(*call)
+        warn_of_same_rows(tensors, captured.batch_dims, world)
     if config.sync_params_on_init and world.size > 1:
         named_tensors.broadcast_all(world, task.model)
     hosts = hosts_of(world)

@@ -22,23 +22,26 @@ def world(timeout_s: float = TIMEOUT_S):
     call, for the others to come, and of what is sent until another one is set.
 
     Raises:
-        CommError: MPI is absent from this build or cannot be used.
+        CommError: MPI is absent from this build or cannot be used, or the launcher says that there
+            are other ranks than were found.
     """
     global _world
     with _lock:
         if _world is None:
             from pyrannc import _C
             from pyrannc.config import Config
-            from pyrannc.job import process
+            from pyrannc.job import launchers, process
 
             config = Config.from_env()
             if _is_alone():
-                _world = _C.comm.make_local(1, timeout_s)[0]
+                found = _C.comm.make_local(1, timeout_s)[0]
             else:
-                _world = _C.comm.make_mpi(timeout_s, start_timeout_s=timeout_s)
-                _C.util.set_log_rank(_world.rank)
-                process.end_job_on_error(_world, config.end_job_on_error)
+                found = _C.comm.make_mpi(timeout_s, start_timeout_s=timeout_s)
+                _C.util.set_log_rank(found.rank)
+                process.end_job_on_error(found, config.end_job_on_error)
                 process.leave_mpi_of_others()
+            launchers.check(found)
+            _world = found
         return _world
 
 

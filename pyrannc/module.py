@@ -5,19 +5,23 @@ import textwrap
 
 import torch
 from torch import nn
+from torch.nn.utils import clip_grad_norm_
 
 from pyrannc import _C, deploy, launch, log
 from pyrannc.capture.call import Call
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
-from pyrannc.job import process
+from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of
-from pyrannc.optimizer import fused_step, user_optimizer
+from pyrannc.optimizer import fused_step, named_state, shared_overflow, user_optimizer
 from pyrannc.planning import plan_file
+from pyrannc.running import gradient_norm
 from pyrannc.running.call_kinds import CallKinds
+from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
 from pyrannc.state import checkpoint
+from pyrannc.state.released import is_released
 
 
 class RaNNCModule(nn.Module):
@@ -74,6 +78,9 @@ class RaNNCModule(nn.Module):
         if not isinstance(model, nn.Module):
             raise TypeError(f"RaNNCModule wraps a torch.nn.Module, not {type(model).__name__}")
         _refuse_wrapped(model, "")
+        refuse_wrappers(model)
+        gradient_norm.install()
+        shared_overflow.install()
         if outside_loss not in ("mean", "sum"):
             raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
         config = config or Config.from_env()
@@ -82,6 +89,7 @@ class RaNNCModule(nn.Module):
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
         if optimizer is not None:
             user_optimizer.check(optimizer, model)
+            named_state.mark(optimizer, model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "model", model)
         self.config = config
@@ -116,6 +124,7 @@ class RaNNCModule(nn.Module):
         return captured.unflatten(outputs, call.rows(captured.batch_dims))
 
     def _deploy(self, call, args, kwargs):
+        refuse_wrappers(self.model)
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self.model,
@@ -128,6 +137,7 @@ class RaNNCModule(nn.Module):
             )
         world = launch.world(self.config.comm_timeout_s)
         world.timeout_s = self.config.comm_timeout_s
+        launchers.check_group(world)
         process.end_job_on_error(world, self.config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
         if self._optimizer is not None and self.config.fused_optimizer:
@@ -204,26 +214,45 @@ class RaNNCModule(nn.Module):
         if self._deployment is not None:
             self._deployment.unsummed.kept.drop()
 
-    def clip_grad_norm(self, max_norm: float) -> float:
+    def clip_grad_norm(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> float:
         """Scales the gradients so that their norm over the whole model is at most ``max_norm``.
 
-        Every rank calls it. Returns the norm before. ``torch.nn.utils.clip_grad_norm_`` sees only
-        this rank's parameters and would scale them differently from rank to rank.
+        Every rank calls it. Returns the norm before. ``torch.nn.utils.clip_grad_norm_`` does the
+        same where it is called with parameters of a wrapped model.
         """
-        return self._deployed("clip_grad_norm").clip_grad_norm(max_norm)
+        self._deployed("clip_grad_norm")
+        parameters = self.model.parameters()
+        return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite).item()
 
     # -- nn.Module: names, state and modes are those of the wrapped model -----------------------
 
-    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
-        """This rank's parameters, by their names in the wrapped model."""
+    def parameters(self, recurse=True, *, from_global=True):
+        """The model's parameters in its order, on every rank the same number of them.
+
+        From the first call on a rank holds those of its own stages. Of the others shape, dtype,
+        device and ``requires_grad`` can be read; any other use is an error that names the ranks
+        that hold them. ``from_global=False``: this rank's own only.
+        """
+        for _, parameter in self.named_parameters(recurse=recurse, from_global=from_global):
+            yield parameter
+
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True, *, from_global=True):
+        """As :meth:`parameters`, with their names in the model."""
         for name, parameter in self.model.named_parameters(prefix, recurse, remove_duplicate):
-            if self._deployment is None or not parameter.is_meta:
+            if from_global or not is_released(parameter):
                 yield name, parameter
 
-    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True):
-        """This rank's buffers, by their names in the wrapped model."""
+    def buffers(self, recurse=True, *, from_global=True):
+        """The model's buffers, as :meth:`parameters`."""
+        for _, buffer in self.named_buffers(recurse=recurse, from_global=from_global):
+            yield buffer
+
+    def named_buffers(self, prefix="", recurse=True, remove_duplicate=True, *, from_global=True):
+        """As :meth:`buffers`, with their names in the model."""
         for name, buffer in self.model.named_buffers(prefix, recurse, remove_duplicate):
-            if self._deployment is None or not buffer.is_meta:
+            if from_global or not is_released(buffer):
                 yield name, buffer
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
@@ -305,6 +334,25 @@ class RaNNCModule(nn.Module):
                 "is wrapped."
             )
         return self.__dict__
+
+    @property
+    def _ddp_params_and_buffers_to_ignore(self):
+        """Read by the constructor of DistributedDataParallel."""
+        refuse_around("DistributedDataParallel")
+
+    def __setattr__(self, name, value):
+        if name == "__class__":  # as fully_shard() does
+            refuse_around(value.__name__)
+        model = self.__dict__.get("model")
+        if (
+            model is None
+            or name in self.__dict__
+            or hasattr(type(self), name)
+            or not hasattr(model, name)
+        ):
+            super().__setattr__(name, value)
+        else:  # what is read through the wrapper is also written through it
+            setattr(model, name, value)
 
     def __getattr__(self, name):
         try:

@@ -6,6 +6,7 @@ this package calls such functions of Python, torch and the C library
 """
 
 import atexit
+import functools
 import json
 import os
 import sys
@@ -14,7 +15,10 @@ import time
 import weakref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from pyrannc import _C, log
 
@@ -142,6 +146,38 @@ def before_optimizer_steps(owner, method) -> None:
         lambda optimizer, *_: own() and method(own(), optimizer)
     )
     weakref.finalize(owner, hook.remove)
+
+
+def after_optimizer_steps(owner, method) -> None:
+    """Calls ``method(owner, optimizer)`` after the steps of all optimizers, as long as ``owner``
+    lives."""
+    own = weakref.ref(owner)
+    hook = register_optimizer_step_post_hook(
+        lambda optimizer, *_: own() and method(own(), optimizer)
+    )
+    weakref.finalize(owner, hook.remove)
+
+
+def replace_in_torch(wrapper, ours) -> None:
+    """Lets one of torch's functions that torch has wrapped in no_grad() call ``ours(torchs, *args,
+    **kwargs)``, also for code that has imported it before. Once per function."""
+    torchs = wrapper.__wrapped__
+    (cell,) = (cell for cell in wrapper.__closure__ if callable(cell.cell_contents))
+    if cell.cell_contents is torchs:
+        cell.cell_contents = functools.wraps(torchs)(functools.partial(ours, torchs))
+
+
+def replace_method(owner, name, ours) -> None:
+    """Lets a method of one of torch's classes be ``ours(torchs, self, *args)``. Once per method."""
+    torchs = getattr(owner, name)
+    if not hasattr(torchs, "_of_rannc"):
+
+        @functools.wraps(torchs)
+        def method(self, *args, **kwargs):
+            return ours(torchs, self, *args, **kwargs)
+
+        method._of_rannc = True
+        setattr(owner, name, method)
 
 
 def number_of_model(world) -> int:

@@ -8,6 +8,7 @@ import torch
 
 from pyrannc import log
 from pyrannc.optimizer import fused_step
+from pyrannc.state.released import is_released
 
 #: Bytes of the parameters on whose copies an optimizer steps in calibration. A step touches several
 #: copies of each, so only many of them are as far out of the caches as those of a model.
@@ -63,7 +64,9 @@ class StepBesideRuns:
     def __init__(self, optimizer, parameters):
         self._optimizer = optimizer
         self._copies = {}  # index into parameters: tensor
-        held = {id(p): i for i, p in enumerate(parameters) if p.requires_grad and not p.is_meta}
+        held = {
+            id(p): i for i, p in enumerate(parameters) if p.requires_grad and not is_released(p)
+        }
         every, copied, groups = 0, 0, []
         for group in optimizer.param_groups:
             groups.append([])

@@ -7,6 +7,7 @@ import time
 from pyrannc import _C, log
 from pyrannc.report import time_shares
 from pyrannc.state import named_tensors
+from pyrannc.state.released import is_released
 
 #: The report comes after this step; the first steps, which warm up, do not count.
 #: tuned by: no measurement is known.
@@ -131,7 +132,9 @@ class TrainingSteps:
 def held_bytes(model, optimizer, with_gradients=True) -> int:
     """Parameters, buffers, gradients and optimizer state that this rank holds now."""
     held = {
-        id(tensor): tensor for tensor in named_tensors.tensors(model).values() if not tensor.is_meta
+        id(tensor): tensor
+        for tensor in named_tensors.tensors(model).values()
+        if not is_released(tensor)
     }
     total = sum(tensor.nbytes for tensor in held.values())
     if with_gradients:

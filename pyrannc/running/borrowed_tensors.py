@@ -1,8 +1,7 @@
 """Tensors that a capture of the model uses on other ranks than those that hold them."""
 
-import torch
-
 from pyrannc.state import named_tensors
+from pyrannc.state.released import blank
 
 
 class BorrowedTensors:
@@ -43,7 +42,7 @@ class BorrowedTensors:
         call = list(parameters), list(buffers)
         for name, tensor, root, takers in self._lent:
             if self._comm.rank in takers:
-                tensor = torch.empty_like(tensor, device="cpu", requires_grad=tensor.requires_grad)
+                tensor = blank(tensor, tensor.requires_grad)
                 kind, index = self._places[name]
                 call[kind][index] = tensor
             if self._comm.rank in (root, *takers):

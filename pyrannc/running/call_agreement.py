@@ -40,13 +40,14 @@ class CallAgreement:
     Args:
         world: All ranks.
         kept: Gradients under ``no_sync()``.
+        steps: :class:`~pyrannc.running.optimizer_steps.OptimizerSteps`.
         peers: Function that gives the ranks that share a parameter with this one.
     """
 
-    def __init__(self, world, kept, peers):
-        self._world, self._kept, self._peers = world, kept, peers
+    def __init__(self, world, kept, steps, peers):
+        self._world, self._kept, self._steps, self._peers = world, kept, steps, peers
         self._calls = 0
-        self._model = process.number_of_model(world)
+        self.model = process.number_of_model(world)
         self.scales = LossScales()
         self._loss_seed = 1.0
 
@@ -96,13 +97,17 @@ class CallAgreement:
         left = what != _OTHER and self._world.left_messages
         if left:
             what = _REFUSED
+        steps = self._steps.taken
         all_rows, same = self._world.agree(
-            rows, what + _KINDS * kept, number + self._model * _CALLS, fingerprint(kind, scales)
+            rows,
+            what + _KINDS * kept,
+            number + self.model * _CALLS,
+            fingerprint(kind, steps, scales),
         )
         everyones = (
             [scales]
             if same
-            else self._compare([what, kept, number, kind], scales, left or describe())
+            else self._compare([what, kept, number, kind], steps, scales, left or describe())
         )
         if left:
             raise RaNNCError(
@@ -112,14 +117,14 @@ class CallAgreement:
         self._loss_seed = loss_seed(everyones, self._loss_seed)
         return all_rows
 
-    def _compare(self, turn, scales, text):
+    def _compare(self, turn, steps, scales, text):
         """Raises an error where the ranks differ in more than the last bits of scales, or in scales
         that are of no matter. Returns those of all ranks.
         """
         if self._kept.passes:
             text += f", after {self._kept.passes} backward passes under no_sync()"
-        mine = json.dumps([self._model, turn, scales, self._peers(), text])
-        models, turns, scales, peers, texts = zip(
+        mine = json.dumps([self.model, turn, steps, scales, self._peers(), text])
+        models, turns, steps, scales, peers, texts = zip(
             *map(json.loads, self._world.all_gather(mine.encode())), strict=True
         )
         if len(set(models)) > 1:
@@ -132,6 +137,13 @@ class CallAgreement:
                 f"the ranks do not do the same:{by_rank(texts)}\n"
                 "  Every rank calls the model, and backward, in the same order, with the same "
                 "modes, shapes and constants; only the number of rows may differ."
+            )
+        if len(set(steps)) > 1:
+            raise RaNNCError(
+                "the ranks have not stepped the optimizer equally often since the first call:"
+                f"{by_rank([f'{count} steps of optimizers' for count in steps])}\n"
+                "  Every rank calls optimizer.step(), also one without gradients. The parameters "
+                "of the ranks are no longer of one model: load a checkpoint."
             )
         if name := first_difference(scales, peers):
             found = [", ".join(mine.get(name, ["none"])) for mine in scales]

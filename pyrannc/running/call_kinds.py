@@ -8,12 +8,17 @@ from pyrannc import log
 from pyrannc.capture.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
+from pyrannc.running.attributes_now import Attributes, difference
 
 #: Kinds of calls whose captures are kept.
 #: tuned by: no measurement is known.
 #: without it: a model that is called in changing ways is captured anew at every change; with more,
 #: each capture keeps its stages.
 MOST_KINDS = 16
+#: Calls, one after the other, that were captured because of attributes, until a warning says so.
+#: tuned by: no measurement is known.
+#: without it: whoever counts steps in an attribute of the model would not learn why each is slow.
+OFTEN = 4
 
 
 @dataclasses.dataclass
@@ -27,8 +32,8 @@ class CallKinds:
     """One :class:`~pyrannc.running.run.Run` per kind of call.
 
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
-    hold: modes of the modules, which parameters take a gradient, shapes, dtypes and constant
-    arguments are in the captured graph.
+    hold: modes and plain attributes of the modules, which parameters take a gradient, shapes,
+    dtypes and constant arguments are in the captured graph.
     """
 
     def __init__(self, deployment, call, batch_dims):
@@ -43,11 +48,15 @@ class CallKinds:
             for name, held in registry.items()
             if held is not None
         ]
+        self._attributes = Attributes(deployment.model)
+        self._attributes.leave_out(first.capture.changed_attributes)
+        self._first_attributes = self._attributes.now()
+        self._changes = 0  # captures because of attributes
         self._batch_dims = batch_dims
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made = 0
         self._kinds = []  # the one used last first
-        self._add(settings_of(self._modules, call), first)
+        self._add((settings_of(self._modules, call), self._first_attributes), first)
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
@@ -55,7 +64,7 @@ class CallKinds:
     def enter(self, call, args, kwargs, no_sync):
         """The run of a call and the turn that all ranks have agreed on."""
         self._refuse_replaced()
-        settings = settings_of(self._modules, call)
+        settings = (settings_of(self._modules, call), self._attributes.now())
         kind = self._find(settings, call)
         dims = kind.run.capture.batch_dims if kind else self._dims(call)
         number = kind.number if kind else 0
@@ -107,7 +116,21 @@ class CallKinds:
                 explicit_draws=config.deterministic_dropout,
                 sync_batch_norm=config.sync_batch_norm,
             )
+        self._attributes.leave_out(captured.changed_attributes)
+        self._warn_of_attributes(settings)
         return self._add(settings, self._deployment.run_of(captured))
+
+    def _warn_of_attributes(self, settings):
+        """Says once that each call is captured anew, as an attribute changes from call to call."""
+        last = self._kinds[0].settings
+        self._changes = self._changes + 1 if last[0] == settings[0] and last != settings else 0
+        if self._changes == OFTEN and self._deployment.world.rank == 0:
+            log.warn(
+                "deploy",
+                f"each of the last {OFTEN} calls was captured anew, because attributes of the "
+                f"model change from call to call: {difference(last[1], settings[1])}. Pass what "
+                "changes as a tensor, or keep it outside of the model.",
+            )
 
     def _add(self, settings, run):
         self._made += 1
@@ -126,6 +149,8 @@ class CallKinds:
         mode = "training mode" if model.training else "eval mode"
         if (now := trained(self._modules)) != self._trained:
             mode += f", with gradients for {sum(now)} parameters instead of {sum(self._trained)}"
+        if changed := difference(self._first_attributes, self._attributes.now()):
+            mode += f", with {changed}"
         return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"
 
 

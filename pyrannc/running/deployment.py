@@ -7,10 +7,13 @@ from pyrannc.errors import RaNNCError
 from pyrannc.job.agreement import same_graph
 from pyrannc.optimizer import user_optimizer
 from pyrannc.report.training_steps import TrainingSteps
+from pyrannc.running import at_work
 from pyrannc.running.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
+from pyrannc.running.optimizer_steps import OptimizerSteps
 from pyrannc.running.run import Run
 from pyrannc.state import named_tensors, owners, shared_memory
+from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
 
 
@@ -40,7 +43,12 @@ class Deployment:
         self._noted = set()
         self.unsummed = UnsummedGradients(self)
         self.owners = owners.Owners(self.world, self.model)
-        self.call_agreement = CallAgreement(self.world, self.unsummed.kept, self.owners.peers)
+        self.optimizer_steps = OptimizerSteps(self)
+        self.call_agreement = CallAgreement(
+            self.world, self.unsummed.kept, self.optimizer_steps, self.owners.peers
+        )
+        self.number = self.call_agreement.model  # the same on every rank
+        at_work.add(self)
         self._bucket_bytes = bucket_bytes
         self.draws = draw_steps(self.world) if task.config.deterministic_dropout else None
         self.steps = TrainingSteps(self)
@@ -66,7 +74,7 @@ class Deployment:
         shared = self._sharing_memory() if self.world.size > 1 else []
         self.owners.assign(used, shared)
         if self.task.optimizer is not None:
-            held = {id(p) for p in self.model.parameters() if not p.is_meta}
+            held = {id(p) for p in self.model.parameters() if not is_released(p)}
             user_optimizer.keep_local(self.task.optimizer, held)
 
     def _sharing_memory(self):
@@ -141,6 +149,7 @@ class Deployment:
                 "backward(create_graph=True) through a RaNNCModule is not possible: second "
                 "derivatives would have to run the pipeline again"
             )
+        at_work.note_backward(self)
         self.call_agreement.scales.add(turn.number, numbers, gradients)
         communicates = call.communicates
         if communicates:
@@ -164,31 +173,3 @@ class Deployment:
             bucket_bytes=self._bucket_bytes,
             holders=holders or {},
         )
-
-    def clip_grad_norm(self, max_norm: float) -> float:
-        """Each parameter counts once over all ranks, however many hold it."""
-        self.unsummed.check("clip_grad_norm()")
-        self.call_agreement.other("clip_grad_norm()")
-        with torch.no_grad():
-            held = [
-                (parameter.grad, len(self.owners.ranks[name]))
-                for name, parameter in self.model.named_parameters()
-                if parameter.grad is not None
-            ]
-            squares = sum(
-                (_square(gradient) / holders for gradient, holders in held),
-                start=torch.zeros((), dtype=torch.float64),
-            ).reshape(1)
-            self.world.all_reduce_sum(squares.numpy(), list(range(self.world.size)))
-            norm = squares.sqrt().item()
-            scale = max_norm / (norm + 1e-6)
-            if not scale >= 1:  # a norm that is not a number makes all of them so, as in torch
-                for gradient, _ in held:
-                    gradient.mul_(scale)
-        return norm
-
-
-def _square(gradient):
-    """Of its norm, in float64."""
-    wide = torch.complex128 if gradient.is_complex() else torch.float64
-    return torch.linalg.vector_norm(gradient, dtype=wide).square()

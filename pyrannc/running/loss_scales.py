@@ -62,11 +62,11 @@ def loss_seed(scales, before) -> float:
     return 2.0 ** math.floor(math.log2(min(max(*sizes, 1.0), LARGEST_SEED)))
 
 
-def fingerprint(kind, scales) -> int:
-    """64 bits of a number and what ``LossScales.take()`` returned; the number itself if nothing."""
-    if not scales:
-        return kind
-    text = json.dumps([kind, scales])
+def fingerprint(kind, steps, scales) -> int:
+    """64 bits of two numbers and what ``LossScales.take()`` returned."""
+    if not scales and kind < 2**16:
+        return kind + (steps << 16)
+    text = json.dumps([kind, steps, scales])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

@@ -8,6 +8,7 @@ from pyrannc import _C
 from pyrannc.errors import RaNNCError
 from pyrannc.job import process
 from pyrannc.state import named_tensors
+from pyrannc.state.released import is_released
 
 
 class UnsummedGradients:
@@ -46,7 +47,7 @@ class UnsummedGradients:
         tensors = named_tensors.tensors(deployment.model)
         for name, gradient in self.kept.sum(deployment.world).items():
             parameter = tensors[name]
-            if parameter.is_meta:  # it was borrowed, and its owners have the sum, too
+            if is_released(parameter):  # it was borrowed, and its owners have the sum, too
                 continue
             if parameter.grad is None:
                 # Laid out like the parameter, as autograd does it.

@@ -13,6 +13,7 @@ from pyrannc.running import chained_models, gradient_hooks
 from pyrannc.running.borrowed_tensors import BorrowedTensors
 from pyrannc.running.unsent_output import UnsentOutput
 from pyrannc.state import named_tensors
+from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
 
 
@@ -79,7 +80,7 @@ class Run:
         self._accumulators = [
             torch.autograd.graph.get_gradient_edge(parameter).node
             for parameter in parameters
-            if parameter.requires_grad and not parameter.is_meta
+            if parameter.requires_grad and not is_released(parameter)
         ]
 
     def calibrate(self, inputs, program, optimizer, patience) -> dict:

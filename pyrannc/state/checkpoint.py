@@ -10,6 +10,7 @@ from torch import nn
 
 from pyrannc.errors import RaNNCError
 from pyrannc.state import named_tensors
+from pyrannc.state.released import blank, is_released, loading
 from pyrannc.state.torch_private import EXTRA_STATE
 
 
@@ -28,7 +29,7 @@ def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="
         ranks = sorted({0, holder}) if rank0_only else everyone
         if comm.rank not in ranks or id(tensor) in copies:
             continue
-        whole = tensor.detach().clone() if comm.rank == holder else _empty(tensor)
+        whole = tensor.detach().clone() if comm.rank == holder else blank(tensor)
         named_tensors.broadcast(comm, whole, holder, ranks)
         if isinstance(tensor, nn.Parameter):
             whole = nn.Parameter(whole, requires_grad=tensor.requires_grad)
@@ -74,7 +75,7 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
             ranks = sorted({0, *takers})
             if comm.rank not in ranks:
                 continue
-            whole = loaded[path].to(tensor.dtype).cpu() if comm.rank == 0 else _empty(tensor)
+            whole = loaded[path].to(tensor.dtype).cpu() if comm.rank == 0 else blank(tensor)
             named_tensors.broadcast(comm, whole.contiguous(), 0, ranks)
             if comm.rank in takers:
                 named_tensors.write(tensor, whole)
@@ -111,14 +112,15 @@ def _load(model, given, strict):
     mine = collections.OrderedDict(given)
     if hasattr(given, "_metadata"):  # in which torch notes `assign`, for all who load it later
         mine._metadata = copy.deepcopy(given._metadata)
-    with named_tensors.in_place(model, {}):
+    with named_tensors.in_place(model, {}), loading():
         # What is given takes the places of what is here, for as long as that.
         found = model.load_state_dict(mine, strict=strict, assign=True)
         after = _persistent(model)
     loaded = {
         path: after[path].detach()
         for path, tensor in before.items()
-        if path in after and (after[path] is not tensor or (path in given and not tensor.is_meta))
+        if path in after
+        and (after[path] is not tensor or (path in given and not is_released(tensor)))
     }
     return loaded, found
 
@@ -163,7 +165,3 @@ def _persistent(model) -> dict[str, torch.Tensor]:
         if tensor is not None and name not in left_out
     }
     return dict(sorted(found.items()))
-
-
-def _empty(tensor):
-    return torch.empty_like(tensor, device="cpu", requires_grad=False)

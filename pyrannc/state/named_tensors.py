@@ -1,15 +1,12 @@
 """The model's tensors by name, and which rank holds which of them.
 
-A tensor that this rank does not hold is a meta tensor in the same Python object, so that every
-reference the user has (optimizer groups, ``model.layers[3].weight``) stays valid.
+A tensor that this rank does not hold is released (``released.py``), in the same Python object.
 """
 
 import contextlib
 
 import torch
 from torch import nn
-
-from pyrannc.state import torch_private
 
 
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -43,24 +40,6 @@ def in_place(model: nn.Module, others: dict[int, torch.Tensor]):
     finally:
         for registry, name, tensor in before:
             registry[name] = tensor
-
-
-def release(tensor: torch.Tensor) -> None:
-    """Frees the memory of a parameter or buffer; it stays the same object, on the meta device."""
-    _swap(tensor, torch.empty_like(tensor, device="meta", requires_grad=False))
-    tensor.grad = None
-
-
-def materialize(tensor: torch.Tensor) -> None:
-    """Gives a released tensor memory again; its values are undefined."""
-    _swap(tensor, torch.empty_like(tensor, device="cpu", requires_grad=False))
-
-
-def _swap(tensor, other):
-    if isinstance(tensor, nn.Parameter):
-        other = nn.Parameter(other, requires_grad=tensor.requires_grad)
-    # Weak references to it stay right: the Python object remains the same.
-    torch_private.swap_tensors(tensor, other)
 
 
 def raw(tensor: torch.Tensor):

@@ -5,7 +5,8 @@ import json
 from torch import nn
 
 from pyrannc.errors import PlanError
-from pyrannc.state.named_tensors import broadcast, materialize, release, tensors
+from pyrannc.state.named_tensors import broadcast, tensors
+from pyrannc.state.released import is_released, materialize, release
 
 
 class Owners:
@@ -44,8 +45,8 @@ class Owners:
                     "views of them in forward(); or use Config(partition_num=1)."
                 )
         for name, tensor in held.items():
-            if self._comm.rank not in self.ranks[name] and not tensor.is_meta:
-                release(tensor)
+            if self._comm.rank not in self.ranks[name] and not is_released(tensor):
+                release(tensor, name, self.ranks[name])
 
     def peers(self) -> list[int]:
         """The ranks that hold a tensor that requires a gradient and that this rank holds, too."""
@@ -81,17 +82,19 @@ class Owners:
                 continue
             root, takers = self.ranks[name][0], users[name]
             self.ranks[name] = takers
+            if is_released(tensor):
+                tensor._released.ranks = takers
             if id(tensor) in done:
                 continue
             done.add(id(tensor))
-            if self._comm.rank in takers and tensor.is_meta:
+            if self._comm.rank in takers and is_released(tensor):
                 materialize(tensor)
             ranks = sorted({root, *takers})
             if self._comm.rank in ranks and len(ranks) > 1:
                 broadcast(self._comm, tensor, root, ranks)
             moved(tensor, root, takers)
-            if self._comm.rank not in takers and not tensor.is_meta:
-                release(tensor)
+            if self._comm.rank not in takers and not is_released(tensor):
+                release(tensor, name, self.ranks[name])
         self._used.update(users)
 
     def _gather(self, value) -> list[str]:

@@ -6,11 +6,21 @@ for all of them in each supported release.
 
 import torch
 from torch import nn
+from torch.nn.utils import clip_grad
 
 #: Gives two tensors each other's memory, and lets both Python objects be. torch.utils.swap_tensors
 #: calls it after it has refused tensors with weak references, which nn.LSTM keeps of its weights.
 #: Without it a rank cannot free what others hold.
 swap_tensors = torch._C._swap_tensor_impl
+
+#: Inside, a tensor of a subclass is one of torch's own to the functions that are called. Without it
+#: what released tensors are cannot be read.
+without_subclasses = torch._C.DisableTorchFunctionSubclass
+
+#: torch's functions about norms of gradients, to which clip_grad_norm_() and get_total_norm() lead.
+#: Without them every rank clips by the norm of its own part.
+total_norm = clip_grad._get_total_norm
+clip_with_norm = clip_grad._clip_grads_with_norm_
 
 #: The key, behind a module's path, of what get_extra_state() returns, which checkpoints lack
 #: without it.

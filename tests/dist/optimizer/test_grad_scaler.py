@@ -3,6 +3,7 @@
 import json
 
 import mpi
+import pytest
 
 
 def run(scaler):
@@ -24,15 +25,15 @@ def run(scaler):
         for step in range(4):
             loss = model(x)["loss"]
             optimizer.zero_grad()
-            before = [parameter.clone() for parameter in model.parameters()]
+            before = [each.clone() for each in model.parameters(from_global=False)]
             scale = scaler.get_scale()
             scaler.scale(loss).backward()
-            for name, parameter in model.named_parameters():
+            for name, parameter in model.named_parameters(from_global=False):
                 if step == 1 and name == "stem.weight":  # rank 0 alone holds it
                     parameter.grad[0, 0] = float("inf")
             scaler.step(optimizer)
             scaler.update()
-            after = list(model.parameters())
+            after = list(model.parameters(from_global=False))
             found.append([scale, not all(map(torch.equal, before, after))])
         print(json.dumps(found) + "\\n", end="", flush=True)
         """,
@@ -41,8 +42,10 @@ def run(scaler):
     )
 
 
-def test_all_ranks_skip_the_step():
-    done = run("pyrannc.GradScaler")
+@pytest.mark.parametrize("scaler", ["pyrannc.GradScaler", "torch.amp.GradScaler"])
+def test_all_ranks_skip_the_step(scaler):
+    """A rank without parameters, too, of which torch's own said 'No inf checks were recorded'."""
+    done = run(scaler)
     assert done.returncode == 0, done.stderr
     ranks = [json.loads(line) for line in done.stdout.splitlines() if line]
     scales = [1024.0, 1024.0, 512.0, 512.0]
@@ -54,8 +57,3 @@ def test_all_ranks_skip_the_step():
         True,
         True,
     ]
-
-
-def test_torchs_own_does_not_know_a_rank_without_parameters():
-    done = run("torch.amp.GradScaler")
-    assert done.returncode != 0 and "No inf checks were recorded" in done.stderr, done.stderr

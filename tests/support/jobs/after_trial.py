@@ -17,6 +17,7 @@ from torch.nn import functional
 import pyrannc
 from pyrannc import _C, launch
 from pyrannc.planning import candidates
+from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
 
 # Plan, schedule, the planner's number, ms of each number, which are run in this order, and the one
@@ -175,7 +176,7 @@ def differences_with_shapes(case, comm):
     if len(plans) > 1:
         yield f"plans differ: {plans}"
     # What the taken plan gives to this rank, and nothing of those that were tried.
-    held = {id(parameter) for parameter in model.parameters() if not parameter.is_meta}
+    held = {id(parameter) for parameter in model.parameters() if not is_released(parameter)}
     stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     here = [stage for stage in model.plan.stages if comm.rank in stage.ranks]
     layers = {name.rsplit(".", 1)[0] for stage in here for name in stage.nodes if "layers" in name}

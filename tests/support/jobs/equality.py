@@ -430,14 +430,14 @@ def run_case(case, comm, folder):
         compare.add(f"step {step} loss", "loss", whole[0].to(dtype), twin_loss.to(dtype))
         if twin_output is not None:
             compare_outputs(compare, step, entry, output, twin_output, total, mine)
-        for name, parameter in model.named_parameters():
+        for name, parameter in model.named_parameters(from_global=False):
             reference = twin.model.get_parameter(name)
             assert (parameter.grad is None) == (reference.grad is None), f"gradient of {name}"
             if parameter.grad is not None:
                 compare.add(f"step {step} gradient", name, parameter.grad, reference.grad)
         optimizer.step()
         twin_optimizer.step()
-        for name, parameter in model.named_parameters():
+        for name, parameter in model.named_parameters(from_global=False):
             compare.add(f"step {step} parameter", name, parameter, twin.model.get_parameter(name))
         optimizer.zero_grad()
         twin_optimizer.zero_grad()

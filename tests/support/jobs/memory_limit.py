@@ -37,7 +37,7 @@ def main(limit_mib):
         recorder.reset_peak()
         for _ in range(3):
             step()
-        local_bytes = sum(parameter.nbytes for parameter in wrapped.parameters())
+        local_bytes = sum(parameter.nbytes for parameter in wrapped.parameters(from_global=False))
         report = {
             "rank": comm.rank,
             "peak_mib": recorder.peak_bytes / MIB,

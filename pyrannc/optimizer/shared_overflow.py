@@ -1,0 +1,28 @@
+"""Ranks skip an optimizer's step together, also with torch's own gradient scaler.
+
+A rank holds the gradients of its own stages only. Where one of them is infinite or not a number on
+any rank, no rank may take the step, and the scale has to shrink on all of them.
+"""
+
+import numpy as np
+import torch
+
+from pyrannc.job import process
+from pyrannc.running import at_work
+
+
+def install() -> None:
+    """Once per process: :class:`torch.amp.GradScaler` asks all ranks for the optimizers of wrapped
+    models, and nobody for others."""
+    process.replace_method(torch.amp.GradScaler, "_unscale_grads_", unscale)
+
+
+def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
+    """Collective for the optimizer of a wrapped model."""
+    found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)
+    for world in {each.world for each in at_work.of_optimizer(optimizer) if each.world.size > 1}:
+        count = np.array([sum(bool(flag.item()) for flag in found.values())], dtype=np.int64)
+        world.all_reduce_sum(count, list(range(world.size)))
+        # Also on a rank without a gradient, of which torch would say that nothing was checked.
+        found = {inv_scale.device: torch.full_like(found_inf, float(count[0] > 0))}
+    return found

@@ -1,0 +1,49 @@
+"""The deployments of this process: which of them hold the tensors that torch is called with."""
+
+import weakref
+
+_deployments = weakref.WeakSet()
+_last = [None]
+
+
+def add(deployment) -> None:
+    _deployments.add(deployment)
+
+
+def of_tensors(tensors) -> list:
+    """The deployments of which some parameter, or its gradient, is among ``tensors``; in the order
+    in which every rank has made them."""
+    wanted = {id(tensor) for tensor in tensors}
+    return [each for each in _in_order() if wanted & _known(each)]
+
+
+def of_optimizer(optimizer) -> list:
+    """The deployments that were made with ``optimizer``, or of which it holds a parameter. The
+    first are also known on a rank whose part of it is empty."""
+    held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    wanted = set(map(id, held))
+    return [
+        each for each in _in_order() if each.task.optimizer is optimizer or wanted & _known(each)
+    ]
+
+
+def last_backward():
+    """The deployment whose backward was the last one; None before the first."""
+    return _last[0] and _last[0]()
+
+
+def note_backward(deployment) -> None:
+    _last[0] = weakref.ref(deployment)
+
+
+def _in_order():
+    return sorted(_deployments, key=lambda each: each.number)
+
+
+def _known(deployment):
+    known = set()
+    for parameter in deployment.model.parameters():
+        known.add(id(parameter))
+        if parameter.grad is not None:
+            known.add(id(parameter.grad))
+    return known

@@ -1,0 +1,105 @@
+"""Norms of gradients over the whole model, where torch computes that of one rank's part.
+
+``torch.nn.utils.clip_grad_norm_``, ``get_total_norm`` and what is built on them (Accelerate,
+Trainer and Lightning among it) see the gradients that this rank holds. After :func:`install` they
+ask here.
+"""
+
+import functools
+import json
+
+import torch
+from torch.nn.utils import clip_grad
+
+from pyrannc.job import process
+from pyrannc.running import at_work
+from pyrannc.state import torch_private
+
+WHAT = "the norm of gradients"
+
+
+def total_norm(torchs, tensors, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """``get_total_norm(tensors, ...)`` over all ranks, each parameter once.
+
+    Collective where ``tensors`` holds a gradient of a wrapped model on several ranks, or is empty:
+    then it is that of the last backward, as a rank may have none of the parameters.
+
+    Args:
+        torchs: torch's function, for all others.
+        tensors: Gradients.
+    """
+    tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    return _total(_deployments(tensors), tensors, norm_type, error_if_nonfinite, foreach, torchs)
+
+
+def clip(torchs, parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """``clip_grad_norm_(parameters, ...)`` with the norm over all ranks; see :func:`total_norm`."""
+    parameters = _listed(parameters)
+    deployments = _deployments(parameters)
+    if not deployments:
+        return torchs(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    # torch's own, for gradients that belong to no wrapped model.
+    alone = torch_private.total_norm.__wrapped__
+    norm = _total(deployments, gradients, norm_type, error_if_nonfinite, foreach, alone)
+    torch_private.clip_with_norm(parameters, max_norm, norm, foreach)
+    return norm
+
+
+def install() -> None:
+    """Once per process."""
+    process.replace_in_torch(clip_grad.clip_grad_norm_, clip)
+    process.replace_in_torch(torch_private.total_norm, total_norm)
+
+
+def _listed(parameters):
+    return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+
+
+def _deployments(tensors) -> list:
+    """Those that have part in a norm of ``tensors``."""
+    if tensors:
+        found = at_work.of_tensors(tensors)
+    else:
+        last = at_work.last_backward()
+        found = [] if last is None else [last]
+    return [each for each in found if each.world.size > 1]
+
+
+def _total(deployments, gradients, norm_type, error_if_nonfinite, foreach, torchs):
+    if not deployments:
+        return torchs(gradients, norm_type, error_if_nonfinite, foreach)
+    norm_type = float(norm_type)
+    others = {id(gradient): gradient for gradient in gradients}
+    norms = []
+    for deployment in deployments:
+        deployment.unsummed.check(WHAT)
+        deployment.call_agreement.other(WHAT)
+        mine, world = {}, deployment.world
+        for name, parameter in deployment.model.named_parameters():
+            gradient = parameter.grad
+            if gradient is None or others.pop(id(gradient), None) is None:
+                continue
+            if deployment.owners.ranks[name][0] == world.rank:
+                norm = torch.linalg.vector_norm(gradient, norm_type)
+                mine[name] = (norm.item(), str(norm.dtype).removeprefix("torch."))
+        everyones = {}
+        for item in world.all_gather(json.dumps(mine).encode()):
+            everyones |= json.loads(item)
+        # In the order of the model, so that the sum is the same on every rank.
+        for name, _ in deployment.model.named_parameters():
+            if name in everyones:
+                value, dtype = everyones[name]
+                norms.append(torch.tensor(value, dtype=getattr(torch, dtype)))
+    norms += [torch.linalg.vector_norm(gradient, norm_type) for gradient in others.values()]
+    if not norms:
+        return torch.tensor(0.0)
+    wide = functools.reduce(torch.promote_types, (norm.dtype for norm in norms))
+    total = torch.linalg.vector_norm(torch.stack([norm.to(wide) for norm in norms]), norm_type)
+    if error_if_nonfinite and not total.isfinite():
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+            "so it cannot be clipped. To disable this error and scale the gradients by the "
+            "non-finite norm anyway, set `error_if_nonfinite=False`"
+        )
+    return total

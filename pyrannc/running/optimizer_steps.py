@@ -1,0 +1,23 @@
+"""How often the user's optimizers have stepped, which has to be the same on all ranks."""
+
+import weakref
+
+from pyrannc.job import process
+from pyrannc.running import at_work
+
+
+class OptimizerSteps:
+    """Counts the steps of all optimizers with parameters of a deployment.
+
+    Attributes:
+        taken: Since the deployment was made.
+    """
+
+    def __init__(self, deployment):
+        self.taken = 0
+        self._deployment = weakref.ref(deployment)
+        process.after_optimizer_steps(self, OptimizerSteps._count)
+
+    def _count(self, optimizer):
+        if self._deployment() in at_work.of_optimizer(optimizer):
+            self.taken += 1

@@ -1,0 +1,174 @@
+"""A parameter or buffer that other ranks hold says what it is, and nothing can be computed with it.
+
+It is the Python object that the user knows, so optimizer groups, ``model.layers[3].weight`` and
+the order of ``parameters()`` stay what they were. Its memory is gone. What torch would silently do
+with it (compute on the meta device, save no numbers, pair other tensors) is an error.
+"""
+
+import contextlib
+
+import torch
+from torch import nn
+
+from pyrannc.errors import RaNNCError
+from pyrannc.state import torch_private
+
+# What is read of the tensor itself, which lies on the meta device and keeps sizes, dtype and flags.
+_ATTRIBUTES = """
+    shape dtype requires_grad grad is_leaf ndim nbytes itemsize layout is_sparse is_quantized
+    is_nested grad_fn retains_grad output_nr is_mkldnn _backward_hooks
+    _post_accumulate_grad_hooks
+"""
+_METHODS = """
+    size stride dim numel nelement element_size ndimension is_floating_point is_complex
+    is_contiguous is_inference is_signed requires_grad_ storage_offset __hash__ __len__
+"""
+
+
+def _read(name):
+    """What torch calls where an attribute of a tensor is read."""
+    return getattr(torch.Tensor, name).__get__
+
+
+_ALLOWED = {
+    *map(_read, _ATTRIBUTES.split()),
+    torch.Tensor.requires_grad.__set__,
+    torch.Tensor.grad.__set__,
+    *(getattr(torch.Tensor, name) for name in _METHODS.split()),
+    torch.is_floating_point,
+    torch.is_complex,
+    torch.numel,
+}
+# Answered for the device of the model.
+_OF_DEVICE = {
+    _read("device"): lambda device: device,
+    _read("is_meta"): lambda device: device.type == "meta",
+    _read("is_cpu"): lambda device: device.type == "cpu",
+    _read("is_cuda"): lambda device: device.type == "cuda",
+}
+
+
+# Inside loading().
+_loading = [False]
+
+
+@contextlib.contextmanager
+def loading():
+    """Inside, modules may write into released tensors, as they load their state in ways of their
+    own: it has no effect."""
+    before, _loading[0] = _loading[0], True
+    try:
+        yield
+    finally:
+        _loading[0] = before
+
+
+class _Released:
+    """Instances have ``_released``: their name in the model, the ranks that hold them, and the
+    device on which the model is."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function in _ALLOWED or _loading[0]:
+            with torch_private.without_subclasses():
+                return function(*args, **(kwargs or {}))
+        if function in _OF_DEVICE:
+            return _OF_DEVICE[function](args[0]._released.device)
+        raise RaNNCError(_complaint(function, args, kwargs or {}))
+
+    def __repr__(self, **_):
+        return f"<{_described(self)}>"
+
+    # Of which torch's own say no more than that of a tensor.
+    def __reduce_ex__(self, protocol):
+        raise RaNNCError(_complaint(torch.Tensor.__reduce_ex__, (self,), {}))
+
+    def __deepcopy__(self, memo):
+        raise RaNNCError(_complaint(torch.Tensor.__deepcopy__, (self,), {}))
+
+
+class ReleasedParameter(_Released, nn.Parameter):
+    pass
+
+
+class ReleasedBuffer(_Released, torch.Tensor):
+    pass
+
+
+class _Place:
+    def __init__(self, name, ranks, tensor):
+        self.name, self.ranks = name, ranks
+        self.device, self.kind = tensor.device, type(tensor)
+
+
+def is_released(tensor) -> bool:
+    return isinstance(tensor, _Released)
+
+
+def release(tensor: torch.Tensor, name: str, ranks: list[int]) -> None:
+    """Frees the memory of a parameter or buffer; it stays the same object.
+
+    Args:
+        name: In the model.
+        ranks: Those that hold it.
+    """
+    tensor._released = _Place(name, ranks, tensor)
+    _swap(tensor, torch.empty_like(tensor, device="meta", requires_grad=False))
+    tensor.grad = None
+    tensor.__class__ = ReleasedParameter if isinstance(tensor, nn.Parameter) else ReleasedBuffer
+
+
+def materialize(tensor: torch.Tensor) -> None:
+    """Gives a released tensor memory again; its values are undefined."""
+    other = blank(tensor)
+    tensor.__class__ = tensor._released.kind
+    del tensor._released
+    _swap(tensor, other)
+
+
+def blank(tensor: torch.Tensor, requires_grad=False) -> torch.Tensor:
+    """A tensor like this one, released or not, in memory; its values are undefined."""
+    with torch_private.without_subclasses():
+        return torch.empty_like(tensor, device="cpu", requires_grad=requires_grad)
+
+
+def _swap(tensor, other):
+    if isinstance(tensor, nn.Parameter):
+        other = nn.Parameter(other, requires_grad=tensor.requires_grad)
+    # Weak references to it stay right: the Python object remains the same.
+    torch_private.swap_tensors(tensor, other)
+
+
+def _described(tensor) -> str:
+    place = tensor._released
+    kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+    one = len(place.ranks) == 1
+    ranks = f"rank{'' if one else 's'} {', '.join(map(str, place.ranks))} hold{'s' if one else ''}"
+    return f"{kind} '{place.name}' {list(tensor.shape)}, which {ranks}"
+
+
+def _complaint(function, args, kwargs) -> str:
+    tensors = [each for each in _flat((args, kwargs)) if isinstance(each, torch.Tensor)]
+    released = next(each for each in tensors if is_released(each))
+    beside = next((each for each in tensors if not is_released(each)), None)
+    name = getattr(function, "__name__", str(function))
+    if name in ("__get__", "__set__"):
+        name = f"its attribute {getattr(getattr(function, '__self__', None), '__name__', '?')}"
+    text = f"{name} of a tensor that this rank has released: {_described(released)}"
+    if beside is not None:
+        text += f"; beside it stands a tensor with values, {list(beside.shape)}"
+    return (
+        f"{text}.\n  Its shape, dtype, device and requires_grad can be read on every rank. For its "
+        "values use state_dict() of the RaNNCModule, which all ranks call; for this rank's own "
+        "parameters parameters(from_global=False)."
+    )
+
+
+def _flat(tree):
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list | tuple):
+        for each in tree:
+            yield from _flat(each)
+    else:
+        yield tree

@@ -1,0 +1,34 @@
+"""What users write around the plain loop, on two and four ranks, each with one start of them."""
+
+import json
+
+import mpi
+import pytest
+
+SCRIPT = mpi.JOBS / "habits.py"
+CASES = [
+    line.split()[1].split("(")[0]
+    for before, line in zip(
+        SCRIPT.read_text().splitlines(), SCRIPT.read_text().splitlines()[1:], strict=False
+    )
+    if before == "@case"
+]
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def job(request):
+    return request.param, mpi.run([str(SCRIPT)], request.param, timeout=300)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_habit_is_right_or_an_error(case, job):
+    ranks, done = job
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
+    faults = [each["fault"] for each in map(json.loads, lines) if each["case"] == case]
+    assert faults == [""] * ranks, "\n".join([*faults, done.stderr[-3000:]])
+
+
+def test_one_warning_names_the_sampler(job):
+    ranks, done = job
+    assert done.stderr.count(f"all {ranks} ranks have fed the same rows") == 1, done.stderr[-3000:]
+    assert "DistributedSampler" in done.stderr

@@ -1,0 +1,94 @@
+"""A launcher that starts other processes than were found is an error."""
+
+import os
+import types
+
+import pytest
+
+from pyrannc.errors import CommError
+from pyrannc.job import launchers
+
+NAMES = {name for _, *names in launchers._LAUNCHERS for name in names}
+
+
+def world(size=1, rank=0):
+    return types.SimpleNamespace(size=size, rank=rank)
+
+
+@pytest.fixture
+def variables(monkeypatch):
+    for name in NAMES | {"SLURM_NTASKS", "SLURM_JOB_ID"}:
+        monkeypatch.delenv(name, raising=False)
+
+    def set_all(**values):
+        for name, value in values.items():
+            monkeypatch.setenv(name, str(value))
+
+    return set_all
+
+
+@pytest.mark.parametrize(
+    "found, expected",
+    [
+        ({"RANK": 1, "WORLD_SIZE": 4}, r"torchrun started this process as rank 1 of 4"),
+        ({"SLURM_PROCID": 2, "SLURM_STEP_NUM_TASKS": 3}, r"srun started .* as rank 2 of 3"),
+        ({"PMI_RANK": 0, "PMI_SIZE": 2}, r"PMI started this process as rank 0 of 2"),
+        ({"RANK": "one", "WORLD_SIZE": 2}, r"RANK='one' is no number"),
+    ],
+)
+def test_a_process_that_is_alone_though_its_launcher_counts_several_is_told(
+    variables, found, expected
+):
+    variables(**found)
+    with pytest.raises(CommError, match=expected):
+        launchers.check(world())
+
+
+def test_the_innermost_launcher_counts(variables):
+    # mpirun within a step of srun, and torchrun within a job of mpirun's allocation.
+    variables(OMPI_COMM_WORLD_SIZE=2, OMPI_COMM_WORLD_RANK=1, RANK=0, WORLD_SIZE=1)
+    variables(SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=1)
+    launchers.check(world(2, 1))
+    with pytest.raises(CommError, match="rank 1 of 2"):
+        launchers.check(world(4, 1))
+
+
+def test_an_allocation_is_no_launcher(variables):
+    """Within the batch script of an allocation of 8 tasks one process is one process."""
+    variables(SLURM_NTASKS=8, SLURM_PROCID=0, SLURM_JOB_ID=1)
+    launchers.check(world())
+
+
+def test_a_group_of_torch_distributed_has_the_same_ranks(variables, tmp_path):
+    import torch
+
+    torch.distributed.init_process_group(
+        "gloo", f"file://{tmp_path / 'group'}", rank=0, world_size=1
+    )
+    try:
+        launchers.check(world())
+        with pytest.raises(CommError, match=r"torch\.distributed has this process as rank 0 of 1"):
+            launchers.check(world(2))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_torchrun_ends_with_an_error_instead_of_training_twice(tmp_path):
+    """Before, both processes trained the whole model, each for itself, and ended with 0."""
+    import subprocess
+    import sys
+
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, pyrannc\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "pyrannc.RaNNCModule(model)(torch.ones(2, 2)).sum().backward()\n"
+        "print('trained')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script)],
+        capture_output=True, text=True, timeout=120,
+        env={name: value for name, value in os.environ.items() if name not in NAMES},
+    )  # fmt: skip
+    assert done.returncode != 0 and "trained" not in done.stdout, done.stdout
+    assert "torchrun started this process as rank" in done.stderr, done.stderr[-2000:]
