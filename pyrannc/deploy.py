@@ -4,7 +4,6 @@ agree -> prove -> measure -> choose -> start, each of which returns what the nex
 """
 
 import dataclasses
-import json
 
 import torch
 
@@ -14,7 +13,6 @@ from pyrannc.job import process
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.planning import candidates, plan_file, planner_inputs, schedules
-from pyrannc.planning.step_prediction import StepPrediction
 from pyrannc.profiling import operators, step_costs
 from pyrannc.report import training_steps
 from pyrannc.running.deployment import Deployment
@@ -39,7 +37,7 @@ class Proved:
     """What the planner may do to the batch."""
 
     mixing: str  # why rows cannot be told apart, or nothing
-    request: str  # the planner's, as JSON; empty for a plan from a file
+    request: object = None  # _C.partition.Request; None for a plan from a file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,17 +105,17 @@ def prove(task, call, agreed) -> Proved:
         # The rank's own graph, which draws random numbers in the order of its own model.
         lambda: findings.self_check(task.model, task.captured, call, config, agreed.memory_bytes),
     )
-    mixing = findings.mixing_reason(captured, **json.loads(checked))
+    mixing = findings.mixing_reason(captured, **checked)
     findings.tell(captured, mixing, task.optimizer, world)
     if task.plan_file is not None:
-        return Proved(mixing, "")
+        return Proved(mixing)
     wanted = schedules.request(captured, task.model.training, config, mixing)
     synced = planner_inputs.whole_batch(captured.graph)
     rows = sum(agreed.local_rows)
     request = on_rank(
-        0, world, lambda: planner_inputs.request(rows, config, mixing, synced, wanted)
+        0, world, lambda: planner_inputs.request(rows, config, mixing, synced, wanted).to_json()
     )
-    return Proved(mixing, request)
+    return Proved(mixing, _C.partition.Request.from_json(request))
 
 
 def measure(task, agreed, proved) -> Measured:
@@ -151,7 +149,7 @@ def choose(task, agreed, proved, measured) -> Chosen:
     def content():
         if path is not None:
             return plan_file.read_plan(path, graph, sum(agreed.local_rows), world.size)
-        return planner.plan()
+        return planner.plan().to_json()
 
     plan = _C.plan.Plan.from_json(on_rank(0, world, content))
     _C.plan.verify(plan, graph, world.size)
@@ -169,15 +167,22 @@ def choose(task, agreed, proved, measured) -> Chosen:
 def make_planner(task, agreed, proved, measured) -> candidates.Planner:
     """Of this job, on rank 0."""
     graph, parameters = task.captured.graph, named_tensors.tensors(task.model)
+    optimizer_bytes = planner_inputs.optimizer_bytes(graph, parameters, task.optimizer, task.config)
+    step = _C.predict.StepModel(
+        graph=graph,
+        profile=_C.cost.fold(graph, measured.operators, optimizer_bytes),
+        cluster=measured.devices,
+        costs=measured.step.time,
+        optimizer=measured.step.optimizer,
+        saved=[_C.predict.SavedStorage(*storage) for storage in measured.storages],
+        local_rows=agreed.local_rows,
+        outputs=task.outputs,
+    )
     return candidates.Planner(
-        graph,
-        measured.operators,
-        planner_inputs.optimizer_bytes(graph, parameters, task.optimizer, task.config),
-        measured.devices,
+        step,
         proved.request,
         task.config.max_partition_num,
         proved.mixing,
-        StepPrediction(measured.step, measured.storages, agreed.local_rows, task.outputs),
         training_steps.held_bytes(task.model, task.optimizer),
     )
 

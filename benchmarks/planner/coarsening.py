@@ -29,7 +29,8 @@ def main():
         times, seconds = [], []
         for count in COUNTS:
             start = time.process_time()
-            plan = _C.partition.make_plan(profile, machine, request, max_blocks=count)
+            options = _C.partition.PlannerOptions(max_blocks=count)
+            plan = _C.partition.make_plan(profile, machine, request, options)
             seconds.append(f"{time.process_time() - start:.1f}")
             times.append(plan.iteration_ns if plan.feasible else float("nan"))
         ratios = " | ".join(f"{ns / times[-1]:.3f}" for ns in times[:-1])

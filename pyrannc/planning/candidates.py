@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import json
 import time
 
 from pyrannc import _C, log
@@ -29,204 +28,189 @@ class Planner:
     """Makes the plans of one job, on rank 0.
 
     Attributes:
-        graph: ``_C.ir.Graph``.
-        table: ``_C.cost.CostTable``.
-        state_bytes: What :func:`planning.optimizer_bytes` found.
-        devices: What :func:`planning.cluster` made.
-        wanted: What :func:`planning.request` made.
+        step: ``_C.predict.StepModel`` of the job.
+        request: What :func:`planner_inputs.request` made.
         most_blocks: Of the search; 0: by the cluster.
         mixing: Why rows cannot be told apart, or nothing.
-        step: ``step_prediction.StepPrediction``.
         held_bytes: What a rank with the whole model holds before the first step.
     """
 
-    graph: object
-    table: object
-    state_bytes: list
-    devices: object
-    wanted: str
+    step: object
+    request: object
     most_blocks: int
     mixing: str
-    step: object
     held_bytes: int
 
-    def plan(self) -> str:
-        """The best one that fits, as JSON."""
-        plan = self._search(self.wanted)
+    def plan(self):
+        """The best one that fits."""
+        return self.best.plan
+
+    @functools.cached_property
+    def best(self):
+        """The same as ``_C.partition.Found``."""
+        found = self._search(self.request)
         try:
-            content = self._completed(plan) if plan.feasible else None
+            completed = self._completed(found) if found.plan.feasible else None
         except PlanError:  # such as a share in which there is nothing to normalise
-            if not self._drop_micro_batches(plan.micro_batches):
+            fewer = self._fewer_than(found.plan.micro_batches)
+            if not fewer:
                 raise
-            return self.plan()
-        if content is None or tight_memory.is_tight(content, self._limit):
-            content = self._with_room(content, self.wanted)
-        if content is None:
-            raise InfeasibleError(plan.reason)
-        return json.dumps(content)
+            self.request = self.request.with_micro_batches(fewer)  # nor for any other plan
+            return self.best
+        if completed is None or tight_memory.is_tight(completed, self._limit):
+            completed = self._with_room(completed, self.request)
+        if completed is None:
+            raise InfeasibleError(found.plan.reason)
+        return completed
 
-    def _drop_micro_batches(self, count) -> bool:
-        """No plan has ``count`` micro-batches or more from now on; False where none is left."""
-        wanted = json.loads(self.wanted)
-        wanted["micro_batches"] = [fewer for fewer in wanted["micro_batches"] if fewer < count]
-        self.wanted = json.dumps(wanted)
-        return bool(wanted["micro_batches"])
+    def _fewer_than(self, count) -> list[int]:
+        return [fewer for fewer in self.request.micro_batches if fewer < count]
 
-    def _search(self, wanted, **options):
-        return _C.partition.make_plan(
-            self._accumulating,
-            self.devices,
-            _C.partition.Request.from_json(wanted),
-            **options,
-            max_blocks=self.most_blocks,
-            one_replica=bool(self.mixing),
+    def _options(self, **options):
+        return _C.partition.PlannerOptions(
+            max_blocks=self.most_blocks, one_replica=bool(self.mixing), **options
         )
 
-    def _with_room(self, planned, wanted, found=None):
-        """The content of the fastest plan for the request ``wanted`` that fits by what a step
-        holds; ``planned``, the content of one or None, where none is faster.
+    def _search(self, request, **options):
+        return _C.partition.find_plan(
+            self._accumulating, self.step.cluster, request, self._options(**options)
+        )
 
-        ``found``: the plan with the notes of the search; by default of the one that this needs.
+    def _with_room(self, planned, request, found=None):
+        """``_C.partition.Found`` of the fastest plan for ``request`` that fits by what a step
+        holds; ``planned``, that of one or None, where none is faster.
+
+        ``found``: that of which the notes tell the search; by default the one that this needs.
         """
-        roomy = self._search(wanted, room=tight_memory.MOST, exactly=False)
-        if not roomy.feasible:
+        room = _C.partition.Room(added=tight_memory.MOST)
+        roomy = self._search(request, room=room, exactly=False)
+        if not roomy.plan.feasible:
             return planned
-        content = json.loads(roomy.to_json())
-        shapes = {shape(other): other for other in content["notes"]["alternatives"]}
-        replicas = [len(stage["ranks"]) for stage in content["stages"]]
-        shapes[shape(content)] = {**content, "replicas": replicas}
-        fitting = planned if planned and tight_memory.fits(planned, self._limit) else None
+        shapes = {
+            _key(other.shape): (other.iteration_ns, other.shape) for other in roomy.runners_up
+        }
+        shape = _C.partition.shape_of(roomy.plan)
+        shapes[_key(shape)] = (roomy.plan.iteration_ns, shape)
+        fitting = planned if planned and tight_memory.fits(planned.plan, self._limit) else None
         best = tight_memory.fastest(
             fitting,
             shapes.values(),
-            lambda other, in_step: self._of_shape(found or roomy, other, wanted, in_step),
+            lambda shape, in_step: self._of_shape(found or roomy, shape, request, in_step),
             self._limit,
         )
         return best or planned
 
-    def with_micro_batches(self, plan, count) -> str:
+    def with_micro_batches(self, plan, count):
         """What plan() would have returned, had the search found ``plan``, which plan() returned,
-        with ``count`` micro-batches; empty where that is not possible or does not fit."""
+        with ``count`` micro-batches; None where that is not possible or does not fit."""
         changed = _C.partition.with_micro_batches(
-            self._accumulating,
-            self.devices,
-            _C.partition.Request.from_json(self.wanted),
-            plan,
-            count,
-            tight_memory.MOST,
+            self._accumulating, self.step.cluster, self.request, plan, count, tight_memory.MOST
         )
         if not changed.feasible:
-            return ""
+            return None
         try:
-            content = self._completed(changed)
+            changed = _C.partition.completed(self.step, changed)
         except PlanError:  # such as a share in which there is nothing to normalise
-            return ""
-        return json.dumps(content) if tight_memory.fits(content, self._limit) else ""
+            return None
+        return changed if tight_memory.fits(changed, self._limit) else None
 
-    def of_other_shapes(self, plan) -> list[str]:
+    def of_other_shapes(self, plan) -> list:
         """Plans of other shapes (stages, their replicas, schedule) that may be worth a run beside
         ``plan``, which plan() returned: the best of each, the fastest by operators first.
 
         Every rank has the whole model until one of them is taken, so there are none where that is
         too much for a run of ``plan``.
         """
-        content = json.loads(plan.to_json())
-        if not self._fits_beside_model(content):
+        if not self._fits_beside_model(plan):
             return []
-        found, end = [], time.monotonic() + MOST_PLANNING_S
-        shapes = {shape(content)}
+        planned = _C.partition.Found(plan, self.best.runners_up)
+        plans, end = [], time.monotonic() + MOST_PLANNING_S
+        shapes = {_key(_C.partition.shape_of(plan))}
         fewer = (
-            self._fewer_micro_batches(plan) if tight_memory.is_tight(content, self._limit) else None
+            self._fewer_micro_batches(planned)
+            if tight_memory.is_tight(planned, self._limit)
+            else None
         )
         if fewer:
-            found.append(json.dumps(fewer))
-            shapes.add(shape(fewer))
-        for other in content["notes"]["alternatives"]:
-            if shape(other) in shapes:
+            plans.append(fewer)
+            shapes.add(_key(_C.partition.shape_of(fewer)))
+        for other in planned.runners_up:
+            if _key(other.shape) in shapes:
                 continue
-            if other["iteration_ns"] > (1 + SLOWER_BY) * plan.iteration_ns:
+            if other.iteration_ns > (1 + SLOWER_BY) * plan.iteration_ns:
                 break
-            if len(found) == MOST_SHAPES or time.monotonic() > end:
+            if len(plans) == MOST_SHAPES or time.monotonic() > end:
                 break
-            shapes.add(shape(other))
-            best = self._best_of_shape(plan, other, end)
+            shapes.add(_key(other.shape))
+            best = self._best_of_shape(planned, other.shape, end)
             if best:
-                found.append(json.dumps(best))
-        return found
+                plans.append(best)
+        return plans
 
-    def _fewer_micro_batches(self, plan):
-        """Content of the best plan with fewer micro-batches than ``plan``, which may have so many
+    def _fewer_micro_batches(self, planned):
+        """The best plan with fewer micro-batches than that of ``planned``, which may have so many
         because memory demands it, for a run beside it; None where there is none."""
-        wanted = json.loads(self.wanted)
-        wanted["micro_batches"] = [
-            count for count in wanted["micro_batches"] if count < plan.micro_batches
-        ]
-        if not wanted["micro_batches"]:
+        fewer = self._fewer_than(planned.plan.micro_batches)
+        if not fewer:
             return None
-        found = self._with_room(None, json.dumps(wanted), plan)
-        return found if found and self._fits_beside_model(found) else None
+        found = self._with_room(None, self.request.with_micro_batches(fewer), planned)
+        return found.plan if found and self._fits_beside_model(found.plan) else None
 
-    def _best_of_shape(self, plan, other, end):
-        """Content of the best plan of the shape of ``other`` that fits, for a run beside ``plan``;
-        None where none was found until ``end``."""
-        wanted = json.loads(self.wanted)
-        replicas = [len(stage.ranks) for stage in plan.stages]
-        least = min(2, self._fewest_rows(replicas, plan.micro_batches))
-        wanted["micro_batches"] = [
+    def _best_of_shape(self, planned, shape, end):
+        """The best plan of ``shape`` that fits, for a run beside that of ``planned``; None where
+        none was found until ``end``."""
+        replicas = [len(stage.ranks) for stage in planned.plan.stages]
+        least = min(2, self._fewest_rows(replicas, planned.plan.micro_batches))
+        counts = [
             count
-            for count in wanted["micro_batches"]
-            if self._fewest_rows(other["replicas"], count) >= least
+            for count in self.request.micro_batches
+            if self._fewest_rows(shape.replicas, count) >= least
         ]
-        if not wanted["micro_batches"]:
+        if not counts:
             return None
-        layout = "+".join(map(str, other["replicas"]))
+        layout = "+".join(map(str, shape.replicas))
         log.info(
-            "deploy", f"a plan with replicas {layout}, schedule {other['schedule']}, to run it, too"
+            "deploy", f"a plan with replicas {layout}, schedule {shape.schedule}, to run it, too"
         )
-        wanted = json.dumps(wanted)
+        request = self.request.with_micro_batches(counts)
         found = tight_memory.of_shape(
-            other,
-            lambda other, in_step: self._of_shape(plan, other, wanted, in_step),
+            shape,
+            lambda shape, in_step: self._of_shape(planned, shape, request, in_step),
             self._limit,
             end=end,
         )
-        return found if found and self._fits_beside_model(found) else None
+        return found.plan if found and self._fits_beside_model(found.plan) else None
 
-    def _of_shape(self, plan, other, wanted, in_step):
-        """Content of the best plan of the shape of ``other`` where ``in_step`` of the memory is for
-        what a step holds; None where there is none."""
+    def _of_shape(self, planned, shape, request, in_step):
+        """``_C.partition.Found`` of the best plan of ``shape`` where ``in_step`` of the memory is
+        for what a step holds; None where there is none."""
+        room = _C.partition.Room(
+            added=tight_memory.MOST,
+            in_step=in_step,
+            step=self.step,
+            step_limit_bytes=tight_memory.TRUSTED * self._limit,
+        )
         try:
-            planned = _C.partition.plan_of_shape(
+            found = _C.partition.plan_of_shape(
                 self._accumulating,
-                self.devices,
-                _C.partition.Request.from_json(wanted),
-                plan,
-                replicas=other["replicas"],
-                schedule=other["schedule"],
-                interleave=other["interleave"],
-                room=tight_memory.MOST,
-                in_step=in_step,
-                step_bytes=self._step_bytes,
-                step_limit_bytes=tight_memory.TRUSTED * self._limit,
-                exactly=False,
-                max_blocks=self.most_blocks,
-                one_replica=bool(self.mixing),
+                self.step.cluster,
+                request,
+                self._options(room=room, exactly=False),
+                planned,
+                shape,
             )
-            return self._completed(planned) if planned.feasible else None
+            return self._completed(found) if found.plan.feasible else None
         except PlanError:
             return None
 
-    def _step_bytes(self, plan):
-        return self.step.peak_bytes(plan, self.graph, self._folded, self.devices)
-
-    def _fits_beside_model(self, content) -> bool:
+    def _fits_beside_model(self, plan) -> bool:
         """Whether a rank has memory for a run of the plan beside all that it holds before the first
         step. A run makes no state of the optimizer."""
         needed = collections.defaultdict(float)
         peaks = {}
-        for stage, peak in zip(content["stages"], content["notes"]["step_peak_bytes"], strict=True):
-            state = stage["predicted"]["optimizer_bytes"] + stage["predicted"]["param_bytes"]
-            for rank in stage["ranks"]:
+        for stage, peak in zip(plan.stages, plan.step.peak_bytes, strict=True):
+            state = stage.predicted.optimizer_bytes + stage.predicted.param_bytes
+            for rank in stage.ranks:
                 needed[rank] -= state
                 peaks[rank] = peak  # of all its stages
         return all(
@@ -236,7 +220,7 @@ class Planner:
     @property
     def _limit(self):
         """Bytes that a plan may take on a rank."""
-        return self.devices.device_memory_bytes * (1 - json.loads(self.wanted)["memory_margin"])
+        return self.step.cluster.device_memory_bytes * (1 - self.request.memory_margin)
 
     def other_micro_batches(self, plan) -> list[int]:
         """Numbers of micro-batches that may be worth a run, beside that of ``plan``."""
@@ -248,39 +232,22 @@ class Planner:
             replicas = [len(stage.ranks) for stage in plan.stages]
             return len(replicas) > 1 and self._fewest_rows(replicas, count) > 1
 
-        return [count for count in json.loads(self.wanted)["micro_batches"] if may_be(count)]
+        return [count for count in self.request.micro_batches if may_be(count)]
 
     def _fewest_rows(self, replicas, micro_batches) -> int:
         """In the smallest share. Where it is one, operators may compute in another way: batch
         normalisation refuses it."""
-        return json.loads(self.wanted)["global_batch"] // micro_batches // max(replicas)
-
-    @functools.cached_property
-    def _folded(self):
-        return _C.cost.fold(self.graph, self.table, self.state_bytes)
+        return self.request.global_batch // micro_batches // max(replicas)
 
     @functools.cached_property
     def _accumulating(self):
         """With what the step's own prediction adds to each micro-batch but the first."""
-        return _C.cost.with_accumulation(
-            self._folded, self.step.costs.time["accumulate_ns_per_byte"]
-        )
+        return _C.cost.with_accumulation(self.step.profile, self.step.costs.accumulate_ns_per_byte)
 
-    def _completed(self, plan) -> dict:
-        """The content of the file of ``plan``, with what the planner's core does not know."""
-        global_rows = json.loads(self.wanted)["global_batch"]
-        content = json.loads(_C.plan.with_summary(plan, self.graph, global_rows).to_json())
-        content.setdefault("notes", {}).update(
-            fingerprint=self.graph.fingerprint(),
-            global_batch=global_rows,
-            world=self.devices.hosts * self.devices.devices_per_host,
-            memory_limit_bytes=int(self.devices.device_memory_bytes),
-            **self.step.predict(plan, self.graph, self._folded, self.devices),
-        )
-        return content
+    def _completed(self, found):
+        plan = _C.partition.completed(self.step, found.plan)
+        return _C.partition.Found(plan, found.runners_up)
 
 
-def shape(content):
-    """Of a plan, or of another one in its notes."""
-    replicas = content.get("replicas") or [len(stage["ranks"]) for stage in content["stages"]]
-    return tuple(replicas), content["schedule"], content["interleave"]
+def _key(shape):
+    return tuple(shape.replicas), shape.schedule, shape.interleave

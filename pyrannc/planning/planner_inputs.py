@@ -1,6 +1,5 @@
 """The planner's inputs for the job at hand, and plans from files."""
 
-import json
 import os
 
 from pyrannc import _C, log
@@ -58,8 +57,8 @@ def whole_batch(graph) -> str:
     return f"module '{graph.nodes[found[0]].module}'" if found else ""
 
 
-def request(global_rows, config, mixing, synced, wanted_schedules) -> str:
-    """The planner's request, as JSON, from the settings.
+def request(global_rows, config, mixing, synced, wanted_schedules):
+    """The planner's ``_C.partition.Request``, from the settings.
 
     Args:
         mixing: Why rows cannot be told apart, or nothing.
@@ -95,17 +94,13 @@ def request(global_rows, config, mixing, synced, wanted_schedules) -> str:
                 )
         force["micro_batches"] = 1
         counts = [1]
-    return json.dumps(
-        {
-            "format": "rannc-plan-request",
-            "version": 1,
-            "global_batch": global_rows,
-            "memory_margin": config.mem_margin,
-            "micro_batches": [count for count in counts if count >= config.min_pipeline] or counts,
-            "recompute": config.recompute,
-            "force": force,
-            **wanted_schedules,
-        }
+    return _C.partition.Request(
+        global_rows,
+        memory_margin=config.mem_margin,
+        micro_batches=[count for count in counts if count >= config.min_pipeline] or counts,
+        recompute=config.recompute,
+        force=_C.partition.Force(**force),
+        **wanted_schedules,
     )
 
 

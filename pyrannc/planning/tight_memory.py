@@ -32,40 +32,41 @@ REACH = 0.05
 MOST_S = 3.0
 
 
-def is_tight(content, limit) -> bool:
-    """Whether with more memory there may be a faster plan than this one."""
-    others = content["notes"]["alternatives"]
+def is_tight(found, limit) -> bool:
+    """Whether with more memory there may be a faster plan than that of ``found``."""
     # At most twice as much, such as half the micro-batches, is the next larger plan.
-    return peak(content) > limit / 2 or any(other["peak_bytes"] > limit for other in others)
+    return peak(found.plan) > limit / 2 or any(
+        other.peak_bytes > limit for other in found.runners_up
+    )
 
 
-def fits(content, limit) -> bool:
+def fits(plan, limit) -> bool:
     """Whether a rank can hold what a step of the plan needs."""
-    return step_peak(content) <= (limit if peak(content) <= limit else TRUSTED * limit)
+    return step_peak(plan) <= (limit if peak(plan) <= limit else TRUSTED * limit)
 
 
-def peak(content):
+def peak(plan):
     """By section 6, on the fullest rank."""
-    return max(stage["predicted"]["peak_bytes"] for stage in content["stages"])
+    return max(stage.predicted.peak_bytes for stage in plan.stages)
 
 
-def step_peak(content):
-    return max(content["notes"]["step_peak_bytes"])
+def step_peak(plan):
+    return max(plan.step.peak_bytes)
 
 
 def fastest(planned, shapes, search, limit):
     """The fastest plan of these shapes that fits; ``planned`` where none is faster.
 
     Args:
-        planned: Content of a plan that fits, or None.
-        shapes: With their ``iteration_ns`` of a search among all shapes.
+        planned: ``_C.partition.Found`` of a plan that fits, or None.
+        shapes: (``iteration_ns`` of a search among all shapes, the shape) of each.
         search: ``search(shape, in_step)`` as for :func:`of_shape`.
         limit: Bytes of a rank.
     """
     best, end = planned, time.monotonic() + MOST_S
-    for shape in sorted(shapes, key=lambda shape: shape["iteration_ns"]):
-        longest_ns = best["iteration_ns"] if best else math.inf
-        if shape["iteration_ns"] > (1 + REACH) * longest_ns or time.monotonic() > end:
+    for expected_ns, shape in sorted(shapes, key=lambda each: each[0]):
+        longest_ns = best.plan.iteration_ns if best else math.inf
+        if expected_ns > (1 + REACH) * longest_ns or time.monotonic() > end:
             break
         best = of_shape(shape, search, limit, longest_ns, end) or best
     return best
@@ -75,18 +76,18 @@ def of_shape(shape, search, limit, longest_ns=math.inf, end=math.inf):
     """A plan of that shape that fits and takes less than ``longest_ns``; None where none was found.
 
     Args:
-        search: ``search(shape, in_step)`` returns the content of the fastest plan of that shape of
-            which a step holds, by the search's own rough account, at most this share of the memory;
-            None where there is none.
+        search: ``search(shape, in_step)`` returns the ``_C.partition.Found`` of the fastest plan of
+            that shape of which a step holds, by the search's own rough account, at most this share
+            of the memory; None where there is none.
     """
     in_step = 1.0
     for _ in range(TRIES):
-        content = search(shape, in_step)
-        if not content or content["iteration_ns"] >= longest_ns:
+        found = search(shape, in_step)
+        if not found or found.plan.iteration_ns >= longest_ns:
             return None
-        if fits(content, limit):
-            return content
+        if fits(found.plan, limit):
+            return found
         if time.monotonic() > end:
             return None
-        in_step *= min(TRUSTED * limit / step_peak(content), LARGEST_STEP)
+        in_step *= min(TRUSTED * limit / step_peak(found.plan), LARGEST_STEP)
     return None

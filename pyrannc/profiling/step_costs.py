@@ -24,10 +24,10 @@ _REPEATS = 5
 
 @dataclasses.dataclass
 class Costs:
-    """Arguments of ``_C.predict.StepCosts`` and, for memory, of ``step_peak_bytes``."""
+    """What a step takes and holds beyond its operators."""
 
-    time: dict
-    memory: dict
+    time: object  # _C.predict.StepCosts
+    optimizer: object  # _C.predict.OptimizerMemory
 
 
 def measure(graph, parameters, optimizer, world) -> Costs:
@@ -63,15 +63,15 @@ def measure(graph, parameters, optimizer, world) -> Costs:
     # In the order of the profile's parameters, which are those of the graph.
     of_each = [of_optimizer(graph.values[index]) for index in _C.ir.held_values(graph)]
     return Costs(
-        time={
-            "cores": max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
-            "accumulate_ns_per_byte": statistics.median(each["accumulate"] for each in everyone),
-            "optimizer_ns": [ns for ns, _, _ in of_each],
-        },
-        memory={
-            "largest_bytes": [largest for _, largest, _ in of_each],
-            "all_bytes": [every for _, _, every in of_each],
-        },
+        _C.predict.StepCosts(
+            cores=max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
+            accumulate_ns_per_byte=statistics.median(each["accumulate"] for each in everyone),
+            optimizer_ns=[ns for ns, _, _ in of_each],
+        ),
+        _C.predict.OptimizerMemory(
+            largest_bytes=[largest for _, largest, _ in of_each],
+            all_bytes=[every for _, _, every in of_each],
+        ),
     )
 
 

@@ -39,7 +39,7 @@ def show(plan, shares, now) -> str:
     """One line for each rank that is worth one.
 
     Args:
-        now: What ``speed.Speed.during`` says of these steps.
+        now: What ``speed.Speed.during`` says of these steps, or None.
     """
     shown = range(len(shares))
     if len(shares) > MOST_LINES:
@@ -52,7 +52,7 @@ def show(plan, shares, now) -> str:
         if plan.step.idle_ns and plan.step.ns:
             line += f"; idle predicted {plan.step.idle_ns[rank] / plan.step.ns:.1%}"
         if now:
-            line += f", at this speed {now['step_idle_ns'][rank] / now['step_ns']:.1%}"
+            line += f", at this speed {now.step.idle_ns[rank] / now.step.ns:.1%}"
         lines.append(
             f"{line}; communication that could have been hidden {could_be_hidden[rank]:.1%}"
         )

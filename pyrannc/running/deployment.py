@@ -91,9 +91,9 @@ class Deployment:
         }
         return shared_memory.pairs(changing, held | constants)
 
-    def calibrate(self, inputs, patience=measured_runs.OF_FIRST_PLAN) -> dict:
-        """What the plan's actions, and a step of the optimizer, take on ``inputs``; empty for a
-        model that does not train."""
+    def calibrate(self, inputs, patience=measured_runs.OF_FIRST_PLAN):
+        """``_C.predict.MeasuredRuns`` of the plan's actions, and of a step of the optimizer, on
+        ``inputs``; None for a model that does not train."""
         graph, outputs = self.task.captured.graph, self.task.outputs
         program = _C.plan.lower(self.plan, graph, self.local_rows, True, outputs)
         return self.first.calibrate(inputs, program, self.task.optimizer, patience)

@@ -83,9 +83,9 @@ class Run:
             if parameter.requires_grad and not is_released(parameter)
         ]
 
-    def calibrate(self, inputs, program, optimizer, patience) -> dict:
+    def calibrate(self, inputs, program, optimizer, patience):
         if not self._trains:
-            return {}
+            return None
         wanted = self._differentiable
         if _C.plan.backward_comes_first(self._deployment.plan):  # from the loss only
             loss = _C.plan.loss_of(self.capture.graph)

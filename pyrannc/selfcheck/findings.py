@@ -1,7 +1,5 @@
 """What the self-check and the captured graph tell the user before planning."""
 
-import json
-
 import torch
 
 from pyrannc import _C, log
@@ -10,8 +8,8 @@ from pyrannc.selfcheck import check
 from pyrannc.state import named_tensors
 
 
-def self_check(model, captured, call, config, memory) -> str:
-    """Compares the capture with eager when it fits; returns what it proved, as JSON."""
+def self_check(model, captured, call, config, memory) -> dict:
+    """Compares the capture with eager when it fits; returns what it proved."""
     args, kwargs = call
     needed = 3 * sum(tensor.nbytes for tensor in named_tensors.tensors(model).values())
     if not config.self_check:
@@ -26,8 +24,8 @@ def self_check(model, captured, call, config, memory) -> str:
         report = check.check(model, captured, args, kwargs)
         report.raise_if_wrong()
         log.info("deploy", f"self-check of the capture: {report}")
-        return json.dumps({"proved": report.rows_proved, "refuted": report.rows_interact})
-    return json.dumps({"proved": False, "refuted": ""})
+        return {"proved": report.rows_proved, "refuted": report.rows_interact}
+    return {"proved": False, "refuted": ""}
 
 
 def mixing_reason(captured, proved: bool, refuted: str) -> str:

@@ -32,16 +32,16 @@ def shapes(plans, measured, run):
     """
     best, found, spent_s = 0, [measured], 0.0
     for plan in plans[1:]:
-        shortest_ns = found[best]["shortest_ns"]
+        shortest_ns = found[best].shortest_ns
         if spent_s + measured_runs.OF_ANOTHER_PLAN.expected_s(shortest_ns / 1e9) > MOST_TRIAL_S:
             break
         found.append(run(plan))
-        spent_s += found[-1]["all_ns"] / 1e9
-        if found[-1]["shortest_ns"] < (1 - FASTER_BY) * shortest_ns:
+        spent_s += found[-1].all_ns / 1e9
+        if found[-1].shortest_ns < (1 - FASTER_BY) * shortest_ns:
             best = len(found) - 1
     if best > 0:
         again = run(plans[0])
-        if found[best]["shortest_ns"] >= (1 - FASTER_BY) * again["shortest_ns"]:
+        if found[best].shortest_ns >= (1 - FASTER_BY) * again.shortest_ns:
             best, found[0] = 0, again
     return best, found
 
@@ -64,15 +64,15 @@ def micro_batches(planned, measured, others, run):
     larger = [count for count in others if count > planned]
     for way in (smaller, larger):
         for count in way:
-            shortest_ns = found[best]["shortest_ns"]
+            shortest_ns = found[best].shortest_ns
             if spent_s + measured_runs.OF_ANOTHER_PLAN.expected_s(shortest_ns / 1e9) > MOST_TRIAL_S:
                 return best, found
             tried = run(count)
             if tried is None:
                 break
             found[count] = tried
-            spent_s += tried["all_ns"] / 1e9
-            if tried["shortest_ns"] >= (1 - FASTER_BY) * shortest_ns:
+            spent_s += tried.all_ns / 1e9
+            if tried.shortest_ns >= (1 - FASTER_BY) * shortest_ns:
                 break
             best = count
         if best != planned:

@@ -1,10 +1,9 @@
 """Before the first step: what the plan's actions take, and whether another plan is faster."""
 
-import json
+import functools
 
 from pyrannc import _C
 from pyrannc.job.agreement import on_rank
-from pyrannc.planning import candidates
 from pyrannc.report.speed import Speed
 from pyrannc.trial import choose, measured_runs
 
@@ -21,7 +20,10 @@ def try_plans(deployment, planner, inputs) -> None:
         deployment.replan(plan)
         return deployment.calibrate(inputs, measured_runs.OF_ANOTHER_PLAN)
 
-    others = on_rank(0, world, lambda: planner.of_other_shapes(planned))
+    def of_other_shapes():
+        return [plan.to_json() for plan in planner.of_other_shapes(planned)]
+
+    others = on_rank(0, world, of_other_shapes)
     if not others:  # then no rank has to have more than it needs
         deployment.hold()
     measured = deployment.calibrate(inputs)
@@ -38,7 +40,11 @@ def try_plans(deployment, planner, inputs) -> None:
     numbered = {shape.micro_batches: shape}
 
     def run_with(count):
-        text = on_rank(0, world, lambda: planner.with_micro_batches(shape, count))
+        def with_count():
+            plan = planner.with_micro_batches(shape, count)
+            return plan and plan.to_json()
+
+        text = on_rank(0, world, with_count)
         if not text:
             return None
         numbered[count] = _C.plan.Plan.from_json(text)
@@ -47,14 +53,20 @@ def try_plans(deployment, planner, inputs) -> None:
     counts = on_rank(0, world, lambda: planner.other_micro_batches(shape))
     count, numbers = choose.micro_batches(shape.micro_batches, shapes[best], counts, run_with)
     _take(deployment, numbered[count])
+    predict = None
 
     def settled():
-        notes = _notes(deployment.plan, zip(plans, shapes, strict=False), numbers)
-        return planner.step.calibrated(deployment.plan, numbers[count], notes)
+        nonlocal predict
+        found = planner.step.calibrated(deployment.plan, numbers[count])
+        predict = functools.partial(planner.step.at_speed, found)
+        return _C.partition.with_trials(
+            found.plan,
+            _tried(plans, shapes),
+            _tried([numbered[number] for number in numbers], numbers.values()),
+        ).to_json()
 
     deployment.plan = _C.plan.Plan.from_json(on_rank(0, world, settled))
-    predict = planner.step.at_speed if world.rank == 0 else None
-    deployment.speed = Speed(numbers[count]["compute_ns"], predict)
+    deployment.speed = Speed(numbers[count].compute_ns, predict)
 
 
 def _take(deployment, plan):
@@ -62,31 +74,9 @@ def _take(deployment, plan):
         deployment.replan(plan)
 
 
-def _notes(plan, shapes, numbers) -> dict:
-    """What was tried beside ``plan``: pairs of plans of other shapes and what was measured, and the
-    same by numbers of micro-batches."""
-    tried_shapes = [
-        {
-            "replicas": [len(stage.ranks) for stage in other.stages],
-            "schedule": other.schedule,
-            "interleave": other.interleave,
-            "micro_batches": other.micro_batches,
-            "run_ns": round(measured["shortest_ns"]),
-        }
-        for other, measured in shapes
+def _tried(plans, measured):
+    """``plans``, as far as they were ``measured``, with the time of a run."""
+    return [
+        _C.partition.TriedPlan(_C.partition.shape_of(plan), plan.micro_batches, runs.shortest_ns)
+        for plan, runs in zip(plans, measured, strict=False)
     ]
-    tried_numbers = [
-        {"micro_batches": count, "run_ns": round(measured["shortest_ns"])}
-        for count, measured in numbers.items()
-    ]
-    notes = {}
-    if len(tried_numbers) > 1:
-        notes["tried_micro_batches"] = tried_numbers
-    if len(tried_shapes) > 1:
-        notes["tried_shapes"] = tried_shapes
-        notes["alternatives"] = json.loads(plan.notes)["alternatives"]
-        ran = [candidates.shape(each) for each in tried_shapes]
-        for other in notes["alternatives"]:
-            if candidates.shape(other) in ran and not other["why"].startswith(("slower", "needs")):
-                other["why"] += ", but ran longer"
-    return notes

@@ -1,24 +1,33 @@
-#include <pybind11/functional.h>
 #include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
+#include "rannc/partition/candidates.h"
 #include "rannc/partition/evaluate.h"
 #include "rannc/partition/other_plans.h"
 #include "rannc/partition/planner.h"
 #include "rannc/partition/request.h"
+#include "rannc/predict/step_model.h"
 
 namespace rannc::bind {
 
 using namespace py::literals;
 using partition::Evaluation;
 using partition::Force;
+using partition::Found;
+using partition::Pin;
 using partition::PlannerOptions;
 using partition::Recompute;
 using partition::Request;
+using partition::Room;
+using partition::RunnerUp;
+using partition::Shape;
 using partition::StageEvaluation;
+using partition::TriedPlan;
 
 namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
 
 Request make_request(int64_t global_batch, double gradient_factor, double optimizer_factor,
                      double memory_margin, std::vector<int64_t> micro_batches,
@@ -52,24 +61,24 @@ Force make_force(std::optional<int> stages, std::optional<int64_t> micro_batches
   return force;
 }
 
-Recompute recompute_from_name(const std::string& name) {
-  // The file's reader knows the words and says which are allowed.
-  return partition::request_from_json(
-             "{\"format\": \"rannc-plan-request\", \"version\": 1, \"global_batch\": 1, "
-             "\"recompute\": \"" +
-             name + "\"}")
-      .recompute;
+std::vector<std::string_view> schedule_names(const Request& request) {
+  std::vector<std::string_view> names;
+  for (const plan::Schedule schedule : request.schedules) names.push_back(plan::name(schedule));
+  return names;
 }
 
-}  // namespace
-
-void init_partition(py::module_& m) {
+void init_request(py::module_& m) {
   py::class_<Force>(m, "Force")
       .def(py::init(&make_force), py::kw_only(), "stages"_a = py::none(),
            "micro_batches"_a = py::none(), "schedule"_a = py::none(), "interleave"_a = py::none(),
            "replicas"_a = py::none())
       .def_readonly("stages", &Force::stages)
       .def_readonly("micro_batches", &Force::micro_batches)
+      .def_property_readonly("schedule",
+                             [](const Force& force) {
+                               return force.schedule ? std::optional(plan::name(*force.schedule))
+                                                     : std::nullopt;
+                             })
       .def_readonly("interleave", &Force::interleave)
       .def_readonly("replicas", &Force::replicas);
 
@@ -80,7 +89,7 @@ void init_partition(py::module_& m) {
                        const std::string& recompute, int reduction_buckets, Force force) {
              return make_request(global_batch, gradient_factor, optimizer_factor, memory_margin,
                                  std::move(micro_batches), schedules, max_interleave,
-                                 recompute_from_name(recompute), reduction_buckets,
+                                 partition::recompute_from_name(recompute), reduction_buckets,
                                  std::move(force));
            }),
            "global_batch"_a, py::kw_only(), "gradient_bytes_per_param_byte"_a = 1.0,
@@ -89,8 +98,23 @@ void init_partition(py::module_& m) {
            "schedules"_a = std::vector<std::string>{"gpipe", "1f1b"}, "max_interleave"_a = 1,
            "recompute"_a = "auto", "reduction_buckets"_a = 1, "force"_a = Force())
       .def_readonly("global_batch", &Request::global_batch)
+      .def_readonly("gradient_bytes_per_param_byte", &Request::gradient_bytes_per_param_byte)
+      .def_readonly("optimizer_bytes_per_param_byte", &Request::optimizer_bytes_per_param_byte)
+      .def_readonly("memory_margin", &Request::memory_margin)
       .def_readonly("micro_batches", &Request::micro_batches)
+      .def_property_readonly("schedules", &schedule_names)
+      .def_readonly("max_interleave", &Request::max_interleave)
+      .def_property_readonly(
+          "recompute", [](const Request& request) { return partition::name(request.recompute); })
+      .def_readonly("reduction_buckets", &Request::reduction_buckets)
       .def_readonly("force", &Request::force)
+      .def(
+          "with_micro_batches",
+          [](Request request, std::vector<int64_t> counts) {
+            request.micro_batches = std::move(counts);
+            return request;
+          },
+          "counts"_a)
       .def_static("from_json", &partition::request_from_json, "json"_a)
       .def("to_json", [](const Request& request) { return partition::to_json(request); })
       .def(py::self == py::self);
@@ -98,7 +122,59 @@ void init_partition(py::module_& m) {
       "verify_request",
       [](const Request& request, int ranks) { partition::verify(request, ranks); }, "request"_a,
       "ranks"_a);
+}
 
+void init_options(py::module_& m) {
+  py::class_<Pin>(m, "Pin")
+      .def(py::init([](std::string module, int stage) {
+             return Pin{std::move(module), stage};
+           }),
+           "module"_a, "stage"_a)
+      .def_readonly("module", &Pin::module)
+      .def_readonly("stage", &Pin::stage);
+  py::class_<Room>(m, "Room")
+      .def(py::init([](double added, double in_step,
+                       const std::shared_ptr<predict::StepModel>& step, double step_limit_bytes) {
+             Room room{.added = added, .in_step = in_step, .step_limit_bytes = step_limit_bytes};
+             if (step) {
+               room.step_bytes = [step](const plan::Plan& plan) {
+                 return static_cast<double>(step->peak_bytes(plan));
+               };
+             }
+             return room;
+           }),
+           py::kw_only(), "added"_a = 1.0, "in_step"_a = 1.0, "step"_a = py::none(),
+           "step_limit_bytes"_a = 0.0)
+      .def_readonly("added", &Room::added)
+      .def_readonly("in_step", &Room::in_step)
+      .def_readonly("step_limit_bytes", &Room::step_limit_bytes);
+  py::class_<PlannerOptions>(m, "PlannerOptions")
+      .def(py::init([](int max_blocks, bool one_replica, std::vector<Pin> pins,
+                       std::vector<std::string> whole, double time_limit_s, int threads, Room room,
+                       bool exactly) {
+             return PlannerOptions{.max_blocks = max_blocks,
+                                   .one_replica = one_replica,
+                                   .pins = std::move(pins),
+                                   .whole = std::move(whole),
+                                   .time_limit_s = time_limit_s,
+                                   .threads = threads,
+                                   .room = std::move(room),
+                                   .exactly = exactly};
+           }),
+           py::kw_only(), "max_blocks"_a = 0, "one_replica"_a = false,
+           "pins"_a = std::vector<Pin>(), "whole"_a = std::vector<std::string>(),
+           "time_limit_s"_a = 0.0, "threads"_a = 1, "room"_a = Room(), "exactly"_a = true)
+      .def_readonly("max_blocks", &PlannerOptions::max_blocks)
+      .def_readonly("one_replica", &PlannerOptions::one_replica)
+      .def_readonly("pins", &PlannerOptions::pins)
+      .def_readonly("whole", &PlannerOptions::whole)
+      .def_readonly("time_limit_s", &PlannerOptions::time_limit_s)
+      .def_readonly("threads", &PlannerOptions::threads)
+      .def_readonly("room", &PlannerOptions::room)
+      .def_readonly("exactly", &PlannerOptions::exactly);
+}
+
+void init_evaluation(py::module_& m) {
   py::class_<StageEvaluation>(m, "StageEvaluation")
       .def_readonly("rows", &StageEvaluation::rows)
       .def_readonly("forward_ns", &StageEvaluation::forward_ns)
@@ -116,45 +192,55 @@ void init_partition(py::module_& m) {
       .def_readonly("iteration_ns", &Evaluation::iteration_ns)
       .def_readonly("stages", &Evaluation::stages);
 
-  m.def(
-      "make_plan",
-      [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
-         double room, double in_step, bool exactly, int max_blocks, bool one_replica, int threads) {
-        partition::PlannerOptions options;
-        options.room = {.added = room, .in_step = in_step};
-        options.exactly = exactly;
-        options.max_blocks = max_blocks;
-        options.one_replica = one_replica;
-        options.threads = threads;
-        return partition::make_plan(profile, cluster, request, options);
-      },
-      "profile"_a, "cluster"_a, "request"_a, py::kw_only(), "room"_a = 1.0, "in_step"_a = 1.0,
-      "exactly"_a = true, "max_blocks"_a = 0, "one_replica"_a = false, "threads"_a = 1,
-      py::call_guard<py::gil_scoped_release>());
-  m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
-        "plan"_a, "count"_a, "room"_a = 1.0, py::call_guard<py::gil_scoped_release>());
-  m.def(
-      "plan_of_shape",
-      [](const cost::GraphProfile& profile, const cost::Cluster& cluster, const Request& request,
-         const plan::Plan& found, const std::vector<int>& replicas, const std::string& schedule,
-         int interleave, double room, double in_step,
-         std::function<double(const plan::Plan&)> step_bytes, double step_limit_bytes, bool exactly,
-         int max_blocks, bool one_replica) {
-        partition::PlannerOptions options;
-        options.room = {room, in_step, std::move(step_bytes), step_limit_bytes};
-        options.exactly = exactly;
-        options.max_blocks = max_blocks;
-        options.one_replica = one_replica;
-        return partition::plan_of_shape(profile, cluster, request, options, found,
-                                        {replicas, plan::schedule_from_name(schedule), interleave});
-      },
-      "profile"_a, "cluster"_a, "request"_a, "found"_a, py::kw_only(), "replicas"_a, "schedule"_a,
-      "interleave"_a, "room"_a = 1.0, "in_step"_a = 1.0,
-      "step_bytes"_a = std::function<double(const plan::Plan&)>(), "step_limit_bytes"_a = 0.0,
-      "exactly"_a = true, "max_blocks"_a = 0, "one_replica"_a = false,
-      py::call_guard<py::gil_scoped_release>());
   m.def("evaluate", &partition::evaluate, "profile"_a, "cluster"_a, "request"_a, "plan"_a,
-        py::call_guard<py::gil_scoped_release>());
+        Unlocked());
+  m.def("described", &partition::described, "profile"_a, "cluster"_a, "request"_a, "plan"_a,
+        "evaluation"_a, Unlocked());
+}
+
+void init_planner(py::module_& m) {
+  py::class_<Shape>(m, "Shape")
+      .def(py::init([](std::vector<int> replicas, const std::string& schedule, int interleave) {
+             return Shape{std::move(replicas), plan::schedule_from_name(schedule), interleave};
+           }),
+           "replicas"_a, "schedule"_a, "interleave"_a = 1)
+      .def_readonly("replicas", &Shape::replicas)
+      .def_property_readonly("schedule",
+                             [](const Shape& shape) { return plan::name(shape.schedule); })
+      .def_readonly("interleave", &Shape::interleave)
+      .def(py::self == py::self);
+  m.def("shape_of", &partition::shape_of, "plan"_a);
+  py::class_<RunnerUp>(m, "RunnerUp")
+      .def_readonly("shape", &RunnerUp::shape)
+      .def_readonly("iteration_ns", &RunnerUp::iteration_ns)
+      .def_readonly("peak_bytes", &RunnerUp::peak_bytes);
+  py::class_<Found>(m, "Found")
+      .def(py::init<plan::Plan, std::vector<RunnerUp>>(), "plan"_a, "runners_up"_a)
+      .def_readonly("plan", &Found::plan)
+      .def_readonly("runners_up", &Found::runners_up);
+
+  py::class_<TriedPlan>(m, "TriedPlan")
+      .def(py::init<Shape, int64_t, double>(), "shape"_a, "micro_batches"_a, "run_ns"_a);
+
+  m.def("completed", &partition::completed, "step"_a, "plan"_a, Unlocked());
+  m.def("with_trials", &partition::with_trials, "plan"_a, "shapes"_a, "numbers"_a);
+  m.def("find_plan", &partition::find_plan, "profile"_a, "cluster"_a, "request"_a,
+        "options"_a = PlannerOptions(), Unlocked());
+  m.def("make_plan", &partition::make_plan, "profile"_a, "cluster"_a, "request"_a,
+        "options"_a = PlannerOptions(), Unlocked());
+  m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
+        "plan"_a, "count"_a, "room"_a = 1.0, Unlocked());
+  m.def("plan_of_shape", &partition::plan_of_shape, "profile"_a, "cluster"_a, "request"_a,
+        "options"_a, "found"_a, "shape"_a, Unlocked());
+}
+
+}  // namespace
+
+void init_partition(py::module_& m) {
+  init_request(m);
+  init_options(m);
+  init_evaluation(m);
+  init_planner(m);
 }
 
 }  // namespace rannc::bind

@@ -5,6 +5,7 @@
 
 #include "partition/evaluate/write_notes.h"
 #include "rannc/partition/evaluate.h"
+#include "util/whole.h"
 
 namespace rannc::partition {
 namespace {
@@ -34,24 +35,31 @@ plan::Plan with_micro_batches(const cost::GraphProfile& profile, const cost::Clu
   return described(profile, cluster, request, std::move(plan), evaluation);
 }
 
-plan::Plan plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                         const Request& request, const PlannerOptions& options,
-                         const plan::Plan& found, const Shape& shape) {
+Found plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                    const Request& request, const PlannerOptions& options, const Found& found,
+                    const Shape& shape) {
   Request narrower = request;
   narrower.force.stages = static_cast<int>(shape.replicas.size());
   narrower.force.replicas = shape.replicas;
   narrower.force.schedule = shape.schedule;
   narrower.force.interleave = shape.interleave;
   plan::Plan plan = make_plan(profile, cluster, narrower, options);
-  if (!plan.feasible) return plan;
-  plan.notes = search_notes(found, plan);
+  if (!plan.feasible) return {std::move(plan), {}};
+  plan.notes = search_notes(found.plan, plan);
   // The bound is that of plans for which the search of `found` had room.
   const double limit = cluster.device_memory_bytes * (1 - request.memory_margin);
-  if (peak_bytes(plan) > limit && peak_bytes(found) <= limit) {
+  if (peak_bytes(plan) > limit && peak_bytes(found.plan) <= limit) {
     plan.notes = without_bound(plan.notes);
   }
   const Evaluation evaluation = evaluate(profile, cluster, request, plan);
-  return described(profile, cluster, request, std::move(plan), evaluation);
+  Found result{described(profile, cluster, request, std::move(plan), evaluation), {}};
+  result.runners_up.push_back({.shape = shape_of(found.plan),
+                               .iteration_ns = found.plan.iteration_ns,
+                               .peak_bytes = whole(peak_bytes(found.plan))});
+  for (const RunnerUp& other : found.runners_up) {
+    if (other.shape != shape) result.runners_up.push_back(other);
+  }
+  return result;
 }
 
 }  // namespace rannc::partition

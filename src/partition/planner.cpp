@@ -27,6 +27,7 @@
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
 #include "rannc/util/log.h"
+#include "util/whole.h"
 
 namespace rannc::partition {
 namespace {
@@ -69,11 +70,17 @@ std::vector<int> resolutions(int finest, size_t pieces, bool only_finest) {
   return result;
 }
 
-plan::Plan infeasible(std::string reason) {
-  plan::Plan plan;
-  plan.feasible = false;
-  plan.reason = std::move(reason);
-  return plan;
+Found infeasible(std::string reason) {
+  Found found;
+  found.plan.feasible = false;
+  found.plan.reason = std::move(reason);
+  return found;
+}
+
+RunnerUp to_runner_up(const Alternative& other) {
+  return {.shape = {other.replicas, other.schedule, other.interleave},
+          .iteration_ns = whole(other.parts.iteration_ns()),
+          .peak_bytes = whole(other.peak_bytes)};
 }
 
 Alternative to_alternative(const std::string& kind, const Scored& scored, Assessor& assessor) {
@@ -108,8 +115,21 @@ std::vector<Alternative> alternatives(const Best& best, Assessor& assessor) {
 
 }  // namespace
 
-plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& of_devices,
+Shape shape_of(const plan::Plan& plan) {
+  Shape shape{{}, plan.schedule, plan.interleave};
+  for (const plan::Stage& stage : plan.stages) {
+    shape.replicas.push_back(static_cast<int>(stage.ranks.size()));
+  }
+  return shape;
+}
+
+plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
                      const Request& request, const PlannerOptions& options) {
+  return find_plan(profile, cluster, request, options).plan;
+}
+
+Found find_plan(const cost::GraphProfile& given, const cost::Cluster& of_devices,
+                const Request& request, const PlannerOptions& options) {
   cost::verify(given);
   cost::verify(of_devices);
   cost::Cluster cluster = of_devices;
@@ -186,7 +206,11 @@ plan::Plan make_plan(const cost::GraphProfile& given, const cost::Cluster& of_de
                         human_ns(verdict.iteration_ns), verdict.iteration_ns / report.bound_ns,
                         report.examined, report.blocks,
                         report.complete ? "" : " before the search was cut"));
-  return plan;
+  Found found{std::move(plan), {}};
+  for (const Alternative& other : report.alternatives) {
+    found.runners_up.push_back(to_runner_up(other));
+  }
+  return found;
 }
 
 }  // namespace rannc::partition

@@ -21,20 +21,12 @@ namespace rannc::partition {
                                             const cost::Cluster& cluster, const Request& request,
                                             plan::Plan plan, int64_t count, double room = 1);
 
-/// How a plan is laid out, whatever its stages compute.
-struct Shape {
-  std::vector<int> replicas;  ///< of each stage
-  plan::Schedule schedule = plan::Schedule::one_f_one_b;
-  int interleave = 1;
-};
-
-/// The best plan of that shape; make_plan() with it forced. Whatever the room, its notes are of the
-/// memory of `cluster`. Those of the search are of
-/// `found`, the answer to the same arguments without the shape, which becomes one of the
-/// alternatives. Not feasible when no plan of that shape fits.
-[[nodiscard]] plan::Plan plan_of_shape(const cost::GraphProfile& profile,
-                                       const cost::Cluster& cluster, const Request& request,
-                                       const PlannerOptions& options, const plan::Plan& found,
-                                       const Shape& shape);
+/// The best plan of that shape; find_plan() with it forced. Whatever the room, its notes are of the
+/// memory of `cluster`. Runners-up and notes of the search are those of `found`, the answer to the
+/// same arguments without the shape, which becomes one of them. Not feasible when no plan of that
+/// shape fits.
+[[nodiscard]] Found plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                                  const Request& request, const PlannerOptions& options,
+                                  const Found& found, const Shape& shape);
 
 }  // namespace rannc::partition

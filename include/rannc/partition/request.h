@@ -17,6 +17,9 @@ namespace rannc::partition {
 inline constexpr int64_t kMostTurns = int64_t{1} << 23;
 
 enum class Recompute { automatic, never, always };
+[[nodiscard]] std::string_view name(Recompute recompute);  ///< "auto", "never", "always"
+/// Throws ConfigError naming the three.
+[[nodiscard]] Recompute recompute_from_name(std::string_view name);
 
 /// Choices taken from the planner. Any subset may be fixed.
 struct Force {

@@ -203,6 +203,41 @@ std::string without_bound(const std::string& notes) {
   return text(changed);
 }
 
+std::string with_memory_of(const std::string& notes, const cost::Cluster& cluster) {
+  Json changed = notes.empty() ? Json::object() : Json::parse(notes);
+  changed["memory_limit_bytes"] = static_cast<int64_t>(cluster.device_memory_bytes);
+  return text(changed);
+}
+
+std::string with_trial_notes(const std::string& notes, const std::vector<TriedPlan>& shapes,
+                             const std::vector<TriedPlan>& numbers) {
+  Json changed = notes.empty() ? Json::object() : Json::parse(notes);
+  if (numbers.size() > 1) {
+    Json& tried = changed["tried_micro_batches"] = Json::array();
+    for (const TriedPlan& plan : numbers) {
+      tried.push_back({{"micro_batches", plan.micro_batches}, {"run_ns", whole(plan.run_ns)}});
+    }
+  }
+  if (shapes.size() < 2) return text(changed);
+  Json& tried = changed["tried_shapes"] = Json::array();
+  for (const TriedPlan& plan : shapes) {
+    tried.push_back({{"replicas", plan.shape.replicas},
+                     {"schedule", plan::name(plan.shape.schedule)},
+                     {"interleave", plan.shape.interleave},
+                     {"micro_batches", plan.micro_batches},
+                     {"run_ns", whole(plan.run_ns)}});
+  }
+  if (!changed.contains("alternatives")) return text(changed);
+  for (Json& other : changed["alternatives"]) {
+    const auto why = other["why"].get<std::string>();
+    const bool ran =
+        std::ranges::any_of(tried, [&](const Json& plan) { return has_shape(other, plan); });
+    if (!ran || why.starts_with("slower") || why.starts_with("needs")) continue;
+    other["why"] = why + ", but ran longer";
+  }
+  return text(changed);
+}
+
 std::vector<std::string> stage_notes(const cost::GraphProfile& profile, const plan::Plan& plan,
                                      const Evaluation& evaluation) {
   std::vector<std::string> all;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "partition/problem/search_report.h"
+#include "rannc/partition/candidates.h"
 #include "rannc/partition/evaluate.h"
 
 // The notes of a plan: what `rannc show` and `rannc explain` say beyond its stages, as JSON text.
@@ -26,6 +27,15 @@ namespace rannc::partition {
 
 /// `notes` without the lower bound of the search.
 [[nodiscard]] std::string without_bound(const std::string& notes);
+
+/// `notes`, of which the limit is all that a device of `cluster` has.
+[[nodiscard]] std::string with_memory_of(const std::string& notes, const cost::Cluster& cluster);
+
+/// `notes` with what ran: see with_trials(). An alternative that ran and was predicted to be as
+/// fast or faster is said to have taken longer.
+[[nodiscard]] std::string with_trial_notes(const std::string& notes,
+                                           const std::vector<TriedPlan>& shapes,
+                                           const std::vector<TriedPlan>& numbers);
 
 /// A JSON object for each stage: its modules by their paths, and what it takes and gives.
 [[nodiscard]] std::vector<std::string> stage_notes(const cost::GraphProfile& profile,

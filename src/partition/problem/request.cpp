@@ -32,11 +32,11 @@ Schedule read_schedule(Place place) {
 }
 
 Recompute read_recompute(Place place) {
-  const auto found = std::ranges::find(kRecompute, place.string());
-  if (found == kRecompute.end()) {
-    place.fail(fmt::format("expected 'auto', 'never' or 'always', found '{}'", place.string()));
+  try {
+    return recompute_from_name(place.string());
+  } catch (const ConfigError& error) {
+    place.fail(error.what());
   }
-  return static_cast<Recompute>(found - kRecompute.begin());
 }
 
 int read_count(Place place) { return static_cast<int>(place.integer(1, kMaxStages)); }
@@ -256,6 +256,16 @@ std::vector<int64_t> allowed_micro_batches(const Request& request) {
   return powers;
 }
 
+std::string_view name(Recompute recompute) { return kRecompute.at(static_cast<size_t>(recompute)); }
+
+Recompute recompute_from_name(std::string_view name) {
+  const auto* const found = std::ranges::find(kRecompute, name);
+  if (found == kRecompute.end()) {
+    throw ConfigError(fmt::format("expected 'auto', 'never' or 'always', found '{}'", name));
+  }
+  return static_cast<Recompute>(found - kRecompute.begin());
+}
+
 Request request_from_json(std::string_view text) {
   const json::Document document(text, "plan request");
   const Place root = document.root();
@@ -304,9 +314,8 @@ std::string to_json(const Request& request) {
       request.micro_batches.empty()
           ? ""
           : fmt::format("\"micro_batches\": [{}], ", fmt::join(request.micro_batches, ", ")),
-      list(request.schedules, schedule_text), request.max_interleave,
-      kRecompute.at(static_cast<size_t>(request.recompute)), request.reduction_buckets,
-      force_text(request.force));
+      list(request.schedules, schedule_text), request.max_interleave, name(request.recompute),
+      request.reduction_buckets, force_text(request.force));
 }
 
 void verify(const Request& request, int ranks) {

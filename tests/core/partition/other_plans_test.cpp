@@ -128,39 +128,46 @@ TEST(PlanOfShape, IsThePlanWithThatShapeForced) {
   const Example e;
   Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
   request.force.stages = {};
-  const plan::Plan found = make_plan(e.profile, e.cluster, request);
-  ASSERT_EQ(found.stages.size(), 1);  // two replicas
+  const Found found = find_plan(e.profile, e.cluster, request);
+  ASSERT_EQ(found.plan.stages.size(), 1);  // two replicas
 
   const plan::Plan other =
-      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
+      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}}).plan;
   request.force = {.stages = 2, .schedule = plan::Schedule::one_f_one_b, .replicas = {{1, 1}}};
   const plan::Plan forced = make_plan(e.profile, e.cluster, request);
   EXPECT_EQ(other.stages, forced.stages);
   EXPECT_EQ(other.micro_batches, forced.micro_batches);
   EXPECT_EQ(other.iteration_ns, forced.iteration_ns);
-  EXPECT_GT(other.iteration_ns, found.iteration_ns);
+  EXPECT_GT(other.iteration_ns, found.plan.iteration_ns);
 }
 
 TEST(PlanOfShape, SaysWhatTheSearchFound) {
   const Example e;
   Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
   request.force.stages = {};
-  plan::Plan found = make_plan(e.profile, e.cluster, request);
-  json before = json::parse(found.notes);
-  before["alternatives"] = {alternative("2 stages", {1, 1}, 2 * found.iteration_ns, 1, 4),
-                            alternative("another", {1}, 9 * found.iteration_ns, 1, 4)};
-  found.notes = before.dump();
+  Found found = find_plan(e.profile, e.cluster, request);
+  json before = json::parse(found.plan.notes);
+  before["alternatives"] = {alternative("2 stages", {1, 1}, 2 * found.plan.iteration_ns, 1, 4),
+                            alternative("another", {1}, 9 * found.plan.iteration_ns, 1, 4)};
+  found.plan.notes = before.dump();
+  found.runners_up = {{{{1, 1}, plan::Schedule::one_f_one_b, 1}, 2 * found.plan.iteration_ns, 1},
+                      {{{1}, plan::Schedule::one_f_one_b, 1}, 9 * found.plan.iteration_ns, 1}};
 
-  const plan::Plan other =
+  const Found of_shape =
       plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
-  const json notes = json::parse(other.notes);
+  ASSERT_EQ(of_shape.runners_up.size(), 2u);  // the answer, and the one of a third shape
+  EXPECT_EQ(of_shape.runners_up[0].shape, shape_of(found.plan));
+  EXPECT_EQ(of_shape.runners_up[0].iteration_ns, found.plan.iteration_ns);
+  EXPECT_EQ(of_shape.runners_up[0].peak_bytes, found.plan.stages[0].predicted->peak_bytes);
+  EXPECT_EQ(of_shape.runners_up[1].shape.replicas, std::vector<int>{1});
+  const json notes = json::parse(of_shape.plan.notes);
   EXPECT_EQ(notes["bound_ns"], before["bound_ns"]);
   EXPECT_EQ(notes["examined"], before["examined"]);
   const json& answer = notes["alternatives"][0];
   EXPECT_EQ(answer["kind"], "the times of operators");
   EXPECT_EQ(answer["replicas"], json({2}));
-  EXPECT_EQ(answer["iteration_ns"], found.iteration_ns);
-  EXPECT_EQ(answer["peak_bytes"], found.stages[0].predicted->peak_bytes);
+  EXPECT_EQ(answer["iteration_ns"], found.plan.iteration_ns);
+  EXPECT_EQ(answer["peak_bytes"], found.plan.stages[0].predicted->peak_bytes);
   EXPECT_THAT(answer["why"].get<std::string>(),
               ::testing::StartsWith("predicted to be faster by "));
   // Nor is the best plan of the shape itself one of those that lost.
@@ -181,17 +188,17 @@ TEST(PlanOfShape, HasNoBoundWhereItHadMoreRoomThanTheSearch) {
     }
     return bytes;
   };
-  const plan::Plan found = make_plan(e.profile, e.cluster, request);  // two replicas
+  const Found found = find_plan(e.profile, e.cluster, request);  // two replicas
   const plan::Plan other =
-      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
-  ASSERT_LT(most(found), most(other));
+      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}}).plan;
+  ASSERT_LT(most(found.plan), most(other));
 
   const auto has_bound = [&](double memory_bytes) {
     cost::Cluster cluster = e.cluster;
     cluster.device_memory_bytes = memory_bytes;
     const PlannerOptions options = {.room = {.added = 10, .in_step = 10}};
     const plan::Plan plan =
-        plan_of_shape(e.profile, cluster, request, options, found, {.replicas = {1, 1}});
+        plan_of_shape(e.profile, cluster, request, options, found, {.replicas = {1, 1}}).plan;
     EXPECT_TRUE(plan.feasible);
     const json notes = json::parse(plan.notes);
     EXPECT_EQ(notes.contains("bound_ns"), notes.contains("gap"));
@@ -199,17 +206,18 @@ TEST(PlanOfShape, HasNoBoundWhereItHadMoreRoomThanTheSearch) {
   };
   EXPECT_TRUE(has_bound(2 * most(other)));
   EXPECT_FALSE(has_bound(most(other) - 1));
-  EXPECT_TRUE(has_bound(most(found) - 1));  // neither fits: both had room
+  EXPECT_TRUE(has_bound(most(found.plan) - 1));  // neither fits: both had room
 }
 
 TEST(PlanOfShape, DoesNotFitWhereNoPlanOfThatShapeDoes) {
   const Example e;
   Request request = request_with({1, 2, 4}, plan::Schedule::one_f_one_b);
-  const plan::Plan found = make_plan(e.profile, e.cluster, request);
+  const Found found = find_plan(e.profile, e.cluster, request);
   cost::Cluster small = e.cluster;
   small.device_memory_bytes = 1;
   request.force.stages = {};
-  const plan::Plan other = plan_of_shape(e.profile, small, request, {}, found, {.replicas = {2}});
+  const plan::Plan other =
+      plan_of_shape(e.profile, small, request, {}, found, {.replicas = {2}}).plan;
   EXPECT_FALSE(other.feasible);
   EXPECT_NE(other.reason, "");
 }

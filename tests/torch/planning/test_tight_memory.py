@@ -1,5 +1,7 @@
 """Plans that the planner's sum of all peaks forbids, and that fit."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from pyrannc.planning import tight_memory
@@ -8,14 +10,16 @@ LIMIT = 100
 
 
 def plan(iteration_ns, peak, step_peak, *, others=()):
-    return {
-        "iteration_ns": iteration_ns,
-        "stages": [{"predicted": {"peak_bytes": peak}}],
-        "notes": {
-            "step_peak_bytes": [step_peak],
-            "alternatives": [{"peak_bytes": other} for other in others],
-        },
-    }
+    """As ``_C.partition.Found``."""
+    stage = SimpleNamespace(predicted=SimpleNamespace(peak_bytes=peak))
+    return SimpleNamespace(
+        plan=SimpleNamespace(
+            iteration_ns=iteration_ns,
+            stages=[stage],
+            step=SimpleNamespace(peak_bytes=[step_peak]),
+        ),
+        runners_up=[SimpleNamespace(peak_bytes=other) for other in others],
+    )
 
 
 def test_memory_is_tight_where_twice_the_plan_or_another_one_does_not_fit():
@@ -55,12 +59,12 @@ def test_a_search_ends_where_there_is_no_plan_or_only_slow_ones():
 
 def fastest(planned, found):
     """``found``: iteration_ns of a shape, and what the search for it finds."""
-    shapes = [{"iteration_ns": ns} for ns in found]
+    shapes = [(ns, f"of {ns}") for ns in found]
     asked = []
 
     def search(shape, in_step):
-        asked.append(shape["iteration_ns"])
-        return found[shape["iteration_ns"]]
+        asked.append(int(shape.removeprefix("of ")))
+        return found[asked[-1]]
 
     return tight_memory.fastest(planned, shapes, search, LIMIT), asked
 

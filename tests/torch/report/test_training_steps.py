@@ -6,7 +6,7 @@ import pytest
 
 from pyrannc import _C
 from pyrannc.report import training_steps
-from pyrannc.report.speed import Speed
+from pyrannc.report.speed import AtSpeed, Speed
 
 MIB = 2**20
 OF_THE_PLAN = "so another plan may be better or fit better"
@@ -23,7 +23,7 @@ def plan(step_ms, peak_mib):
 
 
 def test_a_step_and_its_memory_are_compared_with_the_prediction():
-    text, worst, follows = training_steps.compare(plan(30, 50), 40, [40 * MIB], {})
+    text, worst, follows = training_steps.compare(plan(30, 50), 40, [40 * MIB], None)
     assert text == (
         "step: predicted 30.0 ms, measured 40.0 ms\n"
         "stage 0 (ranks 0): memory predicted 50.0 MiB, measured 40.0 MiB"
@@ -33,7 +33,7 @@ def test_a_step_and_its_memory_are_compared_with_the_prediction():
 
 
 def test_a_host_that_has_become_slower_is_no_reason_for_another_plan():
-    now = {"step_ns": 39e6, "factors": [1.0, 1.3]}
+    now = AtSpeed([1.0, 1.3], plan(39, 40).step)
     text, worst, follows = training_steps.compare(plan(30, 40), 40, [40 * MIB], now)
     assert text.splitlines()[0] == (
         "step: predicted 30.0 ms, 39.0 ms at the speed of these steps (ranks compute 1.00 to "
@@ -42,22 +42,17 @@ def test_a_host_that_has_become_slower_is_no_reason_for_another_plan():
     assert worst == pytest.approx(0.25)
     assert follows == "because the host is faster or slower than when the plan was measured"
 
-    too_little = {**now, "step_ns": 33e6}
+    too_little = now._replace(step=plan(33, 40).step)
     assert training_steps.compare(plan(30, 40), 40, [40 * MIB], too_little)[2] == OF_THE_PLAN
     memory_is_off = training_steps.compare(plan(30, 60), 40, [40 * MIB], now)
     assert memory_is_off[1:] == (0.5, OF_THE_PLAN)
 
 
 def test_the_speed_of_steps_is_that_of_their_computing():
-    predicted = {"step_ns": 5, "step_idle_ns": [1, 0, 0]}
-    speed = Speed([2e9, 1e9, 0], lambda factors: {**predicted, "seen": factors})
+    speed = Speed([2e9, 1e9, 0], lambda factors: ("predicted for", factors))
     shares = [{"compute": 0.5}, {"compute": 1.0}, {"compute": 0.0}]
     # The third computes nothing, now or when the plan was measured.
-    assert speed.during([4, 3, 4], shares) == {
-        "factors": [1, 3, 1],
-        "seen": [1, 3, 1],
-        **predicted,
-    }
+    assert speed.during([4, 3, 4], shares) == ([1, 3, 1], ("predicted for", [1, 3, 1]))
 
 
 def test_differences_below_a_millisecond_or_a_mebibyte_do_not_matter():

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from pyrannc import _C, Config, PlanError, RaNNCModule
-from pyrannc.planning import candidates
+from pyrannc.planning import candidates, tight_memory
 from pyrannc.running.deployment import Deployment
 from pyrannc.trial import choose, measured_runs
 
 
 def measured(ms, runs=2):
-    return {"shortest_ns": ms * 1e6, "all_ns": runs * ms * 1e6}
+    return SimpleNamespace(shortest_ns=ms * 1e6, all_ns=runs * ms * 1e6)
 
 
 def search(planned, ms, others, runs=2):
@@ -78,7 +78,7 @@ def shapes(ms, again=None):
     best, found = choose.shapes(range(len(ms)), measured(ms[0]), run)
     first = ms[0] if best > 0 else again or ms[0]
     others = [ms[plan] for plan in asked if plan]
-    assert [each["shortest_ns"] for each in found] == [each * 1e6 for each in (first, *others)]
+    assert [each.shortest_ns for each in found] == [each * 1e6 for each in (first, *others)]
     return best, asked
 
 
@@ -101,16 +101,20 @@ def test_shapes_are_tried_for_so_many_seconds_only():
     assert shapes([2000, 1900, 1]) == (1, [1, 0])
 
 
+def on_devices(memory):
+    """A ``_C.predict.StepModel`` as far as it knows the devices."""
+    return SimpleNamespace(cluster=SimpleNamespace(device_memory_bytes=memory))
+
+
 def test_a_shape_needs_memory_for_the_rest_of_the_model_too():
-    wanted = json.dumps({"memory_margin": 0.5})
-    planner = candidates.Planner(None, None, [], None, wanted, 0, "", None, held_bytes=100)
+    request = _C.partition.Request(1, memory_margin=0.5)
 
     def fits(memory, ranks):
-        planner.devices = SimpleNamespace(device_memory_bytes=memory)
-        predicted = {"param_bytes": 30, "optimizer_bytes": 50}
-        stages = [{"ranks": list(each), "predicted": predicted} for each in ranks]
-        notes = {"step_peak_bytes": [300] * len(ranks)}
-        return planner._fits_beside_model({"stages": stages, "notes": notes})
+        planner = candidates.Planner(on_devices(memory), request, 0, "", held_bytes=100)
+        predicted = SimpleNamespace(param_bytes=30, optimizer_bytes=50)
+        stages = [SimpleNamespace(ranks=each, predicted=predicted) for each in ranks]
+        step = SimpleNamespace(peak_bytes=[300] * len(ranks))
+        return planner._fits_beside_model(SimpleNamespace(stages=stages, step=step))
 
     # Half of the memory: 300 bytes, of which 50 are the optimizer's, and 70 of other parameters.
     assert fits(640, [[0], [1]]) and not fits(639, [[0], [1]])
@@ -129,7 +133,7 @@ def plan_begins_with(count, monkeypatch):
     made = candidates.Planner.plan
 
     def plan(planner):
-        return planner.with_micro_batches(_C.plan.Plan.from_json(made(planner)), count)
+        return planner.with_micro_batches(made(planner), count)
 
     monkeypatch.setattr(candidates.Planner, "plan", plan)
 
@@ -139,11 +143,9 @@ def runs_take(ms, monkeypatch):
     measure = measured_runs.measure
 
     def faked(executor, tensors, differentiable, program, *rest):
-        count = len(json.loads(program.to_json())["shares"][0][0])
-        return {
-            **measure(executor, tensors, differentiable, program, *rest),
-            "shortest_ns": ms[count] * 1e6,
-        }
+        found = measure(executor, tensors, differentiable, program, *rest)
+        found.shortest_ns = ms[program.micro_batches] * 1e6
+        return found
 
     monkeypatch.setattr(measured_runs, "measure", faked)
 
@@ -199,16 +201,14 @@ def test_a_step_after_a_trial_is_that_of_the_number_that_was_taken(monkeypatch):
 
 
 def test_the_planner_takes_no_number_that_the_model_refuses(monkeypatch):
-    make_plan, asked = _C.partition.make_plan, []
+    find_plan, asked = _C.partition.find_plan, []
 
-    def most(profile, devices, request, **options):
+    def most(profile, devices, request, options):
         asked.append(max(request.micro_batches))
-        only = {"format": "rannc-plan-request", "version": 1, "global_batch": 8}
-        only |= {"micro_batches": asked[-1:], "schedules": ["gpipe"]}
-        only = _C.partition.Request.from_json(json.dumps(only))
-        return make_plan(profile, devices, only, **options)
+        only = _C.partition.Request(8, micro_batches=asked[-1:], schedules=["gpipe"])
+        return find_plan(profile, devices, only, options)
 
-    monkeypatch.setattr(_C.partition, "make_plan", most)
+    monkeypatch.setattr(_C.partition, "find_plan", most)
     model, *_ = first_step(calibrate=False)
     assert model.plan.micro_batches == 4 and asked == [8, 4]  # of one row there is no variance
     with pytest.raises(PlanError, match="over a single value per channel"):
@@ -237,34 +237,31 @@ def test_one_stage_is_not_given_more(monkeypatch):
 def test_what_a_step_is_predicted_to_hold_has_to_fit(monkeypatch):
     plan_begins_with(4, monkeypatch)
     runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
-    completed = candidates.Planner._completed
+    fits = tight_memory.fits
 
-    def larger(planner, plan):
-        content = completed(planner, plan)
-        if plan.micro_batches == 1:  # by the runtime's figure, not by the planner's
-            content["notes"]["step_peak_bytes"] = [planner.devices.device_memory_bytes]
-        return content
+    def not_one(plan, limit):  # by the runtime's figure, not by the planner's
+        return plan.micro_batches > 1 and fits(plan, limit)
 
-    monkeypatch.setattr(candidates.Planner, "_completed", larger)
+    monkeypatch.setattr(tight_memory, "fits", not_one)
     assert first_step()[0].plan.micro_batches == 2
 
 
 def test_a_number_that_cannot_be_lowered_is_not_run(monkeypatch):
     plan_begins_with(4, monkeypatch)
     runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
-    plan, completed, planned = candidates.Planner.plan, candidates.Planner._completed, []
+    plan, completed, planned = candidates.Planner.plan, _C.partition.completed, []
 
     def planned_once(planner):
         planned.append(plan(planner))
         return planned[0]
 
-    def refuses_one(planner, plan):
+    def refuses_one(step, plan):
         if planned and plan.micro_batches == 1:
             raise PlanError("nothing to normalise")
-        return completed(planner, plan)
+        return completed(step, plan)
 
     monkeypatch.setattr(candidates.Planner, "plan", planned_once)
-    monkeypatch.setattr(candidates.Planner, "_completed", refuses_one)
+    monkeypatch.setattr(_C.partition, "completed", refuses_one)
     assert first_step()[0].plan.micro_batches == 2
 
 
@@ -272,8 +269,8 @@ def test_no_share_becomes_a_single_row():
     """A model may treat one row in another way, and batch normalisation cannot."""
 
     def others(planned, replicas, rows=16):
-        wanted = json.dumps({"global_batch": rows, "micro_batches": [1, 2, 4, 8, 16]})
-        planner = candidates.Planner(None, None, [], None, wanted, 0, "", None, 0)
+        request = _C.partition.Request(rows, micro_batches=[1, 2, 4, 8, 16])
+        planner = candidates.Planner(None, request, 0, "", 0)
         stages = [SimpleNamespace(ranks=range(count)) for count in replicas]
         plan = SimpleNamespace(micro_batches=planned, stages=stages)
         return planner.other_micro_batches(plan)
@@ -285,52 +282,57 @@ def test_no_share_becomes_a_single_row():
     assert others(4, [2]) == [1, 2]  # one stage is no pipeline
 
 
-def test_nor_does_a_share_of_another_shape(monkeypatch):
+def plans_of_shapes(monkeypatch, found):
+    """Of every shape that is searched, ``found``; the requests, as far as they matter."""
     searched = []
 
-    def plan_of_shape(profile, devices, request, plan, *, replicas, **options):
-        searched.append((replicas, request.micro_batches))
-        return SimpleNamespace(feasible=False)
+    def plan_of_shape(profile, devices, request, options, planned, shape):
+        searched.append((shape.replicas, request.micro_batches))
+        return found
 
     monkeypatch.setattr(_C.partition, "plan_of_shape", plan_of_shape)
+    monkeypatch.setattr(_C.partition, "Room", lambda **_: None)
+    monkeypatch.setattr(candidates.Planner, "_options", lambda *_, **__: None)
     monkeypatch.setattr(candidates.Planner, "_accumulating", None)
-    wanted = {"format": "rannc-plan-request", "version": 1}
-    wanted |= {"global_batch": 16, "micro_batches": [1, 2, 4, 8, 16], "memory_margin": 0.0}
-    devices = SimpleNamespace(device_memory_bytes=100)
+    return searched
 
-    def shape(planned, replicas):
-        planner = candidates.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 0)
-        plan = SimpleNamespace(micro_batches=planned, stages=[SimpleNamespace(ranks=range(2))])
-        other = {"replicas": replicas, "schedule": "1f1b", "interleave": 1}
-        assert planner._best_of_shape(plan, other, math.inf) is None
+
+def of_two_replicas(micro_batches):
+    """As ``_C.partition.Found``."""
+    stages = [SimpleNamespace(ranks=range(2))]
+    return SimpleNamespace(plan=SimpleNamespace(micro_batches=micro_batches, stages=stages))
+
+
+def test_nor_does_a_share_of_another_shape(monkeypatch):
+    none = SimpleNamespace(plan=SimpleNamespace(feasible=False))
+    searched = plans_of_shapes(monkeypatch, none)
+
+    def shape(planned, replicas, counts=(1, 2, 4, 8, 16)):
+        request = _C.partition.Request(16, micro_batches=counts)
+        planner = candidates.Planner(on_devices(100), request, 0, "", 0)
+        other = _C.partition.Shape(replicas, "1f1b")
+        assert planner._best_of_shape(of_two_replicas(planned), other, math.inf) is None
         return searched.pop() if searched else None
 
     assert shape(4, [1, 1]) == ([1, 1], [1, 2, 4, 8])
     assert shape(4, [1, 3]) == ([1, 3], [1, 2])
     assert shape(8, [1, 1]) == ([1, 1], [1, 2, 4, 8, 16])  # the planner's own has one row
-    wanted["micro_batches"] = [8]
-    assert shape(4, [4]) is None  # no number is left
+    assert shape(4, [4], counts=[8]) is None  # no number is left
 
 
 def test_nor_one_whose_step_does_not_fit(monkeypatch):
-    wanted = {"format": "rannc-plan-request", "version": 1}
-    wanted |= {"global_batch": 16, "micro_batches": [1, 2], "memory_margin": 0.0}
-    devices = SimpleNamespace(device_memory_bytes=100)
-    planner = candidates.Planner(None, None, [], devices, json.dumps(wanted), 0, "", None, 30)
-    planned = SimpleNamespace(micro_batches=2, stages=[SimpleNamespace(ranks=range(2))])
-    monkeypatch.setattr(
-        _C.partition, "plan_of_shape", lambda *_, **__: SimpleNamespace(feasible=True)
-    )
-    monkeypatch.setattr(candidates.Planner, "_accumulating", None)
+    plans_of_shapes(monkeypatch, SimpleNamespace(plan=SimpleNamespace(feasible=True)))
+    request = _C.partition.Request(16, micro_batches=[1, 2])
+    planner = candidates.Planner(on_devices(100), request, 0, "", 30)
 
     def found(step_peak, peak):
-        predicted = {"param_bytes": 30, "optimizer_bytes": 60, "peak_bytes": peak}
-        stages = [{"ranks": [0], "predicted": predicted}]
-        notes = {"step_peak_bytes": [step_peak]}
-        content = {"stages": stages, "notes": notes, "iteration_ns": 1}
-        monkeypatch.setattr(planner, "_completed", lambda _: content)
-        other = {"replicas": [1], "schedule": "1f1b", "interleave": 1}
-        return planner._best_of_shape(planned, other, math.inf)
+        predicted = SimpleNamespace(param_bytes=30, optimizer_bytes=60, peak_bytes=peak)
+        stages = [SimpleNamespace(ranks=[0], predicted=predicted)]
+        step = SimpleNamespace(peak_bytes=[step_peak])
+        plan = SimpleNamespace(stages=stages, step=step, iteration_ns=1)
+        monkeypatch.setattr(planner, "_completed", lambda _: SimpleNamespace(plan=plan))
+        other = _C.partition.Shape([1], "1f1b")
+        return planner._best_of_shape(of_two_replicas(2), other, math.inf)
 
     # A run of the latter fits, too, as the optimizer has no state yet.
     assert found(100, peak=100) and not found(101, peak=100)

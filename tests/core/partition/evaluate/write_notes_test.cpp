@@ -113,5 +113,25 @@ TEST(Notes, SayWhyTheOthersLost) {
   EXPECT_EQ(notes["alternatives"][2]["why"], "as fast, by another plan");
 }
 
+TEST(Notes, SayWhatRanBeforeTheFirstStep) {
+  const std::string before =
+      R"({"alternatives":[{"schedule":"1f1b","interleave":1,"replicas":[2],"why":"as fast"},)"
+      R"({"schedule":"gpipe","interleave":1,"replicas":[1,1],"why":"slower by 3 us"},)"
+      R"({"schedule":"gpipe","interleave":1,"replicas":[3],"why":"as fast"}]})";
+  const TriedPlan taken{{{2}, plan::Schedule::one_f_one_b, 1}, 4, 100};
+  const TriedPlan other{{{1, 1}, plan::Schedule::gpipe, 1}, 2, 90.4};
+  const json notes = json::parse(with_trial_notes(before, {taken, other}, {taken}));
+  EXPECT_FALSE(notes.contains("tried_micro_batches"));  // one number was compared with nothing
+  EXPECT_EQ(notes["tried_shapes"][1],
+            json::parse(R"({"replicas": [1, 1], "schedule": "gpipe", "interleave": 1,
+                            "micro_batches": 2, "run_ns": 90})"));
+  EXPECT_EQ(notes["alternatives"][0]["why"], "as fast, but ran longer");
+  EXPECT_EQ(notes["alternatives"][1]["why"], "slower by 3 us");  // as was predicted
+  EXPECT_EQ(notes["alternatives"][2]["why"], "as fast");         // it did not run
+  EXPECT_EQ(json::parse(with_trial_notes(before, {taken}, {taken, other}))["tried_micro_batches"],
+            json::parse(R"([{"micro_batches": 4, "run_ns": 100},
+                            {"micro_batches": 2, "run_ns": 90}])"));
+}
+
 }  // namespace
 }  // namespace rannc::partition

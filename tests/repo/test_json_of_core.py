@@ -1,0 +1,54 @@
+"""What the core made is a type in Python, too: nobody parses its JSON."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "pyrannc"
+
+BETWEEN_RANKS = "a message that Python itself has made on another rank"
+# Calls of json.loads by file, and why each may be there.
+ALLOWED = {
+    "job/agreement.py": (4, BETWEEN_RANKS),
+    "job/process.py": (1, BETWEEN_RANKS),
+    "profiling/operators.py": (2, BETWEEN_RANKS),
+    "profiling/step_costs.py": (1, BETWEEN_RANKS),
+    "report/measurement.py": (1, BETWEEN_RANKS),
+    "report/training_steps.py": (1, BETWEEN_RANKS),
+    "running/call_agreement.py": (1, BETWEEN_RANKS),
+    "state/owners.py": (1, BETWEEN_RANKS),
+    "trial/measured_runs.py": (1, BETWEEN_RANKS),
+    "profiling/cache.py": (1, "the user's file of measured operators, which Python has written"),
+    "planner.py": (2, "what rannc-plan prints, for those who have no extension and want dicts"),
+}
+
+
+def uses_of_loads(text: str) -> int:
+    """References to json's loads and load, however they are imported; a name without a call, as in
+    map(json.loads, ...), counts, too."""
+    tree = ast.parse(text)
+    names = {"json"}
+    count = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.asname for each in node.names if each.name == "json" and each.asname}
+        elif isinstance(node, ast.ImportFrom) and node.module == "json":
+            count += sum(each.name in ("load", "loads") for each in node.names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("load", "loads"):
+            count += isinstance(node.value, ast.Name) and node.value.id in names
+    return count
+
+
+def test_json_is_parsed_where_python_or_the_user_has_made_it_only():
+    found = Counter()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        found[path.relative_to(PACKAGE).as_posix()] += uses_of_loads(path.read_text())
+    assert +found == Counter({file: count for file, (count, _) in ALLOWED.items()})
+
+
+def test_every_way_to_parse_counts():
+    assert uses_of_loads("import json\nx = json.loads(a)\ny = map(json.loads, b)") == 2
+    assert uses_of_loads("import json as j\nx = j.load(a)") == 1
+    assert uses_of_loads("from json import loads\nx = loads(a)") == 1
+    assert uses_of_loads("import torch\nx = torch.load(a)\ny = json.dumps(b)") == 0
