@@ -8,15 +8,15 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from pyrannc import _C, deploy, launch, log
-from pyrannc.capture.call import Call
+from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of
-from pyrannc.optimizer import fused_step, named_state, shared_overflow, user_optimizer
+from pyrannc.loop import gradient_norm, shared_overflow
+from pyrannc.optimizer import fused_step, named_state, user_optimizer
 from pyrannc.planning import plan_file
-from pyrannc.running import gradient_norm
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task

@@ -12,7 +12,8 @@ import inspect
 
 import torch
 
-from pyrannc.capture import pytree, torch_private
+from pyrannc.capture import torch_private
+from pyrannc.capture.arguments import pytree
 from pyrannc.capture.torch_private import DynamicOutputShapeException, FakeTensor
 
 

@@ -7,12 +7,13 @@ import threading
 import torch
 
 from pyrannc import _C
-from pyrannc.capture import mask_selections, module_attributes, pytree, random_states
-from pyrannc.capture.batch_dims import find_batch_dims, input_names
-from pyrannc.capture.call import Call, CallMismatch, Like
+from pyrannc.capture import mask_selections, module_attributes, random_states
+from pyrannc.capture.arguments import pytree
+from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
+from pyrannc.capture.arguments.call import Call, CallMismatch, Like
+from pyrannc.capture.arguments.refusals import refuse_model
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.reference import Reference, describe
-from pyrannc.capture.refusals import refuse_model
 from pyrannc.capture.replaced_buffers import (
     copy_replaced_buffers,
     put_buffers,
@@ -50,8 +51,8 @@ class Capture:
         preludes: Graphs that give what ``graph`` has to know of the whole batch first: their
             outputs are its last inputs.
         objects: The torch objects that the graph refers to, by object id.
-        made_dense: Names of nodes of which the model asks for a sparse gradient, and gets a dense
-            one.
+        made_dense: Operator, module and source line of each node of which the model asks for a
+            sparse gradient, and gets a dense one.
         input_paths: Where each tensor of a call stands in it: ``kwargs['labels']``.
         batch_dims: The dimension of each of them that holds the rows; None where there are none.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
@@ -62,7 +63,8 @@ class Capture:
         self.native = native_capture
         self.changed_attributes = changed
         graph, changed = _C.ir.dense_gradients(native_capture.graph)
-        self.made_dense = [graph.nodes[index].name for index in changed]
+        nodes = (graph.nodes[index] for index in changed)
+        self.made_dense = [[node.op, node.module, node.source] for node in nodes]
         graph = _C.ir.exact_means(graph)
         if choices.explicit_draws:
             graph = _C.ir.explicit_draws(graph)

@@ -8,10 +8,12 @@ import re
 import torch
 
 from pyrannc import _C
-from pyrannc.capture import pytree
+from pyrannc.capture.arguments import pytree
 from pyrannc.capture.torch_patches import PythonCall
 
-# A constant of so many numbers is described by them, a larger one by their hash.
+#: A constant of so many numbers is described by them, a larger one by their hash.
+#: tuned by: no measurement is known.
+#: without it: errors about other constants would show hashes where a reader needs the numbers.
 _MOST_NUMBERS = 8
 # "# model.py:12:3" behind a line of TorchScript, which is another one where torch is elsewhere.
 _PLACE = re.compile(r" # \S+:\d+:\d+$", re.MULTILINE)
@@ -28,14 +30,15 @@ class Reference:
         inputs: Where each of its inputs stands in a call.
         outputs: Where each of its outputs stands in what the model returns.
         objects: What each of the capture's objects is.
-        made_dense: Names of nodes of which the model asks for a sparse gradient.
+        made_dense: Operator, module and source line of nodes of which the model asks for a sparse
+            gradient.
     """
 
     graph: object
     inputs: list[str]
     outputs: list[str]
     objects: list[str]
-    made_dense: list[str]
+    made_dense: list[list[str]]
 
     def fingerprint(self) -> str:
         """Equal where graphs are, node by node and name by name, and refer to the same."""

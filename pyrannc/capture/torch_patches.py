@@ -8,7 +8,8 @@ import threading
 import torch
 from torch.utils.checkpoint import CheckpointFunction
 
-from pyrannc.capture import mask_selections, pytree, torch_private
+from pyrannc.capture import mask_selections, torch_private
+from pyrannc.capture.arguments import pytree
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_private import FakeTensor, SingleLevelFunction, disable_current_modes
 from pyrannc.errors import TraceError

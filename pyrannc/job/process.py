@@ -170,13 +170,13 @@ def replace_in_torch(wrapper, ours) -> None:
 def replace_method(owner, name, ours) -> None:
     """Lets a method of one of torch's classes be ``ours(torchs, self, *args)``. Once per method."""
     torchs = getattr(owner, name)
-    if not hasattr(torchs, "_of_rannc"):
+    if not hasattr(torchs, "asks_all_ranks"):
 
         @functools.wraps(torchs)
         def method(self, *args, **kwargs):
             return ours(torchs, self, *args, **kwargs)
 
-        method._of_rannc = True
+        method.asks_all_ranks = True
         setattr(owner, name, method)
 
 

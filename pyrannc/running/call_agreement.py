@@ -40,7 +40,7 @@ class CallAgreement:
     Args:
         world: All ranks.
         kept: Gradients under ``no_sync()``.
-        steps: :class:`~pyrannc.running.optimizer_steps.OptimizerSteps`.
+        steps: :class:`~pyrannc.loop.optimizer_steps.OptimizerSteps`.
         peers: Function that gives the ranks that share a parameter with this one.
     """
 

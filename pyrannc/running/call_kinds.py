@@ -5,7 +5,7 @@ import dataclasses
 import torch
 
 from pyrannc import log
-from pyrannc.capture.batch_dims import find_batch_dims, input_names
+from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
 from pyrannc.running.attributes_now import Attributes, difference

@@ -5,12 +5,12 @@ import torch
 from pyrannc import _C, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job.agreement import same_graph
+from pyrannc.loop import at_work
+from pyrannc.loop.optimizer_steps import OptimizerSteps
 from pyrannc.optimizer import user_optimizer
 from pyrannc.report.training_steps import TrainingSteps
-from pyrannc.running import at_work
 from pyrannc.running.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
-from pyrannc.running.optimizer_steps import OptimizerSteps
 from pyrannc.running.run import Run
 from pyrannc.state import named_tensors, owners, shared_memory
 from pyrannc.state.released import is_released

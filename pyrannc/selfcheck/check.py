@@ -12,7 +12,8 @@ import math
 import torch
 
 from pyrannc import _C
-from pyrannc.capture import module_attributes, pytree, random_states
+from pyrannc.capture import module_attributes, random_states
+from pyrannc.capture.arguments import pytree
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.selfcheck import compare, row_parts, whole_batch_sums
 from pyrannc.selfcheck.compare import Difference

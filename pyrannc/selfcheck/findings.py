@@ -55,9 +55,7 @@ def tell(captured, mixing, optimizer, world) -> None:
         if captured.changed_attributes:
             warn_of_attributes(captured.changed_attributes)
     if captured.made_dense:
-        dense = set(captured.made_dense)
-        nodes = [node for node in captured.whole.nodes if node.name in dense]
-        note_dense(nodes, optimizer, world)
+        note_dense(captured.made_dense, optimizer, world)
 
 
 def warn_of_averages(graph) -> None:
@@ -91,9 +89,9 @@ def warn_of_attributes(changed) -> None:
 
 def note_dense(nodes, optimizer, world) -> None:
     """Says once that gradients which the model wants sparse are dense."""
-    node = nodes[0]
+    op, module, source = nodes[0]
     others = f", and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    place = f"{node.op} (module '{node.module}', {node.source}{others})"
+    place = f"{op} (module '{module}', {source}{others})"
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise ConfigError(
             f"SparseAdam takes sparse gradients only, but that of {place} is dense: micro-batches "

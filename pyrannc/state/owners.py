@@ -83,7 +83,7 @@ class Owners:
             root, takers = self.ranks[name][0], users[name]
             self.ranks[name] = takers
             if is_released(tensor):
-                tensor._released.ranks = takers
+                tensor.place_elsewhere.ranks = takers
             if id(tensor) in done:
                 continue
             done.add(id(tensor))

@@ -64,8 +64,8 @@ def loading():
 
 
 class _Released:
-    """Instances have ``_released``: their name in the model, the ranks that hold them, and the
-    device on which the model is."""
+    """Instances have ``place_elsewhere``: their name in the model, the ranks that hold them, and
+    the device on which the model is."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -73,7 +73,7 @@ class _Released:
             with torch_private.without_subclasses():
                 return function(*args, **(kwargs or {}))
         if function in _OF_DEVICE:
-            return _OF_DEVICE[function](args[0]._released.device)
+            return _OF_DEVICE[function](args[0].place_elsewhere.device)
         raise RaNNCError(_complaint(function, args, kwargs or {}))
 
     def __repr__(self, **_):
@@ -112,7 +112,7 @@ def release(tensor: torch.Tensor, name: str, ranks: list[int]) -> None:
         name: In the model.
         ranks: Those that hold it.
     """
-    tensor._released = _Place(name, ranks, tensor)
+    tensor.place_elsewhere = _Place(name, ranks, tensor)
     _swap(tensor, torch.empty_like(tensor, device="meta", requires_grad=False))
     tensor.grad = None
     tensor.__class__ = ReleasedParameter if isinstance(tensor, nn.Parameter) else ReleasedBuffer
@@ -121,8 +121,8 @@ def release(tensor: torch.Tensor, name: str, ranks: list[int]) -> None:
 def materialize(tensor: torch.Tensor) -> None:
     """Gives a released tensor memory again; its values are undefined."""
     other = blank(tensor)
-    tensor.__class__ = tensor._released.kind
-    del tensor._released
+    tensor.__class__ = tensor.place_elsewhere.kind
+    del tensor.place_elsewhere
     _swap(tensor, other)
 
 
@@ -140,7 +140,7 @@ def _swap(tensor, other):
 
 
 def _described(tensor) -> str:
-    place = tensor._released
+    place = tensor.place_elsewhere
     kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
     one = len(place.ranks) == 1
     ranks = f"rank{'' if one else 's'} {', '.join(map(str, place.ranks))} hold{'s' if one else ''}"

@@ -22,6 +22,10 @@ without_subclasses = torch._C.DisableTorchFunctionSubclass
 total_norm = clip_grad._get_total_norm
 clip_with_norm = clip_grad._clip_grads_with_norm_
 
+#: What torch's gradient scaler calls for an optimizer before its step. Without it ranks disagree
+#: about a step that is left out.
+unscale = torch.amp.GradScaler._unscale_grads_
+
 #: The key, behind a module's path, of what get_extra_state() returns, which checkpoints lack
 #: without it.
 EXTRA_STATE = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
@@ -39,5 +43,4 @@ ATTRIBUTES = {
         torch.Tensor,
         "the user's hooks after accumulation run although there is no gradient",
     ),
-    "_unscale_grads_": (torch.amp.GradScaler, "ranks disagree about a step that is left out"),
 }

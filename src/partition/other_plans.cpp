@@ -5,7 +5,7 @@
 
 #include "partition/evaluate/write_notes.h"
 #include "rannc/partition/evaluate.h"
-#include "util/whole.h"
+#include "rannc/util/whole.h"
 
 namespace rannc::partition {
 namespace {

@@ -27,7 +27,7 @@
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
 #include "rannc/util/log.h"
-#include "util/whole.h"
+#include "rannc/util/whole.h"
 
 namespace rannc::partition {
 namespace {

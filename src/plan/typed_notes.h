@@ -3,7 +3,7 @@
 #include <string>
 
 #include "rannc/plan/plan.h"
-#include "util/json.h"
+#include "rannc/util/json.h"
 
 // Version 1 of the plan file knows a few keys; all others are its notes. Among them are fields of
 // Plan that steer or are compared, beside what is for show alone.

@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import mpi
 import pytest
 
-SCRIPT = Path(__file__).with_name("set_order.py")
+SCRIPT = mpi.JOBS / "set_order.py"
 SETS = [
     [f"branch{number}" for number in range(6)],
     ["x", "y", "z"],

@@ -12,13 +12,14 @@ BELOW = {
     "state": set(),
     "planner": set(),
     "launch": {"job"},
-    "optimizer": {"launch"},
+    "loop": {"job", "state"},
+    "optimizer": {"state"},
     "selfcheck": {"capture", "state"},
     "profiling": {"capture", "optimizer"},
     "planning": {"profiling", "optimizer"},
     "report": {"job", "state"},
     "trial": {"planning", "report", "job", "state"},
-    "running": {"trial", "planning", "report", "optimizer", "capture", "job", "state"},
+    "running": {"trial", "planning", "report", "optimizer", "loop", "capture", "job", "state"},
 }
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner"}
 BELOW["module"] = BELOW.keys() - {"planner"}

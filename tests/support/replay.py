@@ -3,7 +3,7 @@
 import torch
 
 from pyrannc import _C
-from pyrannc.capture import pytree
+from pyrannc.capture.arguments import pytree
 
 
 def replay(captured, model, args, kwargs):

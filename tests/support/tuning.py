@@ -39,7 +39,7 @@ NOT_TUNED = {
         " kPieceBytes kNeeded _CALLS"
     ),
     "places and counts of arguments": (
-        "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps DROP_PROBABILITY"
+        "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"
     ),
     "numbers of formats and exit codes": "_METHOD VERSION _BAD_INPUT _DOES_NOT_FIT",
     "what is shown, and how": "kShown MOST_LINES _QUIET_S _LINE_S _WIDTH",

@@ -15,7 +15,7 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
 from pyrannc import ConfigError, TraceError
-from pyrannc.capture.call import CallMismatch
+from pyrannc.capture.arguments.call import CallMismatch
 from pyrannc.capture.model import capture
 
 HERE = re.escape(__file__)

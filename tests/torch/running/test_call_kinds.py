@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pyrannc import Config, ConfigError, RaNNCError, RaNNCModule, log
-from pyrannc.capture.call import CallMismatch
+from pyrannc.capture.arguments.call import CallMismatch
 from pyrannc.running import call_kinds
 
 

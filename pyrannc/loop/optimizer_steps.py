@@ -3,7 +3,7 @@
 import weakref
 
 from pyrannc.job import process
-from pyrannc.running import at_work
+from pyrannc.loop import at_work
 
 
 class OptimizerSteps:

@@ -2,8 +2,8 @@
 
 import torch
 
-from pyrannc.capture import pytree
-from pyrannc.capture.refusals import refuse_arguments
+from pyrannc.capture.arguments import pytree
+from pyrannc.capture.arguments.refusals import refuse_arguments
 from pyrannc.errors import TraceError
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from pyrannc.job import process
-from pyrannc.running import at_work
+from pyrannc.loop import at_work
+from pyrannc.state import torch_private
 
 
 def install() -> None:
     """Once per process: :class:`torch.amp.GradScaler` asks all ranks for the optimizers of wrapped
     models, and nobody for others."""
-    process.replace_method(torch.amp.GradScaler, "_unscale_grads_", unscale)
+    process.replace_method(torch.amp.GradScaler, torch_private.unscale.__name__, unscale)
 
 
 def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):

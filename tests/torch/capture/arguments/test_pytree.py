@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 import torch
 
-from pyrannc.capture import pytree
+from pyrannc.capture.arguments import pytree
 
 A, B = torch.ones(2), torch.zeros(3)
 Point = collections.namedtuple("Point", "x y")

@@ -12,7 +12,7 @@ import torch
 from torch.nn.utils import clip_grad
 
 from pyrannc.job import process
-from pyrannc.running import at_work
+from pyrannc.loop import at_work
 from pyrannc.state import torch_private
 
 WHAT = "the norm of gradients"

@@ -1,0 +1,1 @@
+"""What a training loop does around the calls: norms of gradients, loss scales, optimizer steps."""
