@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'exact_means', 'explicit_draws', 'extract', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'parse', 'row_mixes', 'running_statistics', 'verify', 'whole_batch_statistics']
+__all__: list[str] = ['Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'by_share_nodes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'first_reader', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'running_statistics', 'sizes_are_linear', 'state_names', 'verify', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -79,6 +79,9 @@ class Node:
         """
         'dispatcher', 'scripted' or 'python'
         """
+    @property
+    def like(self) -> str:
+        ...
     @property
     def module(self) -> str:
         ...
@@ -214,6 +217,8 @@ class HoistedSums:
     @property
     def preludes(self) -> list[Graph]:
         ...
+def by_share_nodes(graph: Graph) -> list[typing.Any]:
+    ...
 def dense_gradients(graph: Graph) -> tuple[Graph, list[int]]:
     """
     The graph, and the nodes, by index, that are not as they were.
@@ -221,6 +226,8 @@ def dense_gradients(graph: Graph) -> tuple[Graph, list[int]]:
 def depends_on_rows(graph: Graph) -> list[bool]:
     ...
 def drop_dead_nodes(graph: Graph) -> Graph:
+    ...
+def dtypes(graph: Graph) -> set[str]:
     ...
 def exact_means(graph: Graph) -> Graph:
     ...
@@ -230,6 +237,14 @@ def extract(graph: Graph, nodes: collections.abc.Sequence[typing.SupportsInt | t
     """
     One stage as a graph of its own; nodes and values by index.
     """
+def first_reader(graph: Graph, name: str) -> int | None:
+    """
+    Index of the first node that reads a value of this name.
+    """
+def held_values(graph: Graph) -> list[typing.Any]:
+    """
+    Indices of parameters, buffers and constants, in the order of the graph.
+    """
 def hoist_input_sums(graph: Graph, by_share: bool = False) -> HoistedSums:
     ...
 def infer_rows(graph: Graph) -> Graph:
@@ -238,13 +253,39 @@ def inseparable_nodes(graph: Graph) -> list[list[int]]:
     ...
 def match(reference: NamedGraph, trace: NamedGraph, keyed_draws: bool) -> Match:
     ...
+def module_ends(graph: Graph) -> dict[str, int]:
+    """
+    For each module path, the index of the last node inside it that has exactly one result.
+    """
 def parse(text: str) -> Graph:
+    ...
+def requires_grad(graph: Graph) -> bool:
     ...
 def row_mixes(graph: Graph) -> list[RowMix]:
     ...
 def running_statistics(graph: Graph) -> list[RunningStatistic]:
     ...
+def sizes_are_linear(graph: Graph) -> bool:
+    ...
+def state_names(graph: Graph) -> list[str]:
+    """
+    Parameters and buffers, in the order of the graph.
+    """
 def verify(graph: Graph) -> None:
+    ...
+def whole_batch_nodes(graph: Graph) -> list[typing.Any]:
     ...
 def whole_batch_statistics(graph: Graph) -> Graph:
     ...
+def why_rows_interact(graph: Graph) -> str:
+    ...
+def why_rows_may_interact(graph: Graph) -> str:
+    ...
+def why_shares_differ(graph: Graph) -> str:
+    ...
+def without_dropout(graph: Graph) -> Graph:
+    ...
+def written_names(graph: Graph) -> set[str]:
+    """
+    What some node writes, by the name of the value that holds its memory.
+    """

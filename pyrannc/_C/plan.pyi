@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
+__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
 class Prediction:
     @property
     def activation_bytes(self) -> int:
@@ -53,6 +53,32 @@ class Stage:
     @property
     def recompute(self) -> bool:
         ...
+class MadeFor:
+    @property
+    def fingerprint(self) -> str:
+        ...
+    @property
+    def global_batch(self) -> int | None:
+        ...
+    @property
+    def world(self) -> int | None:
+        ...
+class StepPrediction:
+    @property
+    def bubble_ns(self) -> list[int]:
+        ...
+    @property
+    def from_operators_ns(self) -> int | None:
+        ...
+    @property
+    def idle_ns(self) -> list[int]:
+        ...
+    @property
+    def ns(self) -> int | None:
+        ...
+    @property
+    def peak_bytes(self) -> list[int]:
+        ...
 class Plan:
     __hash__: typing.ClassVar[None] = None
     @staticmethod
@@ -60,7 +86,12 @@ class Plan:
         ...
     def __eq__(self, other: Plan) -> bool:
         ...
+    def to_indented_json(self) -> str:
+        ...
     def to_json(self) -> str:
+        ...
+    @property
+    def bucket_bytes(self) -> int | None:
         ...
     @property
     def feasible(self) -> bool:
@@ -70,6 +101,9 @@ class Plan:
         ...
     @property
     def iteration_ns(self) -> int:
+        ...
+    @property
+    def made_for(self) -> MadeFor:
         ...
     @property
     def micro_batches(self) -> int:
@@ -85,6 +119,9 @@ class Plan:
         ...
     @property
     def stages(self) -> list[Stage]:
+        ...
+    @property
+    def step(self) -> StepPrediction:
         ...
 class StageSummary:
     @property

@@ -9,15 +9,15 @@ from pyrannc import _C, log
 from pyrannc.errors import InfeasibleError, PlanError
 from pyrannc.planning import tight_memory
 
-#: A plan of another shape that is slower by more than this share, by its operators, is not worth a
-#: run.
+#: A plan of another arrangement that is slower by more than this share, by its operators, is not
+#: worth a run.
 #: tuned by: `rannc run -n 2 benchmarks/runtime/peers.py --model head_heavy` with limited memory:
 #: two stages took 16 % less than six, and 4 % more by their operators.
 #: without it: the limited GPT with a heavy head trains in 2,690 ms instead of 2,250.
 SLOWER_BY = 0.25
 
-#: Plans of other shapes that run before the first step, and seconds to find them, after which no
-#: other is searched for.
+#: Plans of other arrangements that run before the first step, and seconds to find them, after which
+#: no other is searched for.
 #: tuned by: no measurement is known.
 #: without it: the first step waits longer for plans that are further behind.
 MOST_SHAPES, MOST_PLANNING_S = 3, 2.0
@@ -86,16 +86,19 @@ class Planner:
         roomy = self._search(request, room=room, exactly=False)
         if not roomy.plan.feasible:
             return planned
-        shapes = {
-            _key(other.shape): (other.iteration_ns, other.shape) for other in roomy.runners_up
+        arrangements = {
+            _key(other.arrangement): (other.iteration_ns, other.arrangement)
+            for other in roomy.runners_up
         }
-        shape = _C.partition.shape_of(roomy.plan)
-        shapes[_key(shape)] = (roomy.plan.iteration_ns, shape)
+        arrangement = _C.partition.arrangement_of(roomy.plan)
+        arrangements[_key(arrangement)] = (roomy.plan.iteration_ns, arrangement)
         fitting = planned if planned and tight_memory.fits(planned.plan, self._limit) else None
         best = tight_memory.fastest(
             fitting,
-            shapes.values(),
-            lambda shape, in_step: self._of_shape(found or roomy, shape, request, in_step),
+            arrangements.values(),
+            lambda arrangement, in_step: self._of_arrangement(
+                found or roomy, arrangement, request, in_step
+            ),
             self._limit,
         )
         return best or planned
@@ -114,9 +117,9 @@ class Planner:
             return None
         return changed if tight_memory.fits(changed, self._limit) else None
 
-    def of_other_shapes(self, plan) -> list:
-        """Plans of other shapes (stages, their replicas, schedule) that may be worth a run beside
-        ``plan``, which plan() returned: the best of each, the fastest by operators first.
+    def of_other_arrangements(self, plan) -> list:
+        """Plans of other arrangements (stages, their replicas, schedule) that may be worth a run
+        beside ``plan``, which plan() returned: the best of each, the fastest by operators first.
 
         Every rank has the whole model until one of them is taken, so there are none where that is
         too much for a run of ``plan``.
@@ -125,7 +128,7 @@ class Planner:
             return []
         planned = _C.partition.Found(plan, self.best.runners_up)
         plans, end = [], time.monotonic() + MOST_PLANNING_S
-        shapes = {_key(_C.partition.shape_of(plan))}
+        arrangements = {_key(_C.partition.arrangement_of(plan))}
         fewer = (
             self._fewer_micro_batches(planned)
             if tight_memory.is_tight(planned, self._limit)
@@ -133,16 +136,16 @@ class Planner:
         )
         if fewer:
             plans.append(fewer)
-            shapes.add(_key(_C.partition.shape_of(fewer)))
+            arrangements.add(_key(_C.partition.arrangement_of(fewer)))
         for other in planned.runners_up:
-            if _key(other.shape) in shapes:
+            if _key(other.arrangement) in arrangements:
                 continue
             if other.iteration_ns > (1 + SLOWER_BY) * plan.iteration_ns:
                 break
             if len(plans) == MOST_SHAPES or time.monotonic() > end:
                 break
-            shapes.add(_key(other.shape))
-            best = self._best_of_shape(planned, other.shape, end)
+            arrangements.add(_key(other.arrangement))
+            best = self._best_of_arrangement(planned, other.arrangement, end)
             if best:
                 plans.append(best)
         return plans
@@ -156,34 +159,37 @@ class Planner:
         found = self._with_room(None, self.request.with_micro_batches(fewer), planned)
         return found.plan if found and self._fits_beside_model(found.plan) else None
 
-    def _best_of_shape(self, planned, shape, end):
-        """The best plan of ``shape`` that fits, for a run beside that of ``planned``; None where
-        none was found until ``end``."""
+    def _best_of_arrangement(self, planned, arrangement, end):
+        """The best plan of ``arrangement`` that fits, for a run beside that of ``planned``; None
+        where none was found until ``end``."""
         replicas = [len(stage.ranks) for stage in planned.plan.stages]
         least = min(2, self._fewest_rows(replicas, planned.plan.micro_batches))
         counts = [
             count
             for count in self.request.micro_batches
-            if self._fewest_rows(shape.replicas, count) >= least
+            if self._fewest_rows(arrangement.replicas, count) >= least
         ]
         if not counts:
             return None
-        layout = "+".join(map(str, shape.replicas))
+        layout = "+".join(map(str, arrangement.replicas))
         log.info(
-            "deploy", f"a plan with replicas {layout}, schedule {shape.schedule}, to run it, too"
+            "deploy",
+            f"a plan with replicas {layout}, schedule {arrangement.schedule}, to run it, too",
         )
         request = self.request.with_micro_batches(counts)
-        found = tight_memory.of_shape(
-            shape,
-            lambda shape, in_step: self._of_shape(planned, shape, request, in_step),
+        found = tight_memory.of_arrangement(
+            arrangement,
+            lambda arrangement, in_step: self._of_arrangement(
+                planned, arrangement, request, in_step
+            ),
             self._limit,
             end=end,
         )
         return found.plan if found and self._fits_beside_model(found.plan) else None
 
-    def _of_shape(self, planned, shape, request, in_step):
-        """``_C.partition.Found`` of the best plan of ``shape`` where ``in_step`` of the memory is
-        for what a step holds; None where there is none."""
+    def _of_arrangement(self, planned, arrangement, request, in_step):
+        """``_C.partition.Found`` of the best plan of ``arrangement`` where ``in_step`` of the
+        memory is for what a step holds; None where there is none."""
         room = _C.partition.Room(
             added=tight_memory.MOST,
             in_step=in_step,
@@ -191,13 +197,13 @@ class Planner:
             step_limit_bytes=tight_memory.TRUSTED * self._limit,
         )
         try:
-            found = _C.partition.plan_of_shape(
+            found = _C.partition.plan_of_arrangement(
                 self._accumulating,
                 self.step.cluster,
                 request,
                 self._options(room=room, exactly=False),
                 planned,
-                shape,
+                arrangement,
             )
             return self._completed(found) if found.plan.feasible else None
         except PlanError:
@@ -249,5 +255,5 @@ class Planner:
         return _C.partition.Found(plan, found.runners_up)
 
 
-def _key(shape):
-    return tuple(shape.replicas), shape.schedule, shape.interleave
+def _key(arrangement):
+    return tuple(arrangement.replicas), arrangement.schedule, arrangement.interleave

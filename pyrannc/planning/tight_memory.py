@@ -21,12 +21,12 @@ MOST = 1.5
 #: without it: a step holds more than the limit when a rank is late.
 TRUSTED = 0.96
 
-#: Searches of one shape, each of which asks for less than the one before held too much; the share
-#: of a shape's time by which a search of this shape alone may find less; and the seconds after
-#: which no other search begins.
+#: Searches of one arrangement, each of which asks for less than the one before held too much; the
+#: share of an arrangement's time by which a search of this arrangement alone may find less; and the
+#: seconds after which no other search begins.
 #: tuned by: no measurement is known.
-#: without it: a shape is given up after one search that held too much; with more, the first step
-#: waits longer.
+#: without it: an arrangement is given up after one search that held too much; with more, the first
+#: step waits longer.
 TRIES, LARGEST_STEP = 6, 0.98
 REACH = 0.05
 MOST_S = 3.0
@@ -54,35 +54,37 @@ def step_peak(plan):
     return max(plan.step.peak_bytes)
 
 
-def fastest(planned, shapes, search, limit):
-    """The fastest plan of these shapes that fits; ``planned`` where none is faster.
+def fastest(planned, arrangements, search, limit):
+    """The fastest plan of these arrangements that fits; ``planned`` where none is faster.
 
     Args:
         planned: ``_C.partition.Found`` of a plan that fits, or None.
-        shapes: (``iteration_ns`` of a search among all shapes, the shape) of each.
-        search: ``search(shape, in_step)`` as for :func:`of_shape`.
-        limit: Bytes of a rank.
+        arrangements: (``iteration_ns`` of a search among all arrangements, the arrangement) of
+        each. search: ``search(arrangement, in_step)`` as for :func:`of_arrangement`. limit: Bytes
+        of a rank.
     """
     best, end = planned, time.monotonic() + MOST_S
-    for expected_ns, shape in sorted(shapes, key=lambda each: each[0]):
+    for expected_ns, arrangement in sorted(arrangements, key=lambda each: each[0]):
         longest_ns = best.plan.iteration_ns if best else math.inf
         if expected_ns > (1 + REACH) * longest_ns or time.monotonic() > end:
             break
-        best = of_shape(shape, search, limit, longest_ns, end) or best
+        best = of_arrangement(arrangement, search, limit, longest_ns, end) or best
     return best
 
 
-def of_shape(shape, search, limit, longest_ns=math.inf, end=math.inf):
-    """A plan of that shape that fits and takes less than ``longest_ns``; None where none was found.
+def of_arrangement(arrangement, search, limit, longest_ns=math.inf, end=math.inf):
+    """A plan of that arrangement that fits and takes less than ``longest_ns``; None where none was
+    found.
 
     Args:
-        search: ``search(shape, in_step)`` returns the ``_C.partition.Found`` of the fastest plan of
-            that shape of which a step holds, by the search's own rough account, at most this share
-            of the memory; None where there is none.
+        search: ``search(arrangement, in_step)`` returns the ``_C.partition.Found`` of the fastest
+        plan of
+            that arrangement of which a step holds, by the search's own rough account, at most this
+            share of the memory; None where there is none.
     """
     in_step = 1.0
     for _ in range(TRIES):
-        found = search(shape, in_step)
+        found = search(arrangement, in_step)
         if not found or found.plan.iteration_ns >= longest_ns:
             return None
         if fits(found.plan, limit):

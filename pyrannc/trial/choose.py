@@ -12,15 +12,15 @@ from pyrannc.trial import measured_runs
 #: without it: plans would differ from start to start for nothing.
 FASTER_BY = 0.02
 
-#: Seconds of all runs of other shapes together, and of other numbers of micro-batches.
+#: Seconds of all runs of other arrangements together, and of other numbers of micro-batches.
 #: tuned by: no measurement is known.
 #: without it: the first step waits for the runs of every plan, minutes where a step takes seconds.
 MOST_TRIAL_S = 6.0
 
 
-def shapes(plans, measured, run):
-    """The fastest of plans of different shapes, which are tried in their order. The planner's runs
-    once more before another one is taken: a machine may be slower for a while than before.
+def arrangements(plans, measured, run):
+    """The fastest of plans of different arrangements, which are tried in their order. The planner's
+    runs once more before another one is taken: a machine may be slower for a while than before.
 
     Args:
         plans: The planner's first.

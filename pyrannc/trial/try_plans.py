@@ -9,8 +9,8 @@ from pyrannc.trial import choose, measured_runs
 
 
 def try_plans(deployment, planner, inputs) -> None:
-    """Runs the plan, the best ones of other shapes, and the fastest of them with other numbers of
-    micro-batches; what is the fastest stays, with the time that follows from its runs.
+    """Runs the plan, the best ones of other arrangements, and the fastest of them with other
+    numbers of micro-batches; what is the fastest stays, with the time that follows from its runs.
 
     Collective, for a deployment that does not hold() yet. Rank 0 has the ``planner``.
     """
@@ -20,28 +20,28 @@ def try_plans(deployment, planner, inputs) -> None:
         deployment.replan(plan)
         return deployment.calibrate(inputs, measured_runs.OF_ANOTHER_PLAN)
 
-    def of_other_shapes():
-        return [plan.to_json() for plan in planner.of_other_shapes(planned)]
+    def of_other_arrangements():
+        return [plan.to_json() for plan in planner.of_other_arrangements(planned)]
 
-    others = on_rank(0, world, of_other_shapes)
+    others = on_rank(0, world, of_other_arrangements)
     if not others:  # then no rank has to have more than it needs
         deployment.hold()
     measured = deployment.calibrate(inputs)
     plans = [planned, *map(_C.plan.Plan.from_json, others)]
     # What was measured is the same on all ranks, and so is every decision.
-    best, shapes = choose.shapes(plans, measured, run) if measured else (0, [])
-    shape = plans[best]
-    _take(deployment, shape)
+    best, arrangements = choose.arrangements(plans, measured, run) if measured else (0, [])
+    arrangement = plans[best]
+    _take(deployment, arrangement)
     if others:
         deployment.hold()
     if not measured:  # it does not train
         return
 
-    numbered = {shape.micro_batches: shape}
+    numbered = {arrangement.micro_batches: arrangement}
 
     def run_with(count):
         def with_count():
-            plan = planner.with_micro_batches(shape, count)
+            plan = planner.with_micro_batches(arrangement, count)
             return plan and plan.to_json()
 
         text = on_rank(0, world, with_count)
@@ -50,8 +50,10 @@ def try_plans(deployment, planner, inputs) -> None:
         numbered[count] = _C.plan.Plan.from_json(text)
         return run(numbered[count])
 
-    counts = on_rank(0, world, lambda: planner.other_micro_batches(shape))
-    count, numbers = choose.micro_batches(shape.micro_batches, shapes[best], counts, run_with)
+    counts = on_rank(0, world, lambda: planner.other_micro_batches(arrangement))
+    count, numbers = choose.micro_batches(
+        arrangement.micro_batches, arrangements[best], counts, run_with
+    )
     _take(deployment, numbered[count])
     predict = None
 
@@ -61,7 +63,7 @@ def try_plans(deployment, planner, inputs) -> None:
         predict = functools.partial(planner.step.at_speed, found)
         return _C.partition.with_trials(
             found.plan,
-            _tried(plans, shapes),
+            _tried(plans, arrangements),
             _tried([numbered[number] for number in numbers], numbers.values()),
         ).to_json()
 
@@ -77,6 +79,8 @@ def _take(deployment, plan):
 def _tried(plans, measured):
     """``plans``, as far as they were ``measured``, with the time of a run."""
     return [
-        _C.partition.TriedPlan(_C.partition.shape_of(plan), plan.micro_batches, runs.shortest_ns)
+        _C.partition.TriedPlan(
+            _C.partition.arrangement_of(plan), plan.micro_batches, runs.shortest_ns
+        )
         for plan, runs in zip(plans, measured, strict=False)
     ]

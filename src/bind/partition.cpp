@@ -12,6 +12,7 @@
 namespace rannc::bind {
 
 using namespace py::literals;
+using partition::Arrangement;
 using partition::Evaluation;
 using partition::Force;
 using partition::Found;
@@ -21,7 +22,6 @@ using partition::Recompute;
 using partition::Request;
 using partition::Room;
 using partition::RunnerUp;
-using partition::Shape;
 using partition::StageEvaluation;
 using partition::TriedPlan;
 
@@ -199,19 +199,21 @@ void init_evaluation(py::module_& m) {
 }
 
 void init_planner(py::module_& m) {
-  py::class_<Shape>(m, "Shape")
-      .def(py::init([](std::vector<int> replicas, const std::string& schedule, int interleave) {
-             return Shape{std::move(replicas), plan::schedule_from_name(schedule), interleave};
-           }),
-           "replicas"_a, "schedule"_a, "interleave"_a = 1)
-      .def_readonly("replicas", &Shape::replicas)
-      .def_property_readonly("schedule",
-                             [](const Shape& shape) { return plan::name(shape.schedule); })
-      .def_readonly("interleave", &Shape::interleave)
+  py::class_<Arrangement>(m, "Arrangement")
+      .def(
+          py::init([](std::vector<int> replicas, const std::string& schedule, int interleave) {
+            return Arrangement{std::move(replicas), plan::schedule_from_name(schedule), interleave};
+          }),
+          "replicas"_a, "schedule"_a, "interleave"_a = 1)
+      .def_readonly("replicas", &Arrangement::replicas)
+      .def_property_readonly(
+          "schedule",
+          [](const Arrangement& arrangement) { return plan::name(arrangement.schedule); })
+      .def_readonly("interleave", &Arrangement::interleave)
       .def(py::self == py::self);
-  m.def("shape_of", &partition::shape_of, "plan"_a);
+  m.def("arrangement_of", &partition::arrangement_of, "plan"_a);
   py::class_<RunnerUp>(m, "RunnerUp")
-      .def_readonly("shape", &RunnerUp::shape)
+      .def_readonly("arrangement", &RunnerUp::arrangement)
       .def_readonly("iteration_ns", &RunnerUp::iteration_ns)
       .def_readonly("peak_bytes", &RunnerUp::peak_bytes);
   py::class_<Found>(m, "Found")
@@ -220,18 +222,19 @@ void init_planner(py::module_& m) {
       .def_readonly("runners_up", &Found::runners_up);
 
   py::class_<TriedPlan>(m, "TriedPlan")
-      .def(py::init<Shape, int64_t, double>(), "shape"_a, "micro_batches"_a, "run_ns"_a);
+      .def(py::init<Arrangement, int64_t, double>(), "arrangement"_a, "micro_batches"_a,
+           "run_ns"_a);
 
   m.def("completed", &partition::completed, "step"_a, "plan"_a, Unlocked());
-  m.def("with_trials", &partition::with_trials, "plan"_a, "shapes"_a, "numbers"_a);
+  m.def("with_trials", &partition::with_trials, "plan"_a, "arrangements"_a, "numbers"_a);
   m.def("find_plan", &partition::find_plan, "profile"_a, "cluster"_a, "request"_a,
         "options"_a = PlannerOptions(), Unlocked());
   m.def("make_plan", &partition::make_plan, "profile"_a, "cluster"_a, "request"_a,
         "options"_a = PlannerOptions(), Unlocked());
   m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
         "plan"_a, "count"_a, "room"_a = 1.0, Unlocked());
-  m.def("plan_of_shape", &partition::plan_of_shape, "profile"_a, "cluster"_a, "request"_a,
-        "options"_a, "found"_a, "shape"_a, Unlocked());
+  m.def("plan_of_arrangement", &partition::plan_of_arrangement, "profile"_a, "cluster"_a,
+        "request"_a, "options"_a, "found"_a, "arrangement"_a, Unlocked());
 }
 
 }  // namespace

@@ -14,9 +14,9 @@ plan::Plan completed(const predict::StepModel& step, plan::Plan plan) {
   return plan;
 }
 
-plan::Plan with_trials(plan::Plan plan, const std::vector<TriedPlan>& shapes,
+plan::Plan with_trials(plan::Plan plan, const std::vector<TriedPlan>& arrangements,
                        const std::vector<TriedPlan>& numbers) {
-  plan.notes = with_trial_notes(plan.notes, shapes, numbers);
+  plan.notes = with_trial_notes(plan.notes, arrangements, numbers);
   return plan;
 }
 

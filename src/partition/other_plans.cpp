@@ -35,14 +35,14 @@ plan::Plan with_micro_batches(const cost::GraphProfile& profile, const cost::Clu
   return described(profile, cluster, request, std::move(plan), evaluation);
 }
 
-Found plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                    const Request& request, const PlannerOptions& options, const Found& found,
-                    const Shape& shape) {
+Found plan_of_arrangement(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                          const Request& request, const PlannerOptions& options, const Found& found,
+                          const Arrangement& arrangement) {
   Request narrower = request;
-  narrower.force.stages = static_cast<int>(shape.replicas.size());
-  narrower.force.replicas = shape.replicas;
-  narrower.force.schedule = shape.schedule;
-  narrower.force.interleave = shape.interleave;
+  narrower.force.stages = static_cast<int>(arrangement.replicas.size());
+  narrower.force.replicas = arrangement.replicas;
+  narrower.force.schedule = arrangement.schedule;
+  narrower.force.interleave = arrangement.interleave;
   plan::Plan plan = make_plan(profile, cluster, narrower, options);
   if (!plan.feasible) return {std::move(plan), {}};
   plan.notes = search_notes(found.plan, plan);
@@ -53,11 +53,11 @@ Found plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster& clus
   }
   const Evaluation evaluation = evaluate(profile, cluster, request, plan);
   Found result{described(profile, cluster, request, std::move(plan), evaluation), {}};
-  result.runners_up.push_back({.shape = shape_of(found.plan),
+  result.runners_up.push_back({.arrangement = arrangement_of(found.plan),
                                .iteration_ns = found.plan.iteration_ns,
                                .peak_bytes = whole(peak_bytes(found.plan))});
   for (const RunnerUp& other : found.runners_up) {
-    if (other.shape != shape) result.runners_up.push_back(other);
+    if (other.arrangement != arrangement) result.runners_up.push_back(other);
   }
   return result;
 }

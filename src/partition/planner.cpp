@@ -44,7 +44,8 @@ constexpr int kMostBlocksEver = 1024;
 
 /// Blocks of the coarse searches, which go first.
 /// tuned by: `ablations`, switch coarse.
-/// without it: fewer shapes survive until they are simulated, and a better plan is missed at times.
+/// without it: fewer arrangements survive until they are simulated, and a better plan is missed at
+/// times.
 constexpr std::array kCoarseBlocks = {16, 48};
 
 /// The two ways of computing a plan's time may differ by rounding only.
@@ -58,8 +59,8 @@ int most_blocks(const SearchSpace& space) {
 }
 
 /// Resolutions of the searches, rising. Coarse ones take a fraction of the time of the finest, and
-/// at times find a better plan: with fewer borders to weigh, more shapes survive until they are
-/// simulated.
+/// at times find a better plan: with fewer borders to weigh, more arrangements survive until they
+/// are simulated.
 std::vector<int> resolutions(int finest, size_t pieces, bool only_finest) {
   std::vector<int> result;
   for (const int blocks : kCoarseBlocks) {
@@ -78,7 +79,7 @@ Found infeasible(std::string reason) {
 }
 
 RunnerUp to_runner_up(const Alternative& other) {
-  return {.shape = {other.replicas, other.schedule, other.interleave},
+  return {.arrangement = {other.replicas, other.schedule, other.interleave},
           .iteration_ns = whole(other.parts.iteration_ns()),
           .peak_bytes = whole(other.peak_bytes)};
 }
@@ -115,12 +116,12 @@ std::vector<Alternative> alternatives(const Best& best, Assessor& assessor) {
 
 }  // namespace
 
-Shape shape_of(const plan::Plan& plan) {
-  Shape shape{{}, plan.schedule, plan.interleave};
+Arrangement arrangement_of(const plan::Plan& plan) {
+  Arrangement arrangement{{}, plan.schedule, plan.interleave};
   for (const plan::Stage& stage : plan.stages) {
-    shape.replicas.push_back(static_cast<int>(stage.ranks.size()));
+    arrangement.replicas.push_back(static_cast<int>(stage.ranks.size()));
   }
-  return shape;
+  return arrangement;
 }
 
 plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,

@@ -69,7 +69,7 @@ class Walker {
     int takers = 0;
   };
 
-  void reach(double more) { peak_ = std::max(peak_, live_ + more); }
+  void raise_peak(double more) { peak_ = std::max(peak_, live_ + more); }
 
   [[nodiscard]] double at(const std::vector<double>& values, int64_t rows) const {
     return cost::cost_at(values, profile_.rows, static_cast<double>(rows));
@@ -126,7 +126,7 @@ class Walker {
       live_ += param.optimizer_bytes >= 0 ? param.optimizer_bytes
                                           : param.bytes * optimizer_.state_factor;
     }
-    reach(0);
+    raise_peak(0);
   }
 
   /// The actions of one phase, of which `first` is the first.
@@ -187,12 +187,12 @@ class Walker {
     // What arrived is among what is saved, or gone after its last use; recompute keeps it.
     const double inputs = take_received(action, Direction::forward);
     if (stage.recompute) {
-      reach(largest_workspace(stage, rows));
+      raise_peak(largest_workspace(stage, rows));
       kept_[{action.stage, action.micro_batch}] = inputs;
       return;
     }
     live_ += saved_bytes(stage, rows) - inputs;
-    reach(0);
+    raise_peak(0);
   }
 
   void backward(Rank rank, const Action& action) {
@@ -216,15 +216,15 @@ class Walker {
       const double workspace = at(profile_.nodes[node].workspace_bytes, rows) + waiting[node];
       const bool in_place = cost::adds_in_place(profile_.nodes[node]);
       const double made = in_place && copied ? first_gradients_of(profile_.nodes[node]) : 0;
-      if (!copied && !in_place) reach(workspace);
+      if (!copied && !in_place) raise_peak(workspace);
       live_ += gradients_of(profile_.nodes[node]);
-      if (copied || in_place) reach(workspace + made);
+      if (copied || in_place) raise_peak(workspace + made);
       for (; saved != stage.saved.rend() && saved->first_user >= node; ++saved) {
         live_ -= at(saved->bytes, rows);
       }
     }
     for (; saved != stage.saved.rend(); ++saved) live_ -= at(saved->bytes, rows);
-    reach(0);
+    raise_peak(0);
   }
 
   /// [node of the profile]: gradients of the stage that wait during its backward.
@@ -249,7 +249,7 @@ class Walker {
       }
       if (!optimizer_.all_bytes.empty()) all += optimizer_.all_bytes.at(param);
     }
-    reach(largest + all);
+    raise_peak(largest + all);
   }
 
   /// Values that cross between stages and that their operator saves, as relu() does, so that they
@@ -288,7 +288,7 @@ class Walker {
     if (own.takers++ > 0 || is_saved) return;
     own.bytes = bytes_of(action);
     live_ += own.bytes;
-    reach(0);
+    raise_peak(0);
   }
 
   void receive(const Action& action) {
@@ -310,7 +310,7 @@ class Walker {
     if (action.stage == kUser || is_own(action)) return;
     received_[{action.stage, action.micro_batch, action.direction}] += bytes_of(action);
     live_ += bytes_of(action);
-    reach(0);
+    raise_peak(0);
   }
 
   [[nodiscard]] double take_received(const Action& action, Direction direction) {
@@ -324,7 +324,7 @@ class Walker {
         times_.posted_ns[static_cast<size_t>(action.direction)][static_cast<size_t>(action.index)];
     sent_.push_back({.bytes = bytes_of(action), .left_ns = now_ns_, .posted_ns = posted_ns});
     live_ += sent_.back().bytes;
-    reach(0);
+    raise_peak(0);
   }
 
   /// A computation begins: messages are gone that their receivers have posted by then, and that had

@@ -17,14 +17,14 @@ namespace rannc::partition {
 
 /// A plan that ran before the first step.
 struct TriedPlan {
-  Shape shape;
+  Arrangement arrangement;
   int64_t micro_batches = 1;
   double run_ns = 0;  ///< the shortest of its runs
 };
 
-/// `plan`, with notes of what ran: plans of several shapes, and those of one shape with several
-/// numbers of micro-batches. What ran alone was compared with nothing, and is not noted.
-[[nodiscard]] plan::Plan with_trials(plan::Plan plan, const std::vector<TriedPlan>& shapes,
+/// `plan`, with notes of what ran: plans of several arrangements, and those of one arrangement with
+/// several numbers of micro-batches. What ran alone was compared with nothing, and is not noted.
+[[nodiscard]] plan::Plan with_trials(plan::Plan plan, const std::vector<TriedPlan>& arrangements,
                                      const std::vector<TriedPlan>& numbers);
 
 }  // namespace rannc::partition

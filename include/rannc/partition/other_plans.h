@@ -21,12 +21,13 @@ namespace rannc::partition {
                                             const cost::Cluster& cluster, const Request& request,
                                             plan::Plan plan, int64_t count, double room = 1);
 
-/// The best plan of that shape; find_plan() with it forced. Whatever the room, its notes are of the
-/// memory of `cluster`. Runners-up and notes of the search are those of `found`, the answer to the
-/// same arguments without the shape, which becomes one of them. Not feasible when no plan of that
-/// shape fits.
-[[nodiscard]] Found plan_of_shape(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                                  const Request& request, const PlannerOptions& options,
-                                  const Found& found, const Shape& shape);
+/// The best plan of that arrangement; find_plan() with it forced. Whatever the room, its notes are
+/// of the memory of `cluster`. Runners-up and notes of the search are those of `found`, the answer
+/// to the same arguments without the arrangement, which becomes one of them. Not feasible when no
+/// plan of that arrangement fits.
+[[nodiscard]] Found plan_of_arrangement(const cost::GraphProfile& profile,
+                                        const cost::Cluster& cluster, const Request& request,
+                                        const PlannerOptions& options, const Found& found,
+                                        const Arrangement& arrangement);
 
 }  // namespace rannc::partition

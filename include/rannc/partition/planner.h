@@ -12,17 +12,17 @@
 namespace rannc::partition {
 
 /// How a plan is laid out, whatever its stages compute.
-struct Shape {
+struct Arrangement {
   std::vector<int> replicas;  ///< of each stage
   plan::Schedule schedule = plan::Schedule::one_f_one_b;
   int interleave = 1;
-  friend bool operator==(const Shape&, const Shape&) = default;
+  friend bool operator==(const Arrangement&, const Arrangement&) = default;
 };
-[[nodiscard]] Shape shape_of(const plan::Plan& plan);
+[[nodiscard]] Arrangement arrangement_of(const plan::Plan& plan);
 
 /// A plan of another kind that a search has looked at, the best of its kind.
 struct RunnerUp {
-  Shape shape;
+  Arrangement arrangement;
   int64_t iteration_ns = 0;
   int64_t peak_bytes = 0;  ///< of the fullest rank; it may be more than there is
 };

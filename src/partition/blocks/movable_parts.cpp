@@ -24,38 +24,38 @@ std::vector<uint32_t> part_of(const BlockModel& model, const std::vector<int>& s
   return part;
 }
 
-Reach reach_of_part(const BlockModel& model, const std::vector<int>& stage_of,
-                    const std::vector<uint32_t>& part, bool later) {
+MoveRange range_of_part(const BlockModel& model, const std::vector<int>& stage_of,
+                        const std::vector<uint32_t>& part, bool later) {
   const int from = stage_of[part.front()];
-  Reach reach{0, from - 1};
-  if (later) reach = {from + 1, *std::ranges::max_element(stage_of)};
+  MoveRange range{0, from - 1};
+  if (later) range = {from + 1, *std::ranges::max_element(stage_of)};
   for (const uint32_t member : part) {
     for (const uint32_t next : later ? model.after(member) : model.before(member)) {
       const int stage = stage_of[next];
       if (stage == from) continue;
       if (later) {
-        reach.last = std::min(reach.last, stage);
+        range.last = std::min(range.last, stage);
       } else {
-        reach.first = std::max(reach.first, stage);
+        range.first = std::max(range.first, stage);
       }
     }
   }
-  return reach;
+  return range;
 }
 
-Reach reach_of_stage(const BlockModel& model, const std::vector<int>& stage_of, int stage,
-                     int stages) {
-  Reach reach{0, stages - 1};
+MoveRange range_of_stage(const BlockModel& model, const std::vector<int>& stage_of, int stage,
+                         int stages) {
+  MoveRange range{0, stages - 1};
   for (uint32_t block = 0; block < stage_of.size(); ++block) {
     if (stage_of[block] != stage) continue;
     for (const uint32_t next : model.before(block)) {
-      if (stage_of[next] != stage) reach.first = std::max(reach.first, stage_of[next] + 1);
+      if (stage_of[next] != stage) range.first = std::max(range.first, stage_of[next] + 1);
     }
     for (const uint32_t next : model.after(block)) {
-      if (stage_of[next] != stage) reach.last = std::min(reach.last, stage_of[next] - 1);
+      if (stage_of[next] != stage) range.last = std::min(range.last, stage_of[next] - 1);
     }
   }
-  return reach;
+  return range;
 }
 
 int renumbered(int stage, int from, int to) {

@@ -11,7 +11,7 @@ namespace rannc::partition {
 // `stage_of` is that of the draft, [block].
 
 /// Stages `first` to `last`; none when `first` is the larger.
-struct Reach {
+struct MoveRange {
   int first = 0;
   int last = -1;
 };
@@ -26,12 +26,12 @@ struct Reach {
                                             bool later);
 
 /// The later, or the earlier, stages that such a part could move to.
-[[nodiscard]] Reach reach_of_part(const BlockModel& model, const std::vector<int>& stage_of,
-                                  const std::vector<uint32_t>& part, bool later);
+[[nodiscard]] MoveRange range_of_part(const BlockModel& model, const std::vector<int>& stage_of,
+                                      const std::vector<uint32_t>& part, bool later);
 
 /// The numbers that a stage could have in the order of stages.
-[[nodiscard]] Reach reach_of_stage(const BlockModel& model, const std::vector<int>& stage_of,
-                                   int stage, int stages);
+[[nodiscard]] MoveRange range_of_stage(const BlockModel& model, const std::vector<int>& stage_of,
+                                       int stage, int stages);
 
 /// The new number of stage `stage` when stage `from` becomes number `to`.
 [[nodiscard]] int renumbered(int stage, int from, int to);

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The kind of the search's answer where a plan of another shape was faster in runs.
+// The kind of the search's answer where a plan of another arrangement was faster in runs.
 constexpr const char* kSearchAnswer = "the times of operators";
 
 // Names that come from a program, not from a file, may hold any bytes.
@@ -209,7 +209,7 @@ std::string with_memory_of(const std::string& notes, const cost::Cluster& cluste
   return text(changed);
 }
 
-std::string with_trial_notes(const std::string& notes, const std::vector<TriedPlan>& shapes,
+std::string with_trial_notes(const std::string& notes, const std::vector<TriedPlan>& arrangements,
                              const std::vector<TriedPlan>& numbers) {
   Json changed = notes.empty() ? Json::object() : Json::parse(notes);
   if (numbers.size() > 1) {
@@ -218,12 +218,12 @@ std::string with_trial_notes(const std::string& notes, const std::vector<TriedPl
       tried.push_back({{"micro_batches", plan.micro_batches}, {"run_ns", whole(plan.run_ns)}});
     }
   }
-  if (shapes.size() < 2) return text(changed);
+  if (arrangements.size() < 2) return text(changed);
   Json& tried = changed["tried_shapes"] = Json::array();
-  for (const TriedPlan& plan : shapes) {
-    tried.push_back({{"replicas", plan.shape.replicas},
-                     {"schedule", plan::name(plan.shape.schedule)},
-                     {"interleave", plan.shape.interleave},
+  for (const TriedPlan& plan : arrangements) {
+    tried.push_back({{"replicas", plan.arrangement.replicas},
+                     {"schedule", plan::name(plan.arrangement.schedule)},
+                     {"interleave", plan.arrangement.interleave},
                      {"micro_batches", plan.micro_batches},
                      {"run_ns", whole(plan.run_ns)}});
   }

@@ -21,8 +21,8 @@ namespace rannc::partition {
                                         const Request& request, const Evaluation& evaluation,
                                         const TimeParts& parts);
 
-/// The notes of `found`, an answer of make_plan(), for `other`, the best plan of another shape:
-/// `found` is one of the alternatives. changed_notes() makes the rest that of `other`.
+/// The notes of `found`, an answer of make_plan(), for `other`, the best plan of another
+/// arrangement: `found` is one of the alternatives. changed_notes() makes the rest that of `other`.
 [[nodiscard]] std::string search_notes(const plan::Plan& found, const plan::Plan& other);
 
 /// `notes` without the lower bound of the search.
@@ -34,7 +34,7 @@ namespace rannc::partition {
 /// `notes` with what ran: see with_trials(). An alternative that ran and was predicted to be as
 /// fast or faster is said to have taken longer.
 [[nodiscard]] std::string with_trial_notes(const std::string& notes,
-                                           const std::vector<TriedPlan>& shapes,
+                                           const std::vector<TriedPlan>& arrangements,
                                            const std::vector<TriedPlan>& numbers);
 
 /// A JSON object for each stage: its modules by their paths, and what it takes and gives.

@@ -43,11 +43,11 @@ class Refiner {
  private:
   bool done() { return trials_ >= options_.most_trials || stop_.now(); }
 
-  /// Takes the draft if it is better. Its recompute is settled here.
+  /// Takes the draft if it is better. Its recompute is chosen here.
   bool try_draft(Draft draft) {
     if (done() || !respects_pins(space_, draft)) return false;
     ++trials_;
-    assessor_.settle_recompute(draft);
+    assessor_.choose_recompute(draft);
     Scored scored{std::move(draft), now_.columns, {}};
     scored.figures = assessor_.assess(scored.draft, now_.figures.iteration_ns);
     best_.add(scored);
@@ -117,8 +117,8 @@ class Refiner {
         const std::vector<uint32_t> part = part_of(model_, stages, block, later);
         const auto members = std::ranges::count(stages, stages[block]);
         if (static_cast<std::ptrdiff_t>(part.size()) == members) continue;
-        const Reach reach = reach_of_part(model_, stages, part, later);
-        for (int to = reach.first; to <= reach.last && !done(); ++to) {
+        const MoveRange range = range_of_part(model_, stages, part, later);
+        for (int to = range.first; to <= range.last && !done(); ++to) {
           Draft draft = now_.draft;
           for (const uint32_t member : part) draft.stage_of[member] = to;
           if (!try_draft(std::move(draft))) continue;
@@ -186,8 +186,8 @@ class Refiner {
     if (now_.draft.interleave > 1) return false;
     bool changed = false;
     for (int s = 0; s < now_.draft.stages() && !done(); ++s) {
-      const Reach reach = reach_of_stage(model_, now_.draft.stage_of, s, now_.draft.stages());
-      for (int to = reach.first; to <= reach.last && !done(); ++to) {
+      const MoveRange range = range_of_stage(model_, now_.draft.stage_of, s, now_.draft.stages());
+      for (int to = range.first; to <= range.last && !done(); ++to) {
         if (to == s) continue;
         Draft draft = now_.draft;
         for (int& stage : draft.stage_of) stage = renumbered(stage, s, to);

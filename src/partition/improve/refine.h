@@ -13,7 +13,7 @@ struct RefineOptions {
 };
 
 /// Improves a draft by single changes until none helps: blocks move to a neighbouring stage (one,
-/// or several at a border), where the graph branches also parts of a stage to any other (reach.h)
+/// or several at a border), where the graph branches also parts of a stage to any other (range.h)
 /// and stages among those that they do not depend on; a rank moves between stages or from the idle
 /// ones, stages change places between hosts, are joined or split, another micro-batch count or
 /// schedule. Every draft on the way is added to `best`.

@@ -39,7 +39,7 @@ class Assessor {
   /// Chooses what to recompute: where the request leaves it open, only what memory demands, because
   /// recompute never makes a stage faster. Of an interleaved group, the stage that saves most bytes
   /// per time goes first.
-  void settle_recompute(Draft& draft);
+  void choose_recompute(Draft& draft);
 
   /// The draft as it is. When it does not fit, or its bound passes `give_up_ns`, the time is
   /// infinite. O(blocks + values + stages * micro-batches).

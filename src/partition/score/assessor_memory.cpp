@@ -9,12 +9,12 @@ namespace rannc::partition {
 namespace {
 
 Pipeline order_of(const Draft& draft, size_t stages) {
-  Pipeline shape;
-  shape.schedule = draft.schedule;
-  shape.groups = static_cast<int>(draft.groups.size());
-  shape.micro_batches = draft.micro_batches;
-  shape.forward_ns.assign(stages, 0.0);
-  return shape;
+  Pipeline arrangement;
+  arrangement.schedule = draft.schedule;
+  arrangement.groups = static_cast<int>(draft.groups.size());
+  arrangement.micro_batches = draft.micro_batches;
+  arrangement.forward_ns.assign(stages, 0.0);
+  return arrangement;
 }
 
 }  // namespace
@@ -70,11 +70,11 @@ double Assessor::group_peak(const Draft& draft, size_t group,
     workspace = std::max(workspace, stage.workspace_bytes);
     if (recompute[s]) recomputed = std::max(recomputed, stage.saved_bytes);
   }
-  const Pipeline shape = order_of(draft, count);
+  const Pipeline arrangement = order_of(draft, count);
   const auto actions = 2 * draft.micro_batches * draft.interleave;
   double now = 0, most = 0;
   for (int64_t k = 0; k < actions; ++k) {
-    const ComputeAction action = action_at(shape, static_cast<int>(group), k);
+    const ComputeAction action = action_at(arrangement, static_cast<int>(group), k);
     const auto s = static_cast<size_t>(action.stage);
     now += (action.backward ? -1 : 1) * held_bytes(s, recompute[s]);
     most = std::max(most, now);
@@ -87,12 +87,12 @@ double Assessor::group_peak(const Draft& draft, size_t group,
 double Assessor::step_peak(const Draft& draft, size_t group,
                            const std::vector<bool>& recompute) const {
   const size_t count = sheet_.stages.size();
-  const Pipeline shape = order_of(draft, count);
+  const Pipeline arrangement = order_of(draft, count);
   const auto actions = 2 * draft.micro_batches * draft.interleave;
   // The message for which an action waits is received while the one before it computes.
   const auto posted = [&](int64_t k) {
     if (k == actions) return 0.0;
-    const ComputeAction next = action_at(shape, static_cast<int>(group), k);
+    const ComputeAction next = action_at(arrangement, static_cast<int>(group), k);
     const Stage& stage = sheet_.stages[static_cast<size_t>(next.stage)];
     return (next.backward ? stage.out : stage.in).at(stage.rows);
   };
@@ -100,7 +100,7 @@ double Assessor::step_peak(const Draft& draft, size_t group,
   double live = state.param_bytes + state.optimizer_bytes, gradients = 0, most = 0;
   std::vector<bool> has_gradients(count, false);
   for (int64_t k = 0; k < actions; ++k) {
-    const ComputeAction action = action_at(shape, static_cast<int>(group), k);
+    const ComputeAction action = action_at(arrangement, static_cast<int>(group), k);
     const auto s = static_cast<size_t>(action.stage);
     const Stage& stage = sheet_.stages[s];
     const double held = held_bytes(s, recompute[s]);
@@ -136,7 +136,7 @@ bool Assessor::fits(const Draft& draft) const {
   return true;
 }
 
-void Assessor::settle_recompute(Draft& draft) {
+void Assessor::choose_recompute(Draft& draft) {
   const auto count = static_cast<size_t>(draft.stages());
   draft.recompute.assign(count, request_.recompute == Recompute::always);
   if (request_.recompute != Recompute::automatic) return;

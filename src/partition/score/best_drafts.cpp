@@ -21,7 +21,7 @@ std::vector<int> replicas(const Draft& draft) {
   return counts;
 }
 
-auto shape(const Draft& draft) {
+auto arrangement(const Draft& draft) {
   return std::tuple(draft.schedule, draft.interleave, draft.micro_batches, draft.groups.size());
 }
 
@@ -43,8 +43,9 @@ double Best::iteration_ns() const {
 }
 
 void Best::add_to_top(const Scored& scored) {
-  const auto same = std::ranges::find_if(
-      top_, [&](const Scored& other) { return shape(other.draft) == shape(scored.draft); });
+  const auto same = std::ranges::find_if(top_, [&](const Scored& other) {
+    return arrangement(other.draft) == arrangement(scored.draft);
+  });
   if (same != top_.end()) {
     if (!better(scored, *same)) return;
     top_.erase(same);

@@ -38,7 +38,7 @@ class Best {
   void add_to_top(const Scored& scored);
 
   size_t keep_;
-  std::vector<Scored> top_;  // best first; fits; at most keep_, of each shape the best
+  std::vector<Scored> top_;  // best first; fits; at most keep_, of each arrangement the best
   std::map<std::string, Scored> kinds_;
 };
 

@@ -63,7 +63,7 @@ class Enumeration {
   }
 
  private:
-  struct Shape {
+  struct Arrangement {
     plan::Schedule schedule;
     int64_t micro_batches;
     int groups, interleave;
@@ -79,18 +79,19 @@ class Enumeration {
   }
 
   void examine_all() {
-    for (const Shape& shape : shapes()) {
-      draft_.micro_batches = shape.micro_batches;
-      draft_.schedule = shape.schedule;
-      micro_rows_ = (request_.global_batch + shape.micro_batches - 1) / shape.micro_batches;
+    for (const Arrangement& arrangement : arrangements()) {
+      draft_.micro_batches = arrangement.micro_batches;
+      draft_.schedule = arrangement.schedule;
+      micro_rows_ =
+          (request_.global_batch + arrangement.micro_batches - 1) / arrangement.micro_batches;
       measure_rest();
-      pipelines_of(shape.groups, shape.interleave);
+      pipelines_of(arrangement.groups, arrangement.interleave);
     }
   }
 
   /// All of them; first those of the best plans so far, because a good plan found early cuts much.
-  std::vector<Shape> shapes() const {
-    std::vector<Shape> result;
+  std::vector<Arrangement> arrangements() const {
+    std::vector<Arrangement> result;
     for (const int64_t m : space_.micro_batches) {
       for (const plan::Schedule schedule : space_.schedules) {
         if (schedule == plan::Schedule::interleaved) {
@@ -107,12 +108,12 @@ class Enumeration {
       }
     }
     const std::vector<Scored> top = best_.top();
-    std::ranges::stable_sort(result, {}, [&](const Shape& shape) {
+    std::ranges::stable_sort(result, {}, [&](const Arrangement& arrangement) {
       const auto found = std::ranges::find_if(top, [&](const Scored& scored) {
-        return scored.draft.schedule == shape.schedule &&
-               scored.draft.micro_batches == shape.micro_batches &&
-               scored.draft.interleave == shape.interleave &&
-               static_cast<int>(scored.draft.groups.size()) == shape.groups;
+        return scored.draft.schedule == arrangement.schedule &&
+               scored.draft.micro_batches == arrangement.micro_batches &&
+               scored.draft.interleave == arrangement.interleave &&
+               static_cast<int>(scored.draft.groups.size()) == arrangement.groups;
       });
       return found - top.begin();
     });
@@ -383,7 +384,7 @@ class Enumeration {
   }
 
   void judge() {
-    assessor_.settle_recompute(draft_);
+    assessor_.choose_recompute(draft_);
     if (draft_.interleave == 1 || request_.recompute != Recompute::automatic) {
       score();
       return;

@@ -119,7 +119,7 @@ void search_chunks(Assessor& assessor, const RangeCosts& ranges, const std::vect
           const auto behind = std::ranges::upper_bound(starts, static_cast<int>(k));
           scored.draft.stage_of[line[k]] = static_cast<int>(behind - starts.begin()) - 1;
         }
-        assessor.settle_recompute(scored.draft);
+        assessor.choose_recompute(scored.draft);
         scored.figures = assessor.assess(scored.draft);
         best.add(scored);
       }

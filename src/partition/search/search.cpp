@@ -61,10 +61,9 @@ constexpr size_t kWave = 4;
 /// runs in turns with another cannot be a stage.
 constexpr size_t kMostLines = 3;
 
-/// With more blocks, only one order is searched, narrowly, and two shapes are refined. Only a user
-/// who asks for so many has them, or memory that demands as many stages.
-/// tuned by: `planner_bench`, with max_blocks above it.
-/// without it: such a search takes minutes.
+/// With more blocks, only one order is searched, narrowly, and two arrangements are refined. Only a
+/// user who asks for so many has them, or memory that demands as many stages. tuned by:
+/// `planner_bench`, with max_blocks above it. without it: such a search takes minutes.
 constexpr size_t kManyBlocks = 400;
 
 /// The search over all down-sets: with so many at most, and so much work, which is pairs of them,
@@ -78,14 +77,14 @@ constexpr double kMostBorderWork = 2e6, kMostBorderWorkEver = 5e7;
 /// Shapes (schedule, chunks, micro-batches, groups) of which the best draft is remembered, and of
 /// which it is refined.
 /// tuned by: no measurement is known.
-/// without it: the best plan is often the refined draft of a shape that was not the best before.
+/// without it: the best plan is often the refined draft of an arrangement that was not the best
+/// before.
 constexpr size_t kKeptShapes = 16;
 constexpr size_t kRefinedShapes = 8;
 
-/// Work of refining one shape: blocks and actions looked at. So many drafts are assessed, between
-/// the least and the most.
-/// tuned by: `planner_bench`.
-/// without it: refining a shape of thousands of micro-batches takes minutes.
+/// Work of refining one arrangement: blocks and actions looked at. So many drafts are assessed,
+/// between the least and the most. tuned by: `planner_bench`. without it: refining an arrangement
+/// of thousands of micro-batches takes minutes.
 constexpr int64_t kRefineWork = 6'000'000;
 constexpr int64_t kLeastRefinements = 30, kMostRefinements = 4000;
 
@@ -297,7 +296,7 @@ class Searcher {
 
   void add(Draft draft, int columns) {
     if (!respects_pins(space_, draft)) return;
-    assessor_.settle_recompute(draft);
+    assessor_.choose_recompute(draft);
     Scored scored{std::move(draft), columns, {}};
     scored.figures = assessor_.assess(scored.draft);
     result_.best.add(scored);

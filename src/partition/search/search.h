@@ -29,7 +29,7 @@ struct SearchOptions {
 ///     number of stages (stages.h). A narrow search finds a good arrangement first, and its time
 ///     cuts the full one. All are simulated.
 ///  2. Interleaved pipelines (chunks.h).
-///  3. The best of different shapes are refined by single changes (refine.h).
+///  3. The best of different arrangements are refined by single changes (refine.h).
 ///  4. Small problems are searched exactly (exact.h); `exact` says that this was completed.
 /// The answer does not depend on the number of threads, unless `stop` cut the search.
 struct SearchResult {

@@ -99,9 +99,9 @@ Attempt::Attempt(const Problem& problem, int max_blocks, Stop& stop)
 }
 
 void Attempt::zoom_in(Stop& stop) {
-  const size_t shapes = problem_.profile.nodes.size() > kMostZoomedNodes ? 1 : kZoomedShapes;
+  const size_t arrangements = problem_.profile.nodes.size() > kMostZoomedNodes ? 1 : kZoomedShapes;
   const std::vector<Scored>& top = result_.best.top();
-  for (size_t k = 0; k < std::min(shapes, top.size()); ++k) {
+  for (size_t k = 0; k < std::min(arrangements, top.size()); ++k) {
     NodePlan close = zoom(problem_.profile, problem_.cluster, problem_.request, problem_.space,
                           problem_.pieces, to_node_plan(top[k], blocks_), stop, result_.examined);
     if (close.scored.figures.iteration_ns < winner_.scored.figures.iteration_ns) {

@@ -17,7 +17,7 @@
 namespace rannc::partition {
 
 /// One search at one resolution: pieces are joined to at most `max_blocks` blocks, the search runs
-/// over them, and the borders of its best shapes are refined piece by piece.
+/// over them, and the borders of its best arrangements are refined piece by piece.
 class Attempt {
  public:
   struct Problem {

@@ -22,7 +22,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kExplainedPositions = 64;
 constexpr int kExplainedBlocks = 128;
 
-struct Arrangement {
+struct ClosestPlan {
   plan::Schedule schedule = plan::Schedule::gpipe;
   int64_t micro_batches = 1;
   std::vector<StageChoice> stages;  ///< ranks in steps of the grid
@@ -60,7 +60,7 @@ class PeakSolver {
         states_(static_cast<size_t>(blocks_ + 1) * static_cast<size_t>(ranks_ + 1) *
                 static_cast<size_t>(most_stages_ + 1)) {}
 
-  Arrangement run() {
+  ClosestPlan run() {
     at(blocks_, 0, 0).peak_bytes = 0;
     const int most_replicas = space_.one_replica ? 1 : costs_.max_replicas();
     for (int first = blocks_ - 1; first >= 0; --first) {
@@ -109,8 +109,8 @@ class PeakSolver {
     }
   }
 
-  Arrangement trace() {
-    Arrangement result{schedule_, costs_.micro_batches(), {}};
+  ClosestPlan trace() {
+    ClosestPlan result{schedule_, costs_.micro_batches(), {}};
     int ranks = 0, stages = 0;
     const int fewest = space_.stages > 0 ? space_.stages : 1;
     for (int s = fewest; s <= most_stages_; ++s) {
@@ -143,10 +143,10 @@ class PeakSolver {
 
 /// For a problem whose table would be too large: stages of equally many blocks and equally many
 /// ranks, in the number (powers of two, or as many as there can be) whose fullest comes closest.
-Arrangement even_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
+ClosestPlan even_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
                              const Request& request, const SearchSpace& space,
                              plan::Schedule schedule) {
-  Arrangement best;
+  ClosestPlan best;
   double best_peak = kInfinity;
   const Grid grid = coarse_grid(cluster, space, positions(ranges));
   for (const int64_t m : space.micro_batches) {
@@ -157,7 +157,7 @@ Arrangement even_arrangement(const RangeCosts& ranges, const cost::Cluster& clus
       const int replicas =
           space.one_replica ? 1 : std::min(costs.max_replicas(), costs.ranks() / stages);
       if (replicas < 1) continue;
-      Arrangement here{schedule, m, {}};
+      ClosestPlan here{schedule, m, {}};
       double peak = 0;
       for (int k = 0; k < stages; ++k) {
         StageChoice stage{k * costs.blocks() / stages, (k + 1) * costs.blocks() / stages, replicas,
@@ -181,13 +181,13 @@ Arrangement even_arrangement(const RangeCosts& ranges, const cost::Cluster& clus
 
 /// The arrangement whose fullest stage comes closest to fitting, over all allowed numbers of
 /// micro-batches. Ties: the fewest stages, then the fewest micro-batches.
-Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& cluster,
-                                const Request& request, const SearchSpace& space) {
+ClosestPlan closest_plan(const RangeCosts& ranges, const cost::Cluster& cluster,
+                         const Request& request, const SearchSpace& space) {
   // 1F1B never holds more micro-batches than fill-drain.
   const bool has_1f1b =
       std::ranges::find(space.schedules, plan::Schedule::one_f_one_b) != space.schedules.end();
   const plan::Schedule schedule = has_1f1b ? plan::Schedule::one_f_one_b : plan::Schedule::gpipe;
-  Arrangement best;
+  ClosestPlan best;
   double best_peak = kInfinity;
   if (ranges.blocks() > kExplainedBlocks) {
     return even_arrangement(ranges, cluster, request, space, schedule);
@@ -196,7 +196,7 @@ Arrangement closest_arrangement(const RangeCosts& ranges, const cost::Cluster& c
     const StageCosts costs(ranges, cluster, request, m,
                            coarse_grid(cluster, space, positions(ranges)));
     PeakSolver solver(costs, schedule, space);
-    Arrangement here = solver.run();
+    ClosestPlan here = solver.run();
     if (solver.best_peak_bytes() >= best_peak) continue;
     best_peak = solver.best_peak_bytes();
     best = std::move(here);
@@ -239,7 +239,7 @@ Fullest largest_block(const RangeCosts& ranges, const cost::Cluster& cluster,
   return largest;
 }
 
-Fullest fullest_stage(const Arrangement& arrangement, const StageCosts& costs) {
+Fullest fullest_stage(const ClosestPlan& arrangement, const StageCosts& costs) {
   Fullest fullest;
   const auto count = static_cast<int>(arrangement.stages.size());
   for (int k = 0; k < count; ++k) {
@@ -319,7 +319,7 @@ std::string explain_shortfall(const cost::GraphProfile& profile,
   Fullest fullest = largest_block(ranges, cluster, request, space);
   const bool alone = fullest.memory.peak_bytes() > available;
   if (!alone) {
-    const Arrangement closest = closest_arrangement(ranges, cluster, request, space);
+    const ClosestPlan closest = closest_plan(ranges, cluster, request, space);
     if (closest.stages.empty()) return nothing_to_try(request, space, cluster);
     fullest = fullest_stage(closest, StageCosts(ranges, cluster, request, closest.micro_batches,
                                                 coarse_grid(cluster, space, positions(ranges))));

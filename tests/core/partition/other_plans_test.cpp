@@ -132,7 +132,7 @@ TEST(PlanOfShape, IsThePlanWithThatShapeForced) {
   ASSERT_EQ(found.plan.stages.size(), 1);  // two replicas
 
   const plan::Plan other =
-      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}}).plan;
+      plan_of_arrangement(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}}).plan;
   request.force = {.stages = 2, .schedule = plan::Schedule::one_f_one_b, .replicas = {{1, 1}}};
   const plan::Plan forced = make_plan(e.profile, e.cluster, request);
   EXPECT_EQ(other.stages, forced.stages);
@@ -154,12 +154,12 @@ TEST(PlanOfShape, SaysWhatTheSearchFound) {
                       {{{1}, plan::Schedule::one_f_one_b, 1}, 9 * found.plan.iteration_ns, 1}};
 
   const Found of_shape =
-      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
-  ASSERT_EQ(of_shape.runners_up.size(), 2u);  // the answer, and the one of a third shape
-  EXPECT_EQ(of_shape.runners_up[0].shape, shape_of(found.plan));
+      plan_of_arrangement(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}});
+  ASSERT_EQ(of_shape.runners_up.size(), 2u);  // the answer, and the one of a third arrangement
+  EXPECT_EQ(of_shape.runners_up[0].arrangement, arrangement_of(found.plan));
   EXPECT_EQ(of_shape.runners_up[0].iteration_ns, found.plan.iteration_ns);
   EXPECT_EQ(of_shape.runners_up[0].peak_bytes, found.plan.stages[0].predicted->peak_bytes);
-  EXPECT_EQ(of_shape.runners_up[1].shape.replicas, std::vector<int>{1});
+  EXPECT_EQ(of_shape.runners_up[1].arrangement.replicas, std::vector<int>{1});
   const json notes = json::parse(of_shape.plan.notes);
   EXPECT_EQ(notes["bound_ns"], before["bound_ns"]);
   EXPECT_EQ(notes["examined"], before["examined"]);
@@ -170,7 +170,7 @@ TEST(PlanOfShape, SaysWhatTheSearchFound) {
   EXPECT_EQ(answer["peak_bytes"], found.plan.stages[0].predicted->peak_bytes);
   EXPECT_THAT(answer["why"].get<std::string>(),
               ::testing::StartsWith("predicted to be faster by "));
-  // Nor is the best plan of the shape itself one of those that lost.
+  // Nor is the best plan of the arrangement itself one of those that lost.
   ASSERT_EQ(notes["alternatives"].size(), 2);
   EXPECT_EQ(notes["alternatives"][1]["kind"], "another");
   EXPECT_THAT(notes["alternatives"][1]["why"], ::testing::StartsWith("slower by "));
@@ -190,7 +190,7 @@ TEST(PlanOfShape, HasNoBoundWhereItHadMoreRoomThanTheSearch) {
   };
   const Found found = find_plan(e.profile, e.cluster, request);  // two replicas
   const plan::Plan other =
-      plan_of_shape(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}}).plan;
+      plan_of_arrangement(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}}).plan;
   ASSERT_LT(most(found.plan), most(other));
 
   const auto has_bound = [&](double memory_bytes) {
@@ -198,7 +198,7 @@ TEST(PlanOfShape, HasNoBoundWhereItHadMoreRoomThanTheSearch) {
     cluster.device_memory_bytes = memory_bytes;
     const PlannerOptions options = {.room = {.added = 10, .in_step = 10}};
     const plan::Plan plan =
-        plan_of_shape(e.profile, cluster, request, options, found, {.replicas = {1, 1}}).plan;
+        plan_of_arrangement(e.profile, cluster, request, options, found, {.replicas = {1, 1}}).plan;
     EXPECT_TRUE(plan.feasible);
     const json notes = json::parse(plan.notes);
     EXPECT_EQ(notes.contains("bound_ns"), notes.contains("gap"));
@@ -217,7 +217,7 @@ TEST(PlanOfShape, DoesNotFitWhereNoPlanOfThatShapeDoes) {
   small.device_memory_bytes = 1;
   request.force.stages = {};
   const plan::Plan other =
-      plan_of_shape(e.profile, small, request, {}, found, {.replicas = {2}}).plan;
+      plan_of_arrangement(e.profile, small, request, {}, found, {.replicas = {2}}).plan;
   EXPECT_FALSE(other.feasible);
   EXPECT_NE(other.reason, "");
 }

@@ -39,7 +39,7 @@ CASES = {
     "interleaved, more": ("2x(1+1)", "interleaved", 2, {2: 9, 4: 8, 8: 9}, 4),
 }
 # Nothing is forced: whether each plan is faster or slower than those before it.
-SHAPES = {"every shape is faster": -1, "every shape is slower": 1}
+SHAPES = {"every arrangement is faster": -1, "every arrangement is slower": 1}
 ROWS = 8
 STEPS = 3
 
@@ -130,12 +130,12 @@ def differences_of_training(model, losses, twin):
             yield f"{name} differs"
 
 
-def shape_of(plan):
+def arrangement_of(plan):
     return [len(stage.ranks) for stage in plan.stages], plan.schedule
 
 
 def differences_with_shapes(case, comm):
-    """The same where plans of other shapes are tried."""
+    """The same where plans of other arrangements are tried."""
     tried = []  # programs, in their order
     measure, reach = measured_runs.measure, candidates.SLOWER_BY
 
@@ -165,8 +165,8 @@ def differences_with_shapes(case, comm):
     runs = [(run["replicas"], run["schedule"]) for run in notes["tried_shapes"]]
     if not 2 <= len(runs) == len(tried):
         yield f"tried {runs}, ran {len(tried)} plans"
-    if shape_of(model.plan) != runs[-1 if SHAPES[case] < 0 else 0]:
-        yield f"takes {shape_of(model.plan)}, tried {runs}"
+    if arrangement_of(model.plan) != runs[-1 if SHAPES[case] < 0 else 0]:
+        yield f"takes {arrangement_of(model.plan)}, tried {runs}"
     others = [(other["kind"], other["why"]) for other in notes["alternatives"]]
     if (others[0][0] == "the times of operators") != (SHAPES[case] < 0):
         yield f"alternatives {others}"

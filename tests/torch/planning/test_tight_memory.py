@@ -30,15 +30,15 @@ def test_memory_is_tight_where_twice_the_plan_or_another_one_does_not_fit():
 
 
 def searches(plans, *, limit=LIMIT, **rest):
-    """``plans``: what the searches of the shape find, one after the other."""
+    """``plans``: what the searches of the arrangement find, one after the other."""
     asked, left = [], iter(plans)
 
-    def search(shape, in_step):
-        assert shape == "some"
+    def search(arrangement, in_step):
+        assert arrangement == "some"
         asked.append(in_step)
         return next(left)
 
-    return tight_memory.of_shape("some", search, limit, **rest), asked
+    return tight_memory.of_arrangement("some", search, limit, **rest), asked
 
 
 def test_each_search_leaves_as_much_less_as_the_one_before_held_too_much():
@@ -58,21 +58,21 @@ def test_a_search_ends_where_there_is_no_plan_or_only_slow_ones():
 
 
 def fastest(planned, found):
-    """``found``: iteration_ns of a shape, and what the search for it finds."""
-    shapes = [(ns, f"of {ns}") for ns in found]
+    """``found``: iteration_ns of an arrangement, and what the search for it finds."""
+    arrangements = [(ns, f"of {ns}") for ns in found]
     asked = []
 
-    def search(shape, in_step):
-        asked.append(int(shape.removeprefix("of ")))
+    def search(arrangement, in_step):
+        asked.append(int(arrangement.removeprefix("of ")))
         return found[asked[-1]]
 
-    return tight_memory.fastest(planned, shapes, search, LIMIT), asked
+    return tight_memory.fastest(planned, arrangements, search, LIMIT), asked
 
 
 def test_the_fastest_shape_is_taken_of_those_that_may_be_faster():
     planned = plan(100, 90, 80)
     better, best = plan(98, 120, 95), plan(95, 120, 95)
-    # What was found among all shapes may be better by itself, by up to 5 %.
+    # What was found among all arrangements may be better by itself, by up to 5 %.
     assert fastest(planned, {104: best, 101: better, 106: best}) == (better, [101])
     assert fastest(planned, {104: best, 101: None, 106: best}) == (best, [101, 104])
     assert fastest(planned, {99: plan(100, 120, 95), 106: best}) == (planned, [99])

@@ -66,8 +66,8 @@ def test_the_first_step_waits_for_so_many_seconds_only():
     assert search(8, {8: 100, 4: 90, 2: 80, 1: 1}, [1, 2, 4], runs=33) == (2, [4, 2])
 
 
-def shapes(ms, again=None):
-    """``ms``: of the planner's plan, and of the best ones of other shapes; ``again``: of the
+def arrangements(ms, again=None):
+    """``ms``: of the planner's plan, and of the best ones of other arrangements; ``again``: of the
     planner's when it runs once more."""
     asked = []
 
@@ -75,7 +75,7 @@ def shapes(ms, again=None):
         asked.append(plan)
         return measured(ms[plan] if plan else again or ms[0])
 
-    best, found = choose.shapes(range(len(ms)), measured(ms[0]), run)
+    best, found = choose.arrangements(range(len(ms)), measured(ms[0]), run)
     first = ms[0] if best > 0 else again or ms[0]
     others = [ms[plan] for plan in asked if plan]
     assert [each.shortest_ns for each in found] == [each * 1e6 for each in (first, *others)]
@@ -83,22 +83,22 @@ def shapes(ms, again=None):
 
 
 def test_all_shapes_are_tried_and_the_fastest_is_taken():
-    assert shapes([100, 110, 90, 95]) == (2, [1, 2, 3, 0])
-    assert shapes([100, 110, 99]) == (0, [1, 2])
-    assert shapes([100]) == (0, [])
+    assert arrangements([100, 110, 90, 95]) == (2, [1, 2, 3, 0])
+    assert arrangements([100, 110, 99]) == (0, [1, 2])
+    assert arrangements([100]) == (0, [])
     # 98 is 2 % less, which is noise.
-    assert shapes([100, 98, 97.9, 97]) == (2, [1, 2, 3, 0])
+    assert arrangements([100, 98, 97.9, 97]) == (2, [1, 2, 3, 0])
 
 
 def test_the_planner_s_plan_stays_where_the_machine_had_been_slower_for_a_while():
-    assert shapes([150, 100, 110], again=102) == (0, [1, 2, 0])
-    assert shapes([150, 100, 110], again=102.1) == (1, [1, 2, 0])
+    assert arrangements([150, 100, 110], again=102) == (0, [1, 2, 0])
+    assert arrangements([150, 100, 110], again=102.1) == (1, [1, 2, 0])
 
 
 def test_shapes_are_tried_for_so_many_seconds_only():
-    assert shapes([3100, 1]) == (0, [])
+    assert arrangements([3100, 1]) == (0, [])
     # Two runs of 2 s are expected, and six seconds are allowed.
-    assert shapes([2000, 1900, 1]) == (1, [1, 0])
+    assert arrangements([2000, 1900, 1]) == (1, [1, 0])
 
 
 def on_devices(memory):
@@ -283,14 +283,14 @@ def test_no_share_becomes_a_single_row():
 
 
 def plans_of_shapes(monkeypatch, found):
-    """Of every shape that is searched, ``found``; the requests, as far as they matter."""
+    """Of every arrangement that is searched, ``found``; the requests, as far as they matter."""
     searched = []
 
-    def plan_of_shape(profile, devices, request, options, planned, shape):
-        searched.append((shape.replicas, request.micro_batches))
+    def plan_of_arrangement(profile, devices, request, options, planned, arrangement):
+        searched.append((arrangement.replicas, request.micro_batches))
         return found
 
-    monkeypatch.setattr(_C.partition, "plan_of_shape", plan_of_shape)
+    monkeypatch.setattr(_C.partition, "plan_of_arrangement", plan_of_arrangement)
     monkeypatch.setattr(_C.partition, "Room", lambda **_: None)
     monkeypatch.setattr(candidates.Planner, "_options", lambda *_, **__: None)
     monkeypatch.setattr(candidates.Planner, "_accumulating", None)
@@ -307,17 +307,17 @@ def test_nor_does_a_share_of_another_shape(monkeypatch):
     none = SimpleNamespace(plan=SimpleNamespace(feasible=False))
     searched = plans_of_shapes(monkeypatch, none)
 
-    def shape(planned, replicas, counts=(1, 2, 4, 8, 16)):
+    def arrangement(planned, replicas, counts=(1, 2, 4, 8, 16)):
         request = _C.partition.Request(16, micro_batches=counts)
         planner = candidates.Planner(on_devices(100), request, 0, "", 0)
-        other = _C.partition.Shape(replicas, "1f1b")
-        assert planner._best_of_shape(of_two_replicas(planned), other, math.inf) is None
+        other = _C.partition.Arrangement(replicas, "1f1b")
+        assert planner._best_of_arrangement(of_two_replicas(planned), other, math.inf) is None
         return searched.pop() if searched else None
 
-    assert shape(4, [1, 1]) == ([1, 1], [1, 2, 4, 8])
-    assert shape(4, [1, 3]) == ([1, 3], [1, 2])
-    assert shape(8, [1, 1]) == ([1, 1], [1, 2, 4, 8, 16])  # the planner's own has one row
-    assert shape(4, [4], counts=[8]) is None  # no number is left
+    assert arrangement(4, [1, 1]) == ([1, 1], [1, 2, 4, 8])
+    assert arrangement(4, [1, 3]) == ([1, 3], [1, 2])
+    assert arrangement(8, [1, 1]) == ([1, 1], [1, 2, 4, 8, 16])  # the planner's own has one row
+    assert arrangement(4, [4], counts=[8]) is None  # no number is left
 
 
 def test_nor_one_whose_step_does_not_fit(monkeypatch):
@@ -331,8 +331,8 @@ def test_nor_one_whose_step_does_not_fit(monkeypatch):
         step = SimpleNamespace(peak_bytes=[step_peak])
         plan = SimpleNamespace(stages=stages, step=step, iteration_ns=1)
         monkeypatch.setattr(planner, "_completed", lambda _: SimpleNamespace(plan=plan))
-        other = _C.partition.Shape([1], "1f1b")
-        return planner._best_of_shape(of_two_replicas(2), other, math.inf)
+        other = _C.partition.Arrangement([1], "1f1b")
+        return planner._best_of_arrangement(of_two_replicas(2), other, math.inf)
 
     # A run of the latter fits, too, as the optimizer has no state yet.
     assert found(100, peak=100) and not found(101, peak=100)

@@ -59,7 +59,7 @@ Draft refined(const std::vector<Node>& nodes, const cost::Cluster& machine,
     start.draft.groups.push_back({{rank, count}});
     rank += count;
   }
-  assessor.settle_recompute(start.draft);
+  assessor.choose_recompute(start.draft);
   start.figures = assessor.assess(start.draft);
   Stop stop(0, nullptr);
   Best best(1);
