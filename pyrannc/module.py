@@ -104,6 +104,7 @@ class RaNNCModule(nn.Module):
         self._runs = None  # see CallKinds; from the first call on
         self._no_sync = False
         self.training = model.training
+        self._is_made = True  # from here on other attributes are the model's
 
     # -- running ------------------------------------------------------------------------------
 
@@ -341,18 +342,14 @@ class RaNNCModule(nn.Module):
         refuse_around("DistributedDataParallel")
 
     def __setattr__(self, name, value):
+        """What is read through the wrapper is also written through it."""
         if name == "__class__":  # as fully_shard() does
             refuse_around(value.__name__)
-        model = self.__dict__.get("model")
-        if (
-            model is None
-            or name in self.__dict__
-            or hasattr(type(self), name)
-            or not hasattr(model, name)
-        ):
+        own = name in self.__dict__ or hasattr(type(self), name)
+        if own or not self.__dict__.get("_is_made") or not hasattr(self.model, name):
             super().__setattr__(name, value)
-        else:  # what is read through the wrapper is also written through it
-            setattr(model, name, value)
+        else:
+            setattr(self.model, name, value)
 
     def __getattr__(self, name):
         try:

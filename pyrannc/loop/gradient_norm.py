@@ -57,12 +57,18 @@ def _listed(parameters):
 
 
 def _deployments(tensors) -> list:
-    """Those that have part in a norm of ``tensors``."""
+    """Those of several ranks that have part in a norm of ``tensors``.
+
+    Raises:
+        RaNNCError: Gradients of one are kept under ``no_sync()``, or were lost.
+    """
     if tensors:
         found = at_work.of_tensors(tensors)
     else:
         last = at_work.last_backward()
         found = [] if last is None else [last]
+    for each in found:
+        each.unsummed.check(WHAT)
     return [each for each in found if each.world.size > 1]
 
 
@@ -73,7 +79,6 @@ def _total(deployments, gradients, norm_type, error_if_nonfinite, foreach, torch
     others = {id(gradient): gradient for gradient in gradients}
     norms = []
     for deployment in deployments:
-        deployment.unsummed.check(WHAT)
         deployment.call_agreement.other(WHAT)
         mine, world = {}, deployment.world
         for name, parameter in deployment.model.named_parameters():

@@ -6,6 +6,7 @@ import weakref
 from pyrannc import _C
 from pyrannc.job.agreement import on_rank
 from pyrannc.report import time_shares, training_steps
+from pyrannc.report.speed import AtSpeed
 from pyrannc.state import named_tensors
 
 
@@ -82,7 +83,8 @@ class measure:
         seconds = [rank["ms"] / 1e3 for rank in ranks]
         speed = self._deployment.speed
         if speed is not None:
-            self._now = on_rank(0, world, lambda: speed.during(seconds, self.shares))
+            found = on_rank(0, world, lambda: speed.during(seconds, self.shares))
+            self._now = AtSpeed(*found)
         self.hidden = time_shares.hidden(self._deployment.plan, self.shares)
         self.peak_mib = [
             max(ranks[rank]["mib"] for rank in stage.ranks)

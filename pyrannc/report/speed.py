@@ -11,7 +11,8 @@ class AtSpeed(NamedTuple):
     """What is predicted of steps at the speed that ranks have now."""
 
     factors: list  # [rank], how much longer it computes than when the plan was measured
-    step: object  # _C.plan.StepPrediction, of which time and waiting are known
+    ns: float  # of a step
+    idle_ns: list  # [rank], what it waits in a step
 
 
 class Speed:
@@ -37,4 +38,5 @@ class Speed:
             1e9 * of_step * rank["compute"] / before if before else 1.0
             for of_step, rank, before in zip(seconds, shares, self._compute_ns, strict=True)
         ]
-        return AtSpeed(factors, self._predict(factors))
+        step = self._predict(factors)
+        return AtSpeed(factors, step.ns, list(step.idle_ns))

@@ -52,7 +52,7 @@ def show(plan, shares, now) -> str:
         if plan.step.idle_ns and plan.step.ns:
             line += f"; idle predicted {plan.step.idle_ns[rank] / plan.step.ns:.1%}"
         if now:
-            line += f", at this speed {now.step.idle_ns[rank] / now.step.ns:.1%}"
+            line += f", at this speed {now.idle_ns[rank] / now.ns:.1%}"
         lines.append(
             f"{line}; communication that could have been hidden {could_be_hidden[rank]:.1%}"
         )

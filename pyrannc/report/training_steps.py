@@ -158,7 +158,7 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
     if now:
         low, high = (f"{of(now.factors):.2f}" for of in (min, max))
         line += (
-            f", {now.step.ns / 1e6:.1f} ms at the speed of these steps (ranks compute "
+            f", {now.ns / 1e6:.1f} ms at the speed of these steps (ranks compute "
             f"{low if low == high else f'{low} to {high}'} x as long as when planned)"
         )
     lines = [f"{line}, measured {iteration_ms:.1f} ms"]
@@ -177,7 +177,7 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
         )
     if predicted_ms:
         of_plan = _error(predicted_ms, iteration_ms, SMALL_MS)
-        at_speed = _error(now.step.ns / 1e6, iteration_ms, SMALL_MS) if now else of_plan
+        at_speed = _error(now.ns / 1e6, iteration_ms, SMALL_MS) if now else of_plan
         # What slows down all plans alike makes no other one better.
         if max([*errors, at_speed]) <= SURPRISE < of_plan:
             follows = "because the host is faster or slower than when the plan was measured"

@@ -292,14 +292,21 @@ def report_of(group, names, timeout):
     return _reports[group]
 
 
+# Of models with fewer than four; a whole LSTM is one operator.
+PIECES_WITH_PARAMETERS = {"lstm": 2, "lstm_sequence_first": 2, "stray_tensor": 2}
+
+
 def check(group, name, names, timeout):
     report = report_of(group, names, timeout)
     assert name in report, (
         f"the ranks ended before this case; the end of their output:\n{report['end']}"
     )
     assert report[name]["failures"] == [], report[name]["plan"]
-    # As small as a bias, but every stage has something to train.
-    assert "~" not in name or report[name]["plan"]["smallest_share"] > 0, report[name]["plan"]
+    # As small as a bias, but every stage has something to train, where the model has so many pieces
+    # with parameters that no border cuts.
+    model, stages = name.split("/")[0], name.split("/")[1].split("~")[0].count("+") + 1
+    if "~" in name and stages <= PIECES_WITH_PARAMETERS.get(model, 4):
+        assert report[name]["plan"]["smallest_share"] > 0, report[name]["plan"]
 
 
 @pytest.mark.parametrize("name", GROUPS["own"])

@@ -13,7 +13,8 @@ def parameters_of(graph, nodes):
     index_of = {node.name: index for index, node in enumerate(graph.nodes)}
     used = {}
     for name in nodes:
-        for value in graph.operands(index_of[name]):
+        for index in graph.operands(index_of[name]):
+            value = None if index is None else graph.values[index]
             if value is not None and value.kind == "parameter" and value.requires_grad:
                 used[value.name] = value.bytes(1)
     return used

@@ -79,6 +79,7 @@ def test_no_sync_accumulates_for_the_next_step(pair):
 
 def test_steps_of_all_optimizers_are_guarded_from_the_first_no_sync_on_unless_a_setting_says_no():
     hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks
+    gc.collect()  # of models of other tests
     others = len(hooks)
     for guards in (True, False):
         model, optimizer = wrap(nn.Linear(8, 4), pipeline_num=1, guard_no_sync=guards)

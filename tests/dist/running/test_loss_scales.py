@@ -55,7 +55,7 @@ ALIKE = {
     "the last bits": "(loss * (0.3 + 1e-8 * rank)).backward(); model(x)",
     "no numbers": "(loss * float('nan')).backward(); model(x)",
     "one parameter after the other": "[torch.autograd.grad(loss, p, retain_graph=True) "
-    "for p in model.parameters()]; model(x)",
+    "for p in model.parameters(from_global=False)]; model(x)",
 }
 
 
@@ -79,14 +79,15 @@ def texts(request):
                 )
                 model = pyrannc.RaNNCModule(TwoLayers().double(), config=config)
                 model(x)["loss"].backward()
-                before = [parameter.grad.clone() for parameter in model.parameters()]
+                own = list(model.parameters(from_global=False))
+                before = [parameter.grad.clone() for parameter in own]
                 loss = model(x)["loss"]
                 text, touched = None, False
                 try:
                     exec(code)
                 except pyrannc.RaNNCError as error:
                     text = str(error)
-                after = [parameter.grad for parameter in model.parameters()]
+                after = [parameter.grad for parameter in model.parameters(from_global=False)]
                 touched = not all(map(torch.equal, before, after))
                 line = json.dumps([stages, name, rank, text, touched])
                 print(line + "\\n", end="", flush=True)

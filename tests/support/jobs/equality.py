@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 import pyrannc
-from pyrannc import launch
+from pyrannc import _C, launch
 from pyrannc.capture.model import capture
 from pyrannc.planning import candidates, schedules
 
@@ -367,10 +367,10 @@ def every_second_stage_recomputes(wanted):
     make_plan = candidates.Planner.plan
 
     def mixed(planner):
-        plan = json.loads(make_plan(planner))
+        plan = json.loads(make_plan(planner).to_json())
         for index, stage in enumerate(plan["stages"]):
             stage["recompute"] = index % 2 == 0
-        return json.dumps(plan)
+        return _C.plan.Plan.from_json(json.dumps(plan))
 
     candidates.Planner.plan = mixed if wanted else make_plan
     try:

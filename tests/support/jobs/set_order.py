@@ -28,7 +28,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import pyrannc  # noqa: E402
-from pyrannc import launch  # noqa: E402
+from pyrannc import _C, launch  # noqa: E402
 from pyrannc.planning import candidates  # noqa: E402
 
 NAMES = [f"branch{number}" for number in range(6)]
@@ -134,13 +134,13 @@ def cut_evenly():
     make_plan = candidates.Planner.plan
 
     def even(planner):
-        plan = json.loads(make_plan(planner))
+        plan = json.loads(make_plan(planner).to_json())
         nodes = [node for stage in plan["stages"] for node in stage["nodes"]]
         count = len(plan["stages"])
         borders = [len(nodes) * stage // count for stage in range(count + 1)]
         for stage, (first, end) in zip(plan["stages"], itertools.pairwise(borders), strict=True):
             stage["nodes"] = nodes[first:end]
-        return json.dumps(plan)
+        return _C.plan.Plan.from_json(json.dumps(plan))
 
     candidates.Planner.plan = even
     try:
@@ -173,7 +173,7 @@ def train(comm, plan):
         compare_outputs(comm, found, expected)
         found["loss"].backward()
         expected["loss"].backward()
-        for name, parameter in model.named_parameters():
+        for name, parameter in model.named_parameters(from_global=False):
             close(f"gradient of {name}", parameter.grad, twin.get_parameter(name).grad)
         for optimizer in (ours, theirs):
             optimizer.step()
@@ -244,7 +244,7 @@ def gemma(comm, plan):
         assert abs(loss - expected) < 1e-6 * expected, (loss, expected)
         loss.backward()
         expected.backward()
-        for name, parameter in model.named_parameters():
+        for name, parameter in model.named_parameters(from_global=False):
             theirs_of = twin.get_parameter(name).grad
             error = (parameter.grad - theirs_of).abs().max()
             assert error < 1e-5 * max(1, theirs_of.abs().max()), f"{name}: {error}"

@@ -32,7 +32,7 @@ def lines(capfd):
     try:
         arguments = (torch.randn(3, 4), torch.randn(7), torch.tensor([1.0, 0.0, 1.0]))
         model = Model()
-        assert check(model, capture(model, *arguments), arguments, {}).ok
+        assert check(model, capture(model, arguments), arguments, {}).ok
     finally:
         log.configure("warn")
     return capfd.readouterr().err

@@ -29,6 +29,18 @@ class Shift(Scale):
     """Another function."""
 
 
+class Tagged(torch.autograd.Function):
+    """Takes something that it does not compute with."""
+
+    @staticmethod
+    def forward(ctx, x, tag):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2, None
+
+
 def scripted(source):
     return torch.jit.CompilationUnit(source).f
 
@@ -146,8 +158,8 @@ DIFFERENT = {
         scripted("def f(x):\n  return x * 3\n"),
     ),
     "traced constant": (
-        torch.jit.trace(lambda x: x + LARGE, LARGE),
-        torch.jit.trace(lambda x: x + LARGE.flip(0), LARGE),
+        torch.jit.trace(lambda x: x + LARGE, torch.ones(100)),
+        torch.jit.trace(lambda x: x + LARGE.flip(0), torch.ones(100)),
     ),
     "argument": (call_of(Scale, 2.0), call_of(Scale, 3.0)),
     "class": (call_of(Scale, 2.0), call_of(Shift, 2.0)),
@@ -176,9 +188,9 @@ SAME = {
     "empty": lambda: torch.ones(0, 3),
     "code": lambda: scripted("def f(x):\n  return x * 2\n"),
     "argument": lambda: call_of(Scale, 2.0),
-    "address": lambda: call_of(Scale, Plain()),
-    "partial": lambda: call_of(Scale, functools.partial(print, Plain())),
-    "set": lambda: call_of(Scale, set(next(SET_ORDERS))),
+    "address": lambda: call_of(Tagged, Plain()),
+    "partial": lambda: call_of(Tagged, functools.partial(print, Plain())),
+    "set": lambda: call_of(Tagged, set(next(SET_ORDERS))),
 }
 
 

@@ -56,7 +56,7 @@ def gaussian(mean, x):
 
 
 def batch():
-    return torch.randn(4, 6, 8)
+    return (torch.randn(4, 6, 8),)
 
 
 def captures(model):

@@ -1,6 +1,7 @@
 """Predictions against measured steps: the text, and which differences are worth a warning."""
 
 import json
+import types
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_a_step_and_its_memory_are_compared_with_the_prediction():
 
 
 def test_a_host_that_has_become_slower_is_no_reason_for_another_plan():
-    now = AtSpeed([1.0, 1.3], plan(39, 40).step)
+    now = AtSpeed([1.0, 1.3], plan(39, 40).step.ns, plan(39, 40).step.idle_ns)
     text, worst, follows = training_steps.compare(plan(30, 40), 40, [40 * MIB], now)
     assert text.splitlines()[0] == (
         "step: predicted 30.0 ms, 39.0 ms at the speed of these steps (ranks compute 1.00 to "
@@ -42,17 +43,20 @@ def test_a_host_that_has_become_slower_is_no_reason_for_another_plan():
     assert worst == pytest.approx(0.25)
     assert follows == "because the host is faster or slower than when the plan was measured"
 
-    too_little = now._replace(step=plan(33, 40).step)
+    too_little = now._replace(ns=plan(33, 40).step.ns)
     assert training_steps.compare(plan(30, 40), 40, [40 * MIB], too_little)[2] == OF_THE_PLAN
     memory_is_off = training_steps.compare(plan(30, 60), 40, [40 * MIB], now)
     assert memory_is_off[1:] == (0.5, OF_THE_PLAN)
 
 
 def test_the_speed_of_steps_is_that_of_their_computing():
-    speed = Speed([2e9, 1e9, 0], lambda factors: ("predicted for", factors))
+    def predict(factors):
+        return types.SimpleNamespace(ns=sum(factors), idle_ns=factors)
+
+    speed = Speed([2e9, 1e9, 0], predict)
     shares = [{"compute": 0.5}, {"compute": 1.0}, {"compute": 0.0}]
     # The third computes nothing, now or when the plan was measured.
-    assert speed.during([4, 3, 4], shares) == ([1, 3, 1], ("predicted for", [1, 3, 1]))
+    assert speed.during([4, 3, 4], shares) == ([1, 3, 1], 5, [1, 3, 1])
 
 
 def test_differences_below_a_millisecond_or_a_mebibyte_do_not_matter():
