@@ -22,8 +22,8 @@ using cost::NodeCost;
 
 Cluster make_cluster(int hosts, int devices_per_host, double device_memory_bytes,
                      const Link& intra_host, const Link& inter_host, int links_per_host) {
-  Cluster cluster{hosts,      devices_per_host, device_memory_bytes,
-                  intra_host, inter_host,       links_per_host};
+  Cluster cluster{hosts,      devices_per_host, device_memory_bytes,        intra_host,
+                  inter_host, links_per_host,   /*price_per_device_hour=*/0};
   cost::verify(cluster);
   return cluster;
 }
@@ -90,8 +90,16 @@ void init_cost(py::module_& m) {
 
   m.def("verify", py::overload_cast<const CostTable&, const ir::Graph&>(&cost::verify), "table"_a,
         "graph"_a, Unlocked());
-  m.def("fold", &cost::fold, "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
-        Unlocked());
+  m.def(
+      "fold",
+      [](const ir::Graph& graph, const CostTable& table, const std::vector<double>& optimizer_bytes,
+         const std::vector<std::pair<std::vector<uint32_t>, std::vector<double>>>& saved) {
+        std::vector<cost::SavedStorage> storages;
+        for (const auto& [nodes, bytes] : saved) storages.push_back({nodes, bytes});
+        return cost::fold(graph, table, optimizer_bytes, storages);
+      },
+      "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
+      "saved"_a = std::vector<std::pair<std::vector<uint32_t>, std::vector<double>>>{}, Unlocked());
   m.def("with_accumulation", &cost::with_accumulation, "profile"_a, "ns_per_byte"_a);
   m.def("fold_modules", &cost::fold_modules, "profile"_a, "depth"_a = 0, Unlocked());
   m.def("device_model", &cost::device_model, "name"_a);

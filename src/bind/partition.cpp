@@ -114,6 +114,7 @@ void init_partition(py::module_& m) {
   py::class_<Evaluation>(m, "Evaluation")
       .def_readonly("problems", &Evaluation::problems)
       .def_readonly("iteration_ns", &Evaluation::iteration_ns)
+      .def_readonly("iteration_price", &Evaluation::iteration_price)
       .def_readonly("stages", &Evaluation::stages);
 
   m.def(

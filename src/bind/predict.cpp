@@ -46,7 +46,7 @@ void init_predict(py::module_& m) {
          const std::vector<std::pair<std::vector<uint32_t>, std::vector<double>>>& saved,
          double optimizer_factor, std::vector<double> largest_bytes, std::vector<double> all_bytes,
          int64_t bucket_bytes) {
-        std::vector<predict::SavedStorage> storages;
+        std::vector<cost::SavedStorage> storages;
         for (const auto& [nodes, bytes] : saved) storages.push_back({nodes, bytes});
         return predict::step_peak_bytes(
             program, plan, graph, profile, storages,
