@@ -26,7 +26,7 @@ NOT_TUNED = {
     ),
     "numbers that stand for something else (none, unknown, the last, never)": (
         "kInfinity kNever kNone kUnknown kNoStage kNowhere kUnseen kNoSample kUser kLastStage"
-        " kFree kEstimated kCloned kFirst UNKNOWN"
+        " kFree kEstimated kCloned kFirst kNothing UNKNOWN"
     ),
     "rounding that a comparison allows": (
         "kRounding kRoundedDown kRoundOff kAgreement kMore TOLERANCE FILL"
