@@ -66,6 +66,7 @@ def read_plan(path, graph, global_rows, world_size) -> str:
         )
     predicted = {
         "step_peak_bytes": len(plan.stages),
+        "step_resident_bytes": len(plan.stages),
         "step_idle_ns": world_size,
         "step_bubble_ns": world_size,
     }

@@ -62,6 +62,18 @@ AlternativeNote read_alternative(const Place& place) {
   return note;
 }
 
+/// A number for each stage; empty where there is none.
+std::vector<double> of_stages(const Place& root, const std::string& name, size_t stages) {
+  std::vector<double> numbers;
+  const auto found = root.find(name);
+  if (!found) return numbers;
+  for (const Place& number : found->elements()) numbers.push_back(number.number());
+  if (numbers.size() != stages) {
+    found->fail(fmt::format("has {} numbers, but the plan has {} stages", numbers.size(), stages));
+  }
+  return numbers;
+}
+
 }  // namespace
 
 PlanNotes read_notes(const Plan& plan) {
@@ -79,13 +91,8 @@ PlanNotes read_notes(const Plan& plan) {
   notes.step_ns = number(root, "step_ns");
   notes.memory_limit_bytes = number(root, "memory_limit_bytes");
   notes.devices_per_host = number(root, "devices_per_host");
-  if (const auto found = root.find("step_peak_bytes")) {
-    for (const Place& bytes : found->elements()) notes.step_peak_bytes.push_back(bytes.number());
-    if (notes.step_peak_bytes.size() != plan.stages.size()) {
-      found->fail(fmt::format("has {} numbers, but the plan has {} stages",
-                              notes.step_peak_bytes.size(), plan.stages.size()));
-    }
-  }
+  notes.step_peak_bytes = of_stages(root, "step_peak_bytes", plan.stages.size());
+  notes.step_resident_bytes = of_stages(root, "step_resident_bytes", plan.stages.size());
   if (const auto found = root.find("hosts")) notes.hosts = found->integer(1, INT_MAX);
   if (const auto found = root.find("parts")) notes.parts = read_parts(*found, plan.stages.size());
   if (const auto found = root.find("transfers")) {

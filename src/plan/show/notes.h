@@ -47,7 +47,8 @@ struct PlanNotes {
   std::string search;  ///< "complete" or "cut"
   std::optional<double> nodes, blocks, examined, bound_ns, gap, global_batch, step_ns;
   std::optional<double> memory_limit_bytes, devices_per_host;
-  std::vector<double> step_peak_bytes;  ///< [stage], of the whole rank; empty: not known
+  std::vector<double> step_peak_bytes;      ///< [stage], of the whole rank; empty: not known
+  std::vector<double> step_resident_bytes;  ///< the same of its process, with all else in it
   std::optional<int64_t> hosts;
   std::optional<PartsNote> parts;
   std::optional<std::vector<TransferNote>> transfers;
