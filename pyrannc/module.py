@@ -29,7 +29,8 @@ class RaNNCModule(nn.Module):
 
     The first call decides everything: it captures the model with that call's arguments, measures
     it, and agrees on one plan with every rank. Later calls take only the training step. From then
-    on this rank holds the parameters of its own stages; the others have become meta tensors.
+    on this rank holds the parameters of its own stages; the others are released: what they are can
+    be read, and any other use is an error.
 
     Args:
         model: Module to train, on the CPU.

@@ -153,7 +153,7 @@ def part_of(model, state_dict, prefix: str, metadata: dict) -> dict[str, torch.T
 
 def _persistent(model) -> dict[str, torch.Tensor]:
     """Parameters and persistent buffers by all their paths, in the order of these, which is the
-    same on all ranks; released ones are meta."""
+    same on all ranks; released ones among them."""
     found = {
         f"{path}.{name}" if path else name: tensor
         for path, module in model.named_modules(remove_duplicate=False)
