@@ -109,7 +109,8 @@ def test_without_the_favour_it_does_not(favour, monkeypatch):
     build, check = CASES[favour.spot]
     others = [each for each in torch_favours.FAVOURS if each is not favour]
     monkeypatch.setattr(torch_favours, "FAVOURS", others)
-    monkeypatch.setattr(Distribution, "_validate_args", True)  # torch's default, whoever changed it
+    # torch's default, which importing torch._dynamo in another test switches off for the process.
+    monkeypatch.setattr(Distribution, "_validate_args", True)
     if favour.patch is None:
         monkeypatch.setattr("pyrannc.capture.fake_mode.FAKE_KERNELS", {})
     with pytest.raises((TraceError, AssertionError)):
