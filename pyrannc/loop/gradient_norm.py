@@ -29,7 +29,10 @@ def total_norm(torchs, tensors, norm_type=2.0, error_if_nonfinite=False, foreach
         tensors: Gradients.
     """
     tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-    return _total(_deployments(tensors), tensors, norm_type, error_if_nonfinite, foreach, torchs)
+    deployments = _deployments(tensors)
+    if not deployments:
+        return torchs(tensors, norm_type, error_if_nonfinite, foreach)
+    return _total(deployments, tensors, norm_type, error_if_nonfinite)
 
 
 def clip(torchs, parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
@@ -39,9 +42,7 @@ def clip(torchs, parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, 
     if not deployments:
         return torchs(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
     gradients = [each.grad for each in parameters if each.grad is not None]
-    # torch's own, for gradients that belong to no wrapped model.
-    alone = torch_private.total_norm.__wrapped__
-    norm = _total(deployments, gradients, norm_type, error_if_nonfinite, foreach, alone)
+    norm = _total(deployments, gradients, norm_type, error_if_nonfinite)
     torch_private.clip_with_norm(parameters, max_norm, norm, foreach)
     return norm
 
@@ -72,9 +73,7 @@ def _deployments(tensors) -> list:
     return [each for each in found if each.world.size > 1]
 
 
-def _total(deployments, gradients, norm_type, error_if_nonfinite, foreach, torchs):
-    if not deployments:
-        return torchs(gradients, norm_type, error_if_nonfinite, foreach)
+def _total(deployments, gradients, norm_type, error_if_nonfinite):
     norm_type = float(norm_type)
     others = {id(gradient): gradient for gradient in gradients}
     norms = []
