@@ -15,6 +15,7 @@ from typing import Any
 
 from pyrannc import files
 from pyrannc.errors import ConfigError
+from pyrannc.original import settings as original
 
 FILE_NAME = "rannc_conf.toml"
 # Read by this module or the launcher, not settings of a plan.
@@ -197,18 +198,64 @@ ITEMS = {
 
 
 def _unknown(name: str, where: str) -> ConfigError:
-    close = difflib.get_close_matches(name, ITEMS, n=1, cutoff=0)
+    names = [*ITEMS, *original.RENAMED, *original.LATER, *original.REPLACED]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0)
     return ConfigError(f"unknown setting '{name}' {where}; did you mean '{close[0]}'?")
 
 
-def _parse(name: str, value, where: str):
+def _parse(name: str, value, where: str, parse=None):
     try:
-        return ITEMS[name].parse(value)
+        return (parse or ITEMS[name].parse)(value)
     except ValueError as error:
         raise ConfigError(f"{name} = {value!r} {where}: {error}") from None
 
 
-def _from_file() -> dict[str, Any]:
+class _EachStage(int):
+    """``replica_num`` of RaNNC 0.7: as many replicas for every stage; 0: the planner decides."""
+
+
+def _always(value) -> str:
+    return "always" if boolean(value) else "auto"
+
+
+def _each_stage(value):
+    return _EachStage(count(value))
+
+
+# How a value of RENAMED is read, where not as that of the setting here.
+_READ = {"checkpointing": _always, "replica_num": _each_stage}
+
+
+def _items(given: dict[str, Any], place: Callable[[str], str], notes: list[str]) -> dict[str, Any]:
+    """What one source gives, by names of ``ITEMS``; adds a line to ``notes`` for each setting of
+    RaNNC 0.7 that does nothing here. ``place(name)`` says where a setting stands."""
+    found = {}
+    for name, value in given.items():
+        where = place(name)
+        if name in ITEMS:
+            item, parsed = name, _parse(name, value, where)
+        elif name in original.RENAMED:
+            item = original.RENAMED[name]
+            parsed = _parse(name, value, where, _READ.get(name, ITEMS[item].parse))
+        elif name in original.REPLACED:
+            notes.append(
+                f"setting '{name}' {where} is of RaNNC 0.7 and does nothing here: "
+                f"{original.REPLACED[name]}"
+            )
+            continue
+        elif name in original.LATER:
+            if _parse(name, value, where, boolean):
+                raise ConfigError(f"{name} = {value!r} {where}: {original.LATER[name]}")
+            continue
+        else:
+            raise _unknown(name, where)
+        if item in found:
+            raise ConfigError(f"'{item}' and its old name '{name}' are both given {where}")
+        found[item] = parsed
+    return found
+
+
+def _from_file(notes: list[str]) -> dict[str, Any]:
     folder = os.environ.get("RANNC_CONF_DIR")
     home = files.home()
     if not folder and home is None:
@@ -222,23 +269,16 @@ def _from_file() -> dict[str, Any]:
         content = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
-    where = f"in {path}"
-    for name in content:
-        if name not in ITEMS:
-            raise _unknown(name, where)
-    return {name: _parse(name, value, where) for name, value in content.items()}
+    return _items(content, lambda _: f"in {path}", notes)
 
 
-def _from_environment() -> dict[str, Any]:
+def _from_environment(notes: list[str]) -> dict[str, Any]:
     found = {}
     for variable, value in os.environ.items():
         if not variable.startswith("RANNC_") or variable in OTHER_VARIABLES:
             continue
-        name = variable.removeprefix("RANNC_").lower()
-        if name not in ITEMS:
-            raise _unknown(name, f"in the environment ({variable})")
-        found[name] = _parse(name, value, f"in the environment ({variable})")
-    return found
+        found[variable.removeprefix("RANNC_").lower()] = value
+    return _items(found, lambda name: f"in the environment (RANNC_{name.upper()})", notes)
 
 
 class Config:
@@ -253,19 +293,28 @@ class Config:
     """
 
     def __init__(self, **arguments):
-        for name in arguments:
-            if name not in ITEMS:
-                raise _unknown(name, "in Config(...)")
-        given = {name: _parse(name, value, "in Config(...)") for name, value in arguments.items()}
+        #: A line for each setting of RaNNC 0.7 that does nothing here.
+        self.notes = []
         values = {name: item.default for name, item in ITEMS.items()}
-        values |= _from_file() | _from_environment() | given
+        values |= _from_file(self.notes) | _from_environment(self.notes)
+        values |= _items(arguments, lambda _: "in Config(...)", self.notes)
         for name, value in values.items():
             setattr(self, name, value)
+        if isinstance(self.replica_nums, _EachStage):
+            self._repeat_replicas(int(self.replica_nums))
         if self.min_pipeline > self.max_pipeline:
             raise ConfigError(
                 f"min_pipeline = {self.min_pipeline} is larger than "
                 f"max_pipeline = {self.max_pipeline}"
             )
+
+    def _repeat_replicas(self, each):
+        if each and not self.partition_num:
+            raise ConfigError(
+                f"replica_num = {each} needs partition_num, the number of stages: each of them has "
+                "as many replicas. replica_nums says them one by one"
+            )
+        self.replica_nums = (each,) * self.partition_num if each else ()
 
     @classmethod
     def from_env(cls) -> "Config":

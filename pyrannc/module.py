@@ -86,6 +86,8 @@ class RaNNCModule(nn.Module):
             raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
         config = config or Config.from_env()
         log.configure(config.log_level)
+        for note in config.notes if launch.get_rank() == 0 else ():
+            log.warn("module", note)
         if config.show_config_items and launch.get_rank() == 0:
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
         if optimizer is not None:

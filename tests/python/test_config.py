@@ -2,6 +2,7 @@ import pytest
 
 from pyrannc import ConfigError
 from pyrannc.config import ITEMS, Config
+from pyrannc.original.settings import REPLACED
 from pyrannc.profiling.cache import ProfileCache
 
 
@@ -109,3 +110,40 @@ def test_the_page_of_settings_lists_every_item():
 def test_a_wait_of_no_seconds_is_refused():
     with pytest.raises(ConfigError, match=r"comm_timeout_s = 0 in Config.*more than 0 seconds"):
         Config(comm_timeout_s=0)
+
+
+def test_a_setting_of_the_original_is_one_of_ours(monkeypatch, tmp_path):
+    write_conf(monkeypatch, tmp_path, "checkpointing = true\nrun_watchdog = false\n")
+    monkeypatch.setenv("RANNC_REPLICA_NUM", "2")
+    config = Config(partition_num=3)
+    assert (config.recompute, config.end_job_on_error) == ("always", False)
+    assert config.replica_nums == (2, 2, 2)
+    assert not config.notes
+    monkeypatch.delenv("RANNC_REPLICA_NUM")
+    config = Config(checkpointing=False, replica_num=0)
+    assert (config.recompute, config.replica_nums) == ("auto", ())
+
+
+def test_replicas_for_each_stage_need_the_number_of_stages():
+    with pytest.raises(ConfigError, match="replica_num = 2 needs partition_num"):
+        Config(replica_num=2)
+
+
+def test_a_setting_and_its_old_name_are_not_given_together():
+    with pytest.raises(ConfigError, match="'recompute' and its old name 'checkpointing'"):
+        Config(recompute="never", checkpointing=True)
+
+
+def test_what_was_replaced_is_accepted_with_a_line(monkeypatch):
+    monkeypatch.setenv("RANNC_DECOMPOSER", "ml_part")
+    (line,) = Config().notes
+    assert "'decomposer' in the environment (RANNC_DECOMPOSER)" in line
+    assert "\n" not in line and REPLACED["decomposer"] in line
+
+
+def test_what_is_not_there_yet_is_an_error_where_it_is_wanted():
+    with pytest.raises(ConfigError, match=r"^trace_events = True in Config.*not written yet"):
+        Config(trace_events=True)
+    assert not Config(trace_events=False).notes
+    with pytest.raises(ConfigError, match="did you mean 'trace_events'"):
+        Config(trace_event=True)
