@@ -20,7 +20,7 @@ from pyrannc.planning import plan_file
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
-from pyrannc.state import checkpoint
+from pyrannc.state import checkpoint, pretrained, summon
 from pyrannc.state.released import is_released
 
 
@@ -106,6 +106,7 @@ class RaNNCModule(nn.Module):
         self._deployment = None
         self._runs = None  # see CallKinds; from the first call on
         self._no_sync = False
+        self._in_forward = False
         self.training = model.training
         self._is_made = True  # from here on other attributes are the model's
 
@@ -118,6 +119,7 @@ class RaNNCModule(nn.Module):
         with torch.inference_mode(False), torch.no_grad():
             return self._call(args, kwargs)
 
+    @summon.forward_pass
     def _call(self, args, kwargs):
         call = Call(args, kwargs)
         if self._deployment is None:
@@ -198,6 +200,27 @@ class RaNNCModule(nn.Module):
             yield
         finally:
             self._no_sync = before
+
+    def summon(self, writeback=False, rank0_only=False):
+        """A block in which the model's parameters and buffers are whole; every rank enters it.
+
+        Inside, ``model.parameters()`` and the modules of the unwrapped model have their values on
+        every rank (with ``rank0_only`` on rank 0: the others need no memory for them), so it can be
+        looked at, saved, or called by itself. Afterwards every rank has its own part again, and
+        what was changed inside is undone. With ``writeback`` what rank 0 has at the end counts,
+        on every rank. Before the first call nothing has been cut, and the block does nothing.
+
+        Raises:
+            RaNNCError: Inside a forward pass; where not all ranks enter it; and, inside, for calls
+                of this module, steps of its optimizer and ``load_state_dict()``.
+
+        >>> model = RaNNCModule(torch.nn.Linear(4, 2))
+        >>> loss = model(torch.ones(8, 4)).mean()
+        >>> with model.summon():
+        ...     model.weight.shape
+        torch.Size([2, 4])
+        """
+        return summon.of_module(self, writeback, rank0_only)
 
     def delay_grad_allreduce(self, delay: bool) -> None:
         """As ``no_sync()``, from the next forward pass on, until it is called with False."""
@@ -292,7 +315,7 @@ class RaNNCModule(nn.Module):
             return self.model.state_dict(
                 destination=destination, prefix=prefix, keep_vars=keep_vars
             )
-        self._deployment.call_agreement.other("state_dict()")
+        self._deployment.call_agreement.other("state_dict()", inside_summon=True)
         return checkpoint.gather_state(
             self.model, self._deployment, rank0_only, destination, prefix
         )
@@ -360,7 +383,7 @@ class RaNNCModule(nn.Module):
         except AttributeError:
             if name in ("model", "_deployment"):  # not there yet: __init__ has raised
                 raise
-            return getattr(self.model, name)
+            return pretrained.for_all_ranks(self, name, getattr(self.model, name))
 
 
 def _refuse_wrapped(module, path):

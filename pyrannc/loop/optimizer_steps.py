@@ -2,6 +2,7 @@
 
 import weakref
 
+from pyrannc.errors import RaNNCError
 from pyrannc.job import process
 from pyrannc.loop import at_work
 
@@ -19,5 +20,12 @@ class OptimizerSteps:
         process.after_optimizer_steps(self, OptimizerSteps._count)
 
     def _count(self, optimizer):
-        if self._deployment() in at_work.of_optimizer(optimizer):
-            self.taken += 1
+        if self._deployment() not in at_work.of_optimizer(optimizer):
+            return
+        self.taken += 1
+        if self._deployment().call_agreement.summoned is not None:
+            raise RaNNCError(
+                "optimizer.step() inside summon(), at whose end not every rank keeps what it has "
+                "changed.\n  Step after the end of the block; the parameters are no longer of one "
+                "model: load a checkpoint."
+            )

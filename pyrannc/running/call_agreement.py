@@ -6,7 +6,7 @@ import zlib
 
 import torch
 
-from pyrannc.errors import RaNNCError
+from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import process
 from pyrannc.job.by_rank import by_rank
 from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
@@ -49,6 +49,7 @@ class CallAgreement:
         self._calls = 0
         self.model = process.number_of_model(world)
         self.scales = LossScales()
+        self.summoned = None  # state.summon.Summoned, inside summon()
         self._loss_seed = 1.0
 
     def forward(self, rows, kind, no_sync, describe) -> AgreedCall:
@@ -60,6 +61,7 @@ class CallAgreement:
             no_sync: Whether its backward leaves the gradients of the replicas unsummed.
             describe: Function that says in words what is called, for the error.
         """
+        self._refuse_summoned("a forward pass")
         number = self._calls
         self._calls += 1
         grad = torch.is_grad_enabled()
@@ -86,9 +88,26 @@ class CallAgreement:
             lambda: f"backward of forward pass {number}{how}",
         )
 
-    def other(self, what) -> None:
-        """Agrees on something else that all ranks do together, ``what`` in words."""
-        self._agree(0, _OTHER, zlib.crc32(what.encode()), 0, lambda: what)
+    def other(self, what, inside_summon=False) -> None:
+        """Agrees on something else that all ranks do together, ``what`` in words.
+
+        Args:
+            inside_summon: It may be done while the model is whole.
+        """
+        if not inside_summon:
+            self._refuse_summoned(what)
+        try:
+            self._agree(0, _OTHER, zlib.crc32(what.encode()), 0, lambda: what)
+        except CommError as error:
+            raise CommError(f"{what}, which every rank calls: {error}") from error
+
+    def _refuse_summoned(self, what):
+        if self.summoned is not None:
+            raise RaNNCError(
+                f"{what} inside summon(), where this rank has more of the model than it trains.\n"
+                "  Leave the block first. Without the pipeline, and on each rank by itself, the "
+                "unwrapped model can be called inside, under no_grad()."
+            )
 
     def _agree(self, rows, what, number, kind, describe) -> list:
         # Without gradients, those that are kept do not matter.

@@ -5,7 +5,9 @@ Run by mpirun; prints one line of JSON for each case: its name and, on each rank
 
 import contextlib
 import copy
+import io
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -280,6 +282,130 @@ def other_wrappers_are_refused():
             RaNNCModule(nn.Sequential(nn.parallel.DistributedDataParallel(nn.Linear(2, 2))))
     with raises("is wrapped in DataParallel"):
         RaNNCModule(nn.Sequential(nn.DataParallel(nn.Linear(2, 2))))
+
+
+@case
+def summon_gives_the_whole_and_takes_it_back():
+    _, _, wrapped, optimizer = pair()
+    wrapped(mine(rows())).square().mean().backward()
+    before = wrapped.state_dict(rank0_only=False)
+    own = [name for name, _ in wrapped.named_parameters(from_global=False)]
+    gradients = [each.grad for each in wrapped.parameters(from_global=False)]
+    for rank0_only in (False, True):
+        with wrapped.summon(rank0_only=rank0_only), torch.no_grad():
+            now = [name for name, _ in wrapped.named_parameters(from_global=False)]
+            if rank0_only and RANK > 0:
+                assert now == own
+            else:
+                for name, value in wrapped.model.state_dict().items():
+                    torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+                    assert not isinstance(value, nn.Parameter) and value.device.type == "cpu"
+                assert wrapped.model.last.weight is wrapped.model.first.weight  # tied
+                wrapped.model(rows())  # by itself
+                for each in wrapped.model.parameters():
+                    each.zero_()
+            wrapped.state_dict()
+        assert [name for name, _ in wrapped.named_parameters(from_global=False)] == own
+    for name, value in wrapped.state_dict(rank0_only=False).items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+    for each, gradient in zip(wrapped.parameters(from_global=False), gradients, strict=True):
+        assert each.grad is gradient
+    optimizer.step()
+    wrapped(mine(rows())).square().mean().backward()
+
+
+@case
+def summon_writes_back_what_rank_0_has():
+    for rank0_only in (False, True):
+        plain, own, wrapped, theirs = pair()
+        backward(plain, wrapped)
+        with wrapped.summon(writeback=True, rank0_only=rank0_only), torch.no_grad():
+            for each in [] if rank0_only and RANK > 0 else wrapped.model.parameters():
+                each.mul_(2.0 if RANK == 0 else 3.0)
+        with torch.no_grad():
+            for each in plain.parameters():
+                each.mul_(2.0)
+        equal_weights(plain, wrapped)
+        own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+
+
+@case
+def summon_where_it_cannot_be():
+    _, _, wrapped, optimizer = pair()
+    wrapped(mine(rows())).square().mean().backward()
+    with wrapped.summon(rank0_only=True):
+        with raises("a forward pass inside summon()"):
+            wrapped(mine(rows()))
+        with raises("load_state_dict() inside summon()"):
+            wrapped.load_state_dict({})
+        with raises("optimizer.step() inside summon()"):
+            optimizer.step()
+        with wrapped.summon(rank0_only=True):
+            pass
+        with raises("inside summon(rank0_only=True)"), wrapped.summon():
+            pass
+        with raises("inside summon(rank0_only=True)"), wrapped.summon(True, True):
+            pass
+    if SIZE > 1:
+        with raises("the ranks do not do the same"), wrapped.summon(rank0_only=RANK == 0):
+            pass
+        with raises("the ranks do not do the same"):
+            if RANK == 0:
+                wrapped.summon().__enter__()
+            else:
+                wrapped(mine(rows()))
+
+    class Summoning(Net):
+        def forward(self, x):
+            with holder[0].summon():
+                return super().forward(x)
+
+    holder = [None]
+    holder[0] = RaNNCModule(Summoning(), config=wrapped.config)
+    with raises("summon() inside a forward pass"):
+        holder[0](mine(rows()))
+
+
+@case
+def torch_save_of_the_bare_model_is_an_error():
+    _, _, wrapped, _ = pair()
+    wrapped(mine(rows()))
+    if SIZE == 1:
+        return
+    with raises("use state_dict() of the RaNNCModule"):
+        torch.save(wrapped.model.state_dict(), io.BytesIO())
+    with raises("that this rank has released"):
+        torch.save(list(wrapped.model.parameters()), io.BytesIO())
+    wrapped.zero_grad()
+
+
+class Writer(Net):
+    """Writes itself as Hugging Face's models do."""
+
+    def save_pretrained(self, folder, state_dict=None):
+        with open(f"{folder}/rank{RANK}", "xb") as file:
+            torch.save(self.state_dict() if state_dict is None else state_dict, file)
+        return "written"
+
+
+@case
+def save_pretrained_runs_on_rank_0_alone():
+    torch.manual_seed(0)
+    plain = Writer()
+    wrapped = RaNNCModule(copy.deepcopy(plain), config=pair()[2].config)
+    wrapped(mine(rows()))
+    with tempfile.TemporaryDirectory() as own:
+        folder = launch.world().broadcast(own.encode(), 0).decode()
+        assert wrapped.save_pretrained(folder) == ("written" if RANK == 0 else None)
+        assert os.listdir(folder) == ["rank0"]
+        found = torch.load(f"{folder}/rank0")
+        for name, value in plain.state_dict().items():
+            torch.testing.assert_close(found[name], value, rtol=0, atol=0)
+        with raises("File exists", (FileExistsError, RaNNCError)):
+            wrapped.save_pretrained(folder)
+        assert SIZE == 1 or len(list(wrapped.parameters(from_global=False))) < 5
+        launch.barrier()
 
 
 if __name__ == "__main__":

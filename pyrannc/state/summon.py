@@ -1,0 +1,166 @@
+"""The whole model on a rank, for a while: whoever saves, generates or looks at it needs no more."""
+
+import contextlib
+import dataclasses
+import functools
+
+import torch
+
+from pyrannc.errors import RaNNCError
+from pyrannc.state import named_tensors
+from pyrannc.state.released import is_released, materialize, release
+
+
+def forward_pass(method):
+    """Marks a method of RaNNCModule as that which runs forward passes, in which nothing is
+    summoned: the code of the model runs while it is captured, and then for no rank's own call."""
+
+    @functools.wraps(method)
+    def call(self, *args, **kwargs):
+        before, self._in_forward = self._in_forward, True
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            self._in_forward = before
+
+    return call
+
+
+def refuse_in_forward(module, what: str) -> None:
+    if module._in_forward:
+        raise RaNNCError(
+            f"{what} inside a forward pass, which runs on the parts that the ranks hold.\n  Call "
+            "it between calls of the model."
+        )
+
+
+@contextlib.contextmanager
+def of_module(module, writeback: bool, rank0_only: bool):
+    """``summon()`` of a RaNNCModule."""
+    refuse_in_forward(module, "summon()")
+    if module._deployment is None:  # every rank has the whole
+        yield
+        return
+    with summoned(module.model, module._deployment, writeback, rank0_only):
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Summoned:
+    """What is whole now, of one deployment."""
+
+    rank0_only: bool
+
+
+@contextlib.contextmanager
+def summoned(model, deployment, writeback: bool = False, rank0_only: bool = False, undo=True):
+    """Inside, the modules hold whole tensors; afterwards every rank has its own part again.
+
+    Collective, and with ``writeback`` its end, too. One tensor travels after the other, so a rank
+    that gets none needs no memory for them.
+
+    Args:
+        writeback: At the end what rank 0 has in the tensors counts on every rank. Else what was
+            changed inside is undone on the ranks that had the whole.
+        rank0_only: Only rank 0 gets the whole.
+        undo: False: nobody changes anything inside, so rank 0 needs no copy of its own part.
+
+    Raises:
+        RaNNCError: Within another one that lets fewer ranks have the whole, or with ``writeback``.
+    """
+    agreement = deployment.call_agreement
+    agreement.other(f"summon(writeback={writeback}, rank0_only={rank0_only})", inside_summon=True)
+    outer = agreement.summoned
+    if outer is not None:
+        if writeback or (outer.rank0_only and not rank0_only):
+            raise RaNNCError(
+                f"summon(writeback={writeback}, rank0_only={rank0_only}) inside summon(rank0_only="
+                f"{outer.rank0_only}), which decides who has the whole and what becomes of "
+                "changes.\n  Ask for it in the outer one, or after its end."
+            )
+        yield
+        return
+    here = deployment.world.rank == 0 or not rank0_only
+    kept = []  # own tensors, and their memory of before
+    lent = []  # tensors of others, and how they are called there
+    agreement.summoned = Summoned(rank0_only)
+    try:
+        _gather(model, deployment, rank0_only, lent)
+        if here and undo and not writeback:
+            _step_aside(model, lent, kept)
+        yield
+        if writeback:
+            agreement.other("the end of summon(writeback=True)", inside_summon=True)
+            _hand_back(model, deployment)
+    finally:
+        agreement.summoned = None
+        for tensor, memory in kept:
+            tensor.data = memory
+        for tensor, name, ranks in lent:
+            release(tensor, name, ranks)
+
+
+def on_rank_0(module, what: str, work):
+    """``work()`` on rank 0, with the whole model of a RaNNCModule there, after its first call; None
+    on the others, once it is done.
+
+    Collective; ``what`` is to be done, in words. An exception of ``work`` is raised on every rank.
+    """
+    refuse_in_forward(module, what)
+    comm = module._deployment.world
+    result, fault, cause = None, "", None
+    with summoned(module.model, module._deployment, rank0_only=True, undo=False):
+        if comm.rank == 0:
+            try:
+                result = work()
+            except Exception as error:  # of the user's code and disk; the others wait for it
+                fault, cause = f"{type(error).__name__}: {error}", error
+    fault = comm.broadcast(fault.encode(), 0).decode()
+    if cause is not None:
+        raise cause
+    if fault:
+        raise RaNNCError(f"{what} on rank 0: {fault}")
+    return result
+
+
+def _gather(model, deployment, rank0_only, lent):
+    """Gives the released tensors memory and values; appends them to ``lent``."""
+    comm, owners = deployment.world, deployment.owners
+    for name, tensor in _once(model):
+        holders = owners.ranks[name]
+        takers = [0] if rank0_only else range(comm.size)
+        missing = [rank for rank in takers if rank not in holders]
+        if not missing or comm.rank not in (holders[0], *missing):
+            continue
+        if comm.rank in missing:
+            materialize(tensor)
+            lent.append((tensor, name, holders))
+        named_tensors.broadcast(comm, tensor, holders[0], sorted({holders[0], *missing}))
+
+
+def _step_aside(model, lent, kept):
+    """Lets copies take the places of the numbers that this rank holds; ``kept`` has these."""
+    others = {id(tensor) for tensor, _, _ in lent}
+    for _, tensor in _once(model):
+        if id(tensor) not in others and not is_released(tensor):
+            kept.append((tensor, tensor.data))
+            tensor.data = tensor.data.clone()
+
+
+def _hand_back(model, deployment):
+    """What rank 0 has, on all ranks that hold it."""
+    comm, owners = deployment.world, deployment.owners
+    with torch.no_grad():
+        for name, tensor in _once(model):
+            ranks = sorted({0, *owners.ranks[name]})
+            if comm.rank in ranks and len(ranks) > 1:
+                named_tensors.broadcast(comm, tensor, 0, ranks)
+
+
+def _once(model):
+    """Each tensor with its first name, in an order that is the same on all ranks."""
+    seen = set()
+    for name, tensor in named_tensors.tensors(model).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
