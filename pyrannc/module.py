@@ -15,7 +15,7 @@ from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of
 from pyrannc.loop import gradient_norm, shared_overflow
-from pyrannc.optimizer import fused_step, named_state, user_optimizer
+from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
 from pyrannc.planning import plan_file
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
@@ -45,6 +45,8 @@ class RaNNCModule(nn.Module):
             numbers that need no gradient), and using another output is an error; ``"all"`` sends
             the others too, each rank its own rows, without a gradient. Under the schedule gpipe,
             after ``eval()`` and under ``no_grad()`` all outputs are sent.
+        elementwise_optimizer: True says that a step of ``optimizer`` treats each parameter by
+            itself. Of classes that are not torch's this is tried out on small copies.
 
     Shapes:
         Batched inputs are ``[B, ...]``; the global batch is the concatenation of all ranks' batches
@@ -54,7 +56,8 @@ class RaNNCModule(nn.Module):
     Raises:
         TraceError: ``forward`` branches on tensor values; names the source line.
         InfeasibleError: No plan fits in ``config.mem_limit_gb`` (GiB); names the largest block.
-        ConfigError: A setting, a forced plan, or an optimizer over other parameters.
+        ConfigError: A setting, a forced plan, or an optimizer over other parameters, or one that
+            computes something of all parameters together.
 
     >>> model = torch.nn.Linear(4, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -74,6 +77,7 @@ class RaNNCModule(nn.Module):
         batch_dims=None,
         outputs="loss",
         outside_loss="mean",
+        elementwise_optimizer=False,
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -92,6 +96,7 @@ class RaNNCModule(nn.Module):
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
         if optimizer is not None:
             user_optimizer.check(optimizer, model)
+            elementwise.check(optimizer, elementwise_optimizer)
             named_state.mark(optimizer, model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "model", model)

@@ -1,0 +1,228 @@
+"""Whether a step of the user's optimizer treats each parameter by itself.
+
+After the first call each rank's optimizer holds the parameters of its own stages. A step that
+computes something of all parameters, such as a norm (SAM, LAMB with clipping) or a common step size
+(Prodigy), would take that of one rank's part, and train another model without a word.
+"""
+
+import collections
+import copy
+import dataclasses
+import itertools
+import math
+
+import torch
+
+from pyrannc.errors import ConfigError
+
+# Of torch, whose steps go over the parameters one by one.
+_KNOWN = (
+    torch.optim.ASGD, torch.optim.Adadelta, torch.optim.Adagrad, torch.optim.Adam,
+    torch.optim.Adamax, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam,
+    torch.optim.RMSprop, torch.optim.Rprop, torch.optim.SGD, torch.optim.SparseAdam,
+)  # fmt: skip
+
+#: Steps of a probe, and the scale of the gradients in each of them.
+#: tuned by: tests/torch/optimizer/test_elementwise.py. Clipping shows where some norms are above
+#: any usual limit and others are below; an estimated step size (Prodigy) moves after a few steps.
+#: without it: with one scale, Adam's step hides what the gradients were multiplied with.
+_SCALES = 2 * (1.0, 1e-3, 30.0, 1.0, 1e2, 0.1, 3.0, 1.0)
+#: Learning rate of a probe.
+#: tuned by: tests/torch/optimizer/test_elementwise.py.
+#: without it: where a schedule begins with 0 nothing moves, and every class would pass.
+_RATE = 1.0
+#: Of each dimension of a parameter that a stand-in has.
+#: tuned by: no measurement is known.
+#: without it: a probe would copy the model.
+_MOST_SIZE = 4
+#: Parameters of which a probe has stand-ins, at most two of a group.
+#: tuned by: no measurement is known.
+#: without it: a group for each of 100 parameters takes two seconds.
+_MOST_PARAMETERS = 8
+#: The dtype of a probe, and from which part of the way that a parameter has gone two ends differ.
+#: Not all classes take float64.
+#: tuned by: tests/torch/optimizer/test_elementwise.py: torch's own differ in no bit.
+#: without it: implementations that go through many parameters at once, and round otherwise, fail.
+_PRECISIONS = ((torch.float64, 1e-9), (torch.float32, 1e-5))
+
+
+@dataclasses.dataclass
+class _Run:
+    """Steps of a copy.
+
+    Attributes:
+        begins, ends: The stand-ins before and after, by the id of the parameter.
+        numbers: What the copy's groups and attributes hold and have changed, by their names.
+    """
+
+    begins: dict
+    ends: dict
+    numbers: dict
+
+
+def check(optimizer: torch.optim.Optimizer, declared: bool) -> None:
+    """Raises ConfigError that names a class whose steps on parameters together are others than
+    apart, or which cannot be tried.
+
+    Args:
+        optimizer: Neither it nor its parameters and state change.
+        declared: The user says that it treats each parameter by itself.
+    """
+    if declared or type(optimizer) in _KNOWN:
+        return
+    chosen = _chosen(optimizer)
+    if len(chosen) < 2:
+        return
+    name = type(optimizer).__name__
+    try:
+        end_equal = _end_equal(optimizer, chosen)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(
+            f"{name} may need all parameters in one place, but they are spread over the ranks: "
+            f"its step could not be tried on small copies of a few parameters ({reason}).\n  If it "
+            "treats each parameter by itself, say RaNNCModule(..., elementwise_optimizer=True); "
+            "else use Adam, AdamW or SGD."
+        ) from error
+    if not end_equal:
+        raise ConfigError(
+            f"{name} computes something of all parameters together, such as a norm, but they are "
+            "spread over the ranks, and each would take that of its own part: small copies of two "
+            "parameters do not end equal when they are stepped together and apart.\n  Use Adam, "
+            "AdamW or SGD, with clip_grad_norm_() before the step for a norm of the gradients. If "
+            "you know that it treats each parameter by itself (as one that draws random numbers "
+            "may), say RaNNCModule(..., elementwise_optimizer=True)."
+        )
+
+
+def _end_equal(optimizer, chosen) -> bool:
+    """Whether ``chosen`` end equal when they are stepped together and apart."""
+    failure = None
+    for closure, (dtype, equal) in itertools.product((False, True), _PRECISIONS):
+        try:
+            together, *apart = (
+                _run(optimizer, chosen, part, dtype, closure)
+                for part in (chosen, chosen[::2], chosen[1::2])
+            )
+        except Exception as error:
+            failure = failure or error
+            continue
+        return not any(_differ(together, each, equal) for each in apart)
+    raise failure
+
+
+def _chosen(optimizer) -> list:
+    """The first two parameters of each of the first groups."""
+    return [
+        parameter
+        for group in optimizer.param_groups
+        for parameter in [p for p in group["params"] if p.requires_grad and p.numel()][:2]
+    ][:_MOST_PARAMETERS]
+
+
+def _differ(together, apart, equal) -> bool:
+    for key, end in apart.ends.items():
+        way = (end - apart.begins[key]).abs().max().item()
+        gap = (end - together.ends[key]).abs().max().item()
+        if not gap <= equal * way:  # also where it is not a number
+            return True
+    return any(
+        not math.isclose(number, together.numbers.get(name, number), rel_tol=equal)
+        for name, number in apart.numbers.items()
+    )
+
+
+def _run(optimizer, chosen, part, dtype, closure) -> _Run:
+    """Some steps of a copy that holds stand-ins for those of ``part``, some of ``chosen``.
+
+    ``closure``: a step gets one, which some classes need. Others would compute gradients anew after
+    what they have done to them.
+    """
+    kept = set(map(id, part))
+    stand_ins = {
+        id(parameter): _stand_in(parameter, number, dtype)
+        for number, parameter in enumerate(chosen)
+        if id(parameter) in kept
+    }
+    begins = {key: tensor.detach().clone() for key, tensor in stand_ins.items()}
+    copied = _copied(optimizer, stand_ins)
+    before = _numbers(copied)
+    for scale in _SCALES:
+
+        def loss(scale=scale):
+            """The sum of a number of each, whose gradient depends on where the parameter is."""
+            with torch.enable_grad():
+                total = torch.zeros((), dtype=dtype)
+                for tensor in stand_ins.values():
+                    tensor.grad = None
+                    size = tensor.abs()
+                    total = total + scale * (size.square() + size).sum()
+                total.backward()
+            return total.detach()
+
+        loss()
+        type(optimizer).step(copied, *([loss] if closure else []))
+    numbers = {
+        name: number for name, number in _numbers(copied).items() if number != before.get(name)
+    }
+    return _Run(begins, {key: tensor.detach() for key, tensor in stand_ins.items()}, numbers)
+
+
+def _numbers(optimizer) -> dict:
+    """Those that its groups and attributes hold, by name: estimates of all parameters are there."""
+    places = [vars(optimizer), *optimizer.param_groups]
+    found = {}
+    for number, place in enumerate(places):
+        for name, value in place.items():
+            if torch.is_tensor(value) and value.numel() == 1 and value.is_floating_point():
+                value = value.item()
+            if isinstance(value, float):
+                found[number, name] = value
+    return found
+
+
+def _stand_in(parameter, number, dtype):
+    """A small tensor with as many dimensions: the same numbers whatever is stepped with it."""
+    shape = [min(size, _MOST_SIZE) for size in parameter.shape]
+    dtype = dtype.to_complex() if parameter.dtype.is_complex else dtype
+    count = torch.Size(shape).numel()
+    values = torch.linspace(0.2 + number / 7, 1.1 + number, count)
+    return values.reshape(shape).to(dtype).requires_grad_()
+
+
+def _copied(optimizer, stand_ins):
+    """The optimizer and those that it keeps as attributes, as they are before the first step, with
+    ``stand_ins`` by the id of a parameter in the places of the parameters, and without hooks.
+
+    Not copy.copy(), which leaves out what Optimizer.__getstate__ does, nor deepcopy() alone, which
+    would copy the parameters and their states.
+    """
+    none = torch.empty(0)
+    memo = {}
+    optimizers, found = [optimizer], {id(optimizer)}
+    for each in optimizers:
+        memo[id(each)] = object.__new__(type(each))
+        memo[id(each.state)] = collections.defaultdict(dict)
+        for group in each.param_groups:
+            held = group["params"]
+            memo[id(held)] = [stand_ins[id(p)] for p in held if id(p) in stand_ins]
+            memo |= {id(p): stand_ins.get(id(p), none) for p in held}
+        for value in vars(each).values():
+            if isinstance(value, torch.optim.Optimizer) and id(value) not in found:
+                found.add(id(value))
+                optimizers.append(value)
+    for each in optimizers:
+        for name, value in vars(each).items():
+            if name.startswith("_optimizer_") and name.endswith("_hooks"):
+                copied = collections.OrderedDict()
+            elif name == "step":  # what a learning-rate scheduler puts there
+                continue
+            else:
+                copied = copy.deepcopy(value, memo)
+            vars(memo[id(each)])[name] = copied
+    for each in optimizers:
+        for group in memo[id(each)].param_groups:
+            if "lr" in group:
+                rate = group["lr"]
+                group["lr"] = torch.full_like(rate, _RATE) if torch.is_tensor(rate) else _RATE
+    return memo[id(optimizer)]
