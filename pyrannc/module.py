@@ -22,6 +22,8 @@ from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrapper
 from pyrannc.running.task import Task
 from pyrannc.state import checkpoint, pretrained, summon
 from pyrannc.state.released import is_released
+from pyrannc.wrapper import compiled, own_names
+from pyrannc.wrapper.signature import ForwardOfModel
 
 
 class RaNNCModule(nn.Module):
@@ -47,6 +49,11 @@ class RaNNCModule(nn.Module):
             after ``eval()`` and under ``no_grad()`` all outputs are sent.
         elementwise_optimizer: True says that a step of ``optimizer`` treats each parameter by
             itself. Of classes that are not torch's this is tried out on small copies.
+
+    Attributes:
+        module: The model. Other attributes are the model's; where it has none called ``config``,
+            ``model`` or ``plan``, those of ``rannc`` answer.
+        rannc: ``config``, ``model`` and ``plan`` of RaNNC, in any case.
 
     Shapes:
         Batched inputs are ``[B, ...]``; the global batch is the concatenation of all ranks' batches
@@ -82,6 +89,8 @@ class RaNNCModule(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(f"RaNNCModule wraps a torch.nn.Module, not {type(model).__name__}")
+        compiled.leave_alone(RaNNCModule)
+        model = compiled.made_of(model)
         _refuse_wrapped(model, "")
         refuse_wrappers(model)
         gradient_norm.install()
@@ -99,8 +108,8 @@ class RaNNCModule(nn.Module):
             elementwise.check(optimizer, elementwise_optimizer)
             named_state.mark(optimizer, model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
-        object.__setattr__(self, "model", model)
-        self.config = config
+        object.__setattr__(self, "module", model)
+        self._config = config
         self._optimizer = optimizer
         self._load_deployment = load_deployment
         self._batch_dims = batch_dims
@@ -117,6 +126,7 @@ class RaNNCModule(nn.Module):
 
     # -- running ------------------------------------------------------------------------------
 
+    @ForwardOfModel
     def forward(self, *args, **kwargs):
         if not torch.is_inference_mode_enabled():
             return self._call(args, kwargs)
@@ -135,30 +145,30 @@ class RaNNCModule(nn.Module):
         return captured.unflatten(outputs, call.rows(captured.batch_dims))
 
     def _deploy(self, call, args, kwargs):
-        refuse_wrappers(self.model)
+        refuse_wrappers(self.module)
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
-                self.model,
+                self.module,
                 args,
                 kwargs,
                 self._batch_dims,
-                exact_loss=self.config.exact_loss,
-                explicit_draws=self.config.deterministic_dropout,
-                sync_batch_norm=self.config.sync_batch_norm,
+                exact_loss=self._config.exact_loss,
+                explicit_draws=self._config.deterministic_dropout,
+                sync_batch_norm=self._config.sync_batch_norm,
             )
-        world = launch.world(self.config.comm_timeout_s)
-        world.timeout_s = self.config.comm_timeout_s
+        world = launch.world(self._config.comm_timeout_s)
+        world.timeout_s = self._config.comm_timeout_s
         launchers.check_group(world)
-        process.end_job_on_error(world, self.config.end_job_on_error and world.size > 1)
+        process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
-        if self._optimizer is not None and self.config.fused_optimizer:
+        if self._optimizer is not None and self._config.fused_optimizer:
             fused_step.prefer(self._optimizer)
-        from_file = self.config.deployment_file if self.config.load_deployment else None
+        from_file = self._config.deployment_file if self._config.load_deployment else None
         task = Task(
-            model=self.model,
+            model=self.module,
             captured=captured,
             optimizer=self._optimizer,
-            config=self.config,
+            config=self._config,
             outputs=self._outputs,
             outside_loss=self._outside_loss,
             plan_file=self._load_deployment or from_file,
@@ -168,9 +178,9 @@ class RaNNCModule(nn.Module):
         self._runs = CallKinds(self._deployment, call, self._batch_dims)
 
     @property
-    def plan(self):
-        """The plan at work; before the first call an error."""
-        return self._deployed("plan").plan
+    def rannc(self):
+        """RaNNC's ``config``, ``model`` and ``plan``, also where the model has such attributes."""
+        return own_names.OwnNames(self)
 
     def save_deployment(self, path) -> None:
         """Writes the plan to ``path`` (rank 0 only); ``load_deployment=path`` reuses it."""
@@ -255,7 +265,7 @@ class RaNNCModule(nn.Module):
         same where it is called with parameters of a wrapped model.
         """
         self._deployed("clip_grad_norm")
-        parameters = self.model.parameters()
+        parameters = self.module.parameters()
         return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite).item()
 
     # -- nn.Module: names, state and modes are those of the wrapped model -----------------------
@@ -272,7 +282,7 @@ class RaNNCModule(nn.Module):
 
     def named_parameters(self, prefix="", recurse=True, remove_duplicate=True, *, from_global=True):
         """As :meth:`parameters`, with their names in the model."""
-        for name, parameter in self.model.named_parameters(prefix, recurse, remove_duplicate):
+        for name, parameter in self.module.named_parameters(prefix, recurse, remove_duplicate):
             if from_global or not is_released(parameter):
                 yield name, parameter
 
@@ -283,28 +293,32 @@ class RaNNCModule(nn.Module):
 
     def named_buffers(self, prefix="", recurse=True, remove_duplicate=True, *, from_global=True):
         """As :meth:`buffers`, with their names in the model."""
-        for name, buffer in self.model.named_buffers(prefix, recurse, remove_duplicate):
+        for name, buffer in self.module.named_buffers(prefix, recurse, remove_duplicate):
             if from_global or not is_released(buffer):
                 yield name, buffer
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
-        return self.model.named_modules(memo, prefix, remove_duplicate)
+        return self.module.named_modules(memo, prefix, remove_duplicate)
 
     def named_children(self):
-        return self.model.named_children()
+        return self.module.named_children()
 
     def train(self, mode=True):
         self.training = mode
-        self.model.train(mode)
+        self.module.train(mode)
         return self
 
     def requires_grad_(self, requires_grad=True):
-        self.model.requires_grad_(requires_grad)
+        self.module.requires_grad_(requires_grad)
         return self
+
+    def compile(self, *_, **__):
+        """Does nothing: what a call does is captured, and not Python."""
+        log.warn("module", "compile() of a RaNNCModule does nothing")
 
     def _apply(self, fn, recurse=True):
         if self._deployment is None:
-            self.model._apply(fn, recurse)
+            self.module._apply(fn, recurse)
         else:
             log.warn("module", "to(), float() and the like do nothing after the first call")
         return self
@@ -317,12 +331,12 @@ class RaNNCModule(nn.Module):
         module collects its state; after the first call there are copies only (``keep_vars``).
         """
         if self._deployment is None:
-            return self.model.state_dict(
+            return self.module.state_dict(
                 destination=destination, prefix=prefix, keep_vars=keep_vars
             )
         self._deployment.call_agreement.other("state_dict()", inside_summon=True)
         return checkpoint.gather_state(
-            self.model, self._deployment, rank0_only, destination, prefix
+            self.module, self._deployment, rank0_only, destination, prefix
         )
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
@@ -331,9 +345,9 @@ class RaNNCModule(nn.Module):
         After the first call a rank may pass an empty dict: then rank 0's values count everywhere.
         """
         if self._deployment is None:
-            return self.model.load_state_dict(state_dict, strict, assign)
+            return self.module.load_state_dict(state_dict, strict, assign)
         self._deployment.call_agreement.other("load_state_dict()")
-        return checkpoint.scatter_state(self.model, self._deployment, state_dict, strict)
+        return checkpoint.scatter_state(self.module, self._deployment, state_dict, strict)
 
     def _load_from_state_dict(
         self,
@@ -346,7 +360,7 @@ class RaNNCModule(nn.Module):
         error_msgs,
     ):
         """Loads this module's part of the state of an outer one; torch calls it on every rank."""
-        state = checkpoint.part_of(self.model, state_dict, prefix, local_metadata)
+        state = checkpoint.part_of(self.module, state_dict, prefix, local_metadata)
         assign = local_metadata.get("assign_to_params_buffers", False)
         found = self.load_state_dict(state, strict=False, assign=assign)
         if strict:
@@ -355,7 +369,7 @@ class RaNNCModule(nn.Module):
 
     def __repr__(self):
         """As nn.Module shows a module with one child."""
-        return f"{self._get_name()}(\n{textwrap.indent(f'(model): {self.model!r}', '  ')}\n)"
+        return f"{self._get_name()}(\n{textwrap.indent(f'(module): {self.module!r}', '  ')}\n)"
 
     def __getstate__(self):
         if self._deployment is not None:
@@ -376,19 +390,16 @@ class RaNNCModule(nn.Module):
         """What is read through the wrapper is also written through it."""
         if name == "__class__":  # as fully_shard() does
             refuse_around(value.__name__)
-        own = name in self.__dict__ or hasattr(type(self), name)
-        if own or not self.__dict__.get("_is_made") or not hasattr(self.model, name):
+        if not self.__dict__.get("_is_made") or not own_names.write(self, name, value):
             super().__setattr__(name, value)
-        else:
-            setattr(self.model, name, value)
 
     def __getattr__(self, name):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name in ("model", "_deployment"):  # not there yet: __init__ has raised
+            if name in ("module", "_deployment"):  # not there yet: __init__ has raised
                 raise
-            return pretrained.for_all_ranks(self, name, getattr(self.model, name))
+            return pretrained.for_all_ranks(self, name, own_names.read(self, name))
 
 
 def _refuse_wrapped(module, path):

@@ -59,14 +59,24 @@ def compiled_module_type():
     return compiler and compiler.OptimizedModule
 
 
+def not_compiled(module):
+    """What torch.compile has made ``module`` of, or itself. Without it compiled models are
+    refused."""
+    compiled = compiled_module_type()
+    while compiled is not None and isinstance(module, compiled):
+        module = module._orig_mod
+    return module
+
+
 #: Private attributes by name: an object that has each, and what breaks without it.
 ATTRIBUTES = {
     "_apply": (nn.Module, "to(), float() and the like of a module in forward() are not noticed"),
     "_backward_hooks": (torch.Tensor, "the self-check calls the user's hooks"),
     "_base": (torch.Tensor, "a view of a buffer that forward() replaces is not copied"),
     "_buffers": (nn.Module(), "no model can be captured"),
+    "_call_impl": (nn.Module, "torch.compile around a wrapped model compiles this library"),
     "_cdata": (torch.UntypedStorage, "bytes kept for the backward are estimated, not measured"),
-    "_compiled_call_impl": (nn.Module, "module.compile() is not refused"),
+    "_compiled_call_impl": (nn.Module, "module.compile() is not undone, or not refused"),
     "_detect_is_causal_mask": (transformer, "nothing, if nn.Transformer does not look into masks"),
     "_get_tracing_state": (torch._C, "modules hand out sizes as tensors while they are traced"),
     "_is_tracing": (torch._C, "modules hand out sizes as tensors while they are traced"),

@@ -41,7 +41,7 @@ def of_module(module, writeback: bool, rank0_only: bool):
     if module._deployment is None:  # every rank has the whole
         yield
         return
-    with summoned(module.model, module._deployment, writeback, rank0_only):
+    with summoned(module.module, module._deployment, writeback, rank0_only):
         yield
 
 
@@ -109,7 +109,7 @@ def on_rank_0(module, what: str, work):
     refuse_in_forward(module, what)
     comm = module._deployment.world
     result, fault, cause = None, "", None
-    with summoned(module.model, module._deployment, rank0_only=True, undo=False):
+    with summoned(module.module, module._deployment, rank0_only=True, undo=False):
         if comm.rank == 0:
             try:
                 result = work()

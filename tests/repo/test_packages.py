@@ -12,6 +12,7 @@ BELOW = {
     "state": set(),
     "planner": set(),
     "launch": {"job"},
+    "wrapper": {"capture", "launch"},
     "loop": {"job", "state"},
     "optimizer": {"state"},
     "selfcheck": {"capture", "state"},

@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "pyrannc"
 PLACES = {"capture": "capture/torch_private.py", "state": "state/torch_private.py"}
 #: Folders that may use what the first of these files names; the others use the second.
-OF_CAPTURE = {"capture", "selfcheck", "profiling"}
+OF_CAPTURE = {"capture", "selfcheck", "profiling", "wrapper"}
 
 
 def is_private(name) -> bool:

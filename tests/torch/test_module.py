@@ -565,7 +565,7 @@ def test_it_prints_like_a_module_around_the_model():
     plain = nn.Sequential(build(), nn.Tanh())
     model = RaNNCModule(plain)
     around = nn.Module()
-    around.model = plain
+    around.module = plain
     expected = repr(around).replace("Module(", "RaNNCModule(", 1)
     assert repr(model) == expected
     model(batch())

@@ -1,0 +1,1 @@
+"""What a wrapper looks like to others: names, signature, and the compiler around it."""

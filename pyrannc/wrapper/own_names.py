@@ -1,0 +1,68 @@
+"""Names of a wrapper that models use, too: the model's answer first."""
+
+#: Where the model has no attribute of that name, RaNNC's answers.
+AFTER_THE_MODELS = ("config", "model", "plan")
+
+
+class OwnNames:
+    """RaNNC's own names, whatever the model calls its attributes: ``model.rannc.plan``.
+
+    Attributes:
+        config: The :class:`Config` of the wrapper.
+        model: The wrapped model, which is also ``.module`` of the wrapper.
+        plan: The plan at work; before the first call an error.
+
+    What else :class:`RaNNCModule` has beyond a module is here, too.
+    """
+
+    def __init__(self, wrapper):
+        self._wrapper = wrapper
+
+    @property
+    def config(self):
+        return self._wrapper._config
+
+    @property
+    def model(self):
+        return self._wrapper.module
+
+    @property
+    def plan(self):
+        return self._wrapper._deployed("plan").plan
+
+    def __getattr__(self, name):
+        if name.startswith("_") or name not in vars(type(self._wrapper)):
+            raise AttributeError(f"RaNNC has no '{name}' of its own")
+        return getattr(self._wrapper, name)
+
+    def __dir__(self):
+        more = [name for name in vars(type(self._wrapper)) if not name.startswith("_")]
+        return sorted({*AFTER_THE_MODELS, *more})
+
+
+def read(wrapper, name: str):
+    """An attribute that the wrapper itself does not have."""
+    of_model = getattr(wrapper.module, name, wrapper) if name in AFTER_THE_MODELS else None
+    return getattr(wrapper.rannc if of_model is wrapper else wrapper.module, name)
+
+
+def write(wrapper, name: str, value) -> bool:
+    """Writes what is read through the wrapper; whether it was none of the wrapper's own attributes.
+
+    Raises:
+        AttributeError: It is RaNNC's, and cannot be replaced.
+    """
+    if name not in ("module", "rannc"):
+        if name in wrapper.__dict__ or hasattr(type(wrapper), name):
+            return False
+        if hasattr(wrapper.module, name):
+            setattr(wrapper.module, name, value)
+            return True
+        if name not in AFTER_THE_MODELS:
+            return False
+        if name == "config":
+            wrapper._config = value
+            return True
+    raise AttributeError(
+        f"'{name}' of a RaNNCModule cannot be replaced.\n  Wrap another model with RaNNCModule."
+    )
