@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "pyrannc", ROOT / "src", ROOT / "include" / "rannc", ROOT]
+SOURCES = [ROOT / "pyrannc", ROOT / "src", ROOT / "include" / "rannc", ROOT / "tests", ROOT]
 # What no single file or folder does: the whole, or how several parts go together.
 OF_THE_WHOLE = {
     "core/ir/passes",
