@@ -174,7 +174,7 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
         cluster=measured.devices,
         costs=measured.step.time,
         optimizer=measured.step.optimizer,
-        saved=[_C.predict.SavedStorage(*storage) for storage in measured.storages],
+        saved=[_C.cost.SavedStorage(*storage) for storage in measured.storages],
         local_rows=agreed.local_rows,
         outputs=task.outputs,
     )

@@ -1,4 +1,4 @@
-"""Time and memory of a plan, straight from sections 5 and 6 of docs/planner-files.md.
+"""Time and memory of a plan, straight from sections 5 to 7 of docs/planner-files.md.
 
 An independent second opinion on `pyrannc.evaluate`: plain Python on the parsed files, written from
 that page alone, made to be read next to it. Slow, and it shares no code with anything.
@@ -18,7 +18,11 @@ DEFAULT_REQUEST = {
     "recompute": "auto",
     "reduction_buckets": 1,
     "force": {},
+    "master_bytes_per_param_byte": 0.0,
+    "shard_optimizer": False,
 }
+# Two moments that differ by rounding only are one, the first.
+MORE = 1 + 1e-9
 
 
 @dataclass
@@ -40,6 +44,7 @@ class StageVerdict:
 class Verdict:
     problems: list[str] = field(default_factory=list)
     iteration_ns: float = 0.0
+    iteration_price: float = 0.0
     stages: list[StageVerdict] = field(default_factory=list)
 
 
@@ -68,6 +73,8 @@ def cost_at(costs, points, rows):
 
 class Graph:
     def __init__(self, graph):
+        self.version = graph["version"]
+        self.saved = graph.get("saved", [])
         self.rows = graph["rows"]
         self.nodes = {node["name"]: node for node in graph["nodes"]}
         self.params = {param["id"]: param for param in graph.get("params", [])}
@@ -379,6 +386,9 @@ class Judge:
             for s in key:
                 free[s] = end
         verdict.iteration_ns = max([*ends.values(), *free])
+        ranks = {rank for ranks in self.ranks for rank in ranks}
+        price = self.cluster.get("price_per_device_hour", 0.0)
+        verdict.iteration_price = price * len(ranks) * verdict.iteration_ns / 3.6e12
         for s in range(self.count):
             stage = self.memory(s)
             stage.reduce_ns = reduce_ns[s]
@@ -393,7 +403,8 @@ class Judge:
         if not param.get("trainable", True):
             return 0.0
         factor = self.request["optimizer_bytes_per_param_byte"]
-        return param.get("optimizer_bytes", factor * param["bytes"])
+        masters = self.request["master_bytes_per_param_byte"] * param["bytes"]
+        return param.get("optimizer_bytes", factor * param["bytes"]) + masters
 
     def params_of(self, stages):
         nodes = [node for s in stages for node in self.plan["stages"][s]["nodes"]]
@@ -401,10 +412,11 @@ class Judge:
 
     def params_bytes(self, stages):
         params = self.params_of(stages)
+        shares = len(self.ranks[min(stages)]) if self.request["shard_optimizer"] else 1
         return (
             sum(self.graph.params[param]["bytes"] for param in params),
             sum(self.gradient_bytes(param) for param in params),
-            sum(self.optimizer_bytes(param) for param in params),
+            sum(self.optimizer_bytes(param) for param in params) / shares,
         )
 
     def kept(self, s):
@@ -449,6 +461,13 @@ class Judge:
 
     def peaks(self, verdict):
         limit = self.cluster["device_memory_bytes"] * (1 - self.request["memory_margin"])
+        if self.graph.version == 2:
+            for d in range(self.groups):
+                self.fullest_moment(d, verdict)
+            for s, stage in enumerate(verdict.stages):
+                if stage.peak_bytes > limit:
+                    verdict.problems.append(f"stage {s} needs {stage.peak_bytes:.0f} bytes")
+            return
         for d in range(self.groups):
             mine = range(d, self.count, self.groups)
             kept = {s: self.kept(s) for s in mine}
@@ -464,6 +483,114 @@ class Judge:
                 verdict.stages[s].peak_bytes = peak
                 if peak > limit:
                     verdict.problems.append(f"stage {s} needs {peak:.0f} bytes of {limit:.0f}")
+
+    # Section 7: memory by version 2.
+
+    def backward(self, s):
+        """(is the first one) -> bytes of each kind at the fullest moment of a backward; and what a
+        micro-batch keeps, what comes in, and goes out, as values and as gradients."""
+        b = self.rows(s)
+        nodes = [name for name in self.graph.nodes if self.stage_of[name] == s]
+        place = {name: i for i, name in enumerate(nodes)}
+        waits = [0.0] * len(nodes)
+        moved = {"in": 0.0, "out": 0.0, "in gradients": 0.0, "out gradients": 0.0}
+        for name, users in self.graph.uses.items():
+            value = self.graph.values[name]
+            if not value.producer:
+                continue
+            made_here = value.producer in place
+            used_here = [place[user] for user in users if user in place]
+            leaves = made_here and len(used_here) < len(users)
+            if not made_here and not used_here:
+                continue
+            size = value.bytes_at(b)
+            for kind, moves in (("in", not made_here), ("out", leaves)):
+                moved[kind] += size if moves else 0.0
+                moved[f"{kind} gradients"] += size if moves and value.grad else 0.0
+            if value.grad:
+                begin = place[value.producer] + 1 if made_here else 0
+                for i in range(begin, len(nodes) if leaves else max(used_here)):
+                    waits[i] += size
+        first_users = [
+            (storage, min([place[n] for n in storage["nodes"] if n in place], default=None))
+            for storage in self.graph.saved
+        ]
+        elsewhere = self.params_of(range(s + self.groups, self.count, self.groups))
+        moments = {True: [], False: []}
+        saved = [
+            sum(self.graph.cost(name, "saved_bytes", b) for name in nodes[: i + 1])
+            + sum(
+                cost_at(storage["bytes"], self.graph.rows, b)
+                for storage, first in first_users
+                if first is not None and first <= i
+            )
+            for i in range(len(nodes))
+        ]
+        for i in reversed(range(len(nodes))):
+            node = self.graph.nodes[nodes[i]]
+            behind = nodes[i:] if node.get("adds_in_place", False) else nodes[i + 1 :]
+            gradients = self.gradients(behind, elsewhere)
+            work = self.graph.cost(nodes[i], "workspace_bytes", b) + waits[i]
+            for is_first in (True, False):
+                moments[is_first].append((gradients if is_first else 0.0, saved[i], 0.0, work))
+        kept = self.kept(s)[1] if self.recompute[s] else saved[-1]
+        return {is_first: fullest(found) for is_first, found in moments.items()}, kept, moved
+
+    def gradients(self, nodes, elsewhere):
+        params = {p for name in nodes for p in self.graph.nodes[name].get("params", [])}
+        return sum(self.gradient_bytes(param) for param in params - elsewhere)
+
+    def fullest_moment(self, d, verdict):
+        """Of the ranks of group d, along their order."""
+        mine = range(d, self.count, self.groups)
+        figures = {s: self.backward(s) for s in mine}
+        params, _, optimizer = self.params_bytes(mine)
+        order = group_order(self.schedule, self.count, self.groups, self.m, d)
+        counts, made = dict.fromkeys(mine, 0), dict.fromkeys(mine, 0.0)
+        best, before = 0.0, None
+
+        def look(s, more, to_come, sent):
+            nonlocal best
+            now = {t: [made[t], counts[t] * figures[t][1], 0.0, 0.0] for t in mine}
+            now[s] = [a + b for a, b in zip(now[s], more, strict=True)]
+            if sent:
+                now[sent[0]][2] += sent[1]
+            if to_come:
+                t, _, is_forward = to_come[0]
+                now[t][2] += figures[t][2]["in" if is_forward else "out gradients"]
+            held = params + optimizer + sum(map(sum, now.values()))
+            if held <= best * MORE:
+                return
+            best = held
+            for t in mine:
+                stage = verdict.stages[t]
+                stage.gradient_bytes, stage.activation_bytes = now[t][:2]
+                stage.buffer_bytes, stage.workspace_bytes = now[t][2:]
+
+        for k, (s, _, is_forward) in enumerate(order):
+            backwards, _, moved = figures[s]
+            to_come = order[k + 1 : k + 2]
+            counts[s] += 1 if is_forward else -1
+            is_first = (s, False) not in {(t, forward) for t, _, forward in order[:k]}
+            look(s, (0.0,) * 4 if is_forward else backwards[is_first], to_come, before)
+            if not is_forward:
+                made[s] = self.gradients(
+                    self.plan["stages"][s]["nodes"],
+                    self.params_of(range(s + self.groups, self.count, self.groups)),
+                )
+            before = (s, moved["out" if is_forward else "in gradients"])
+            look(s, (0.0,) * 4, to_come, before)
+        for s in mine:
+            verdict.stages[s].peak_bytes = best
+
+
+def fullest(moments):
+    """The first that no other exceeds."""
+    best = moments[0]
+    for moment in moments[1:]:
+        if sum(moment) > sum(best) * MORE:
+            best = moment
+    return best
 
 
 def evaluate(graph, cluster, request, plan):

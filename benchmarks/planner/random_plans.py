@@ -63,6 +63,28 @@ def random_graph(dice: random.Random, nodes: int) -> dict:
     return graph
 
 
+def as_version_2(dice: random.Random, graph: dict) -> None:
+    """Makes the graph one of version 2, with memory that several nodes save."""
+    graph["version"] = 2
+    names = [node["name"] for node in graph["nodes"]]
+    for node in graph["nodes"]:
+        if dice.random() < 0.4:
+            node["adds_in_place"] = dice.random() < 0.7
+        if dice.random() < 0.2:
+            del node["saved_bytes"]
+        if dice.random() < 0.2:
+            node |= {"module": "m", "source": "m.py:3"}
+    graph["saved"] = [
+        {
+            "nodes": sorted(
+                dice.sample(names, min(len(names), dice.randrange(1, 5))), key=names.index
+            ),
+            "bytes": [dice.uniform(0, 900) * rows for rows in graph["rows"]],
+        }
+        for _ in range(dice.randrange(0, 2 * len(names)))
+    ]
+
+
 def random_cluster(dice: random.Random) -> dict:
     return {
         "format": "rannc-cluster",

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'verify', 'with_accumulation']
+__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'SavedStorage', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'verify', 'with_accumulation']
 class Link:
     __hash__: typing.ClassVar[None] = None
     def __eq__(self, arg0: Link) -> bool:
@@ -84,6 +84,15 @@ class CostTable:
     @property
     def rows(self) -> list[int]:
         ...
+class SavedStorage:
+    def __init__(self, nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> None:
+        ...
+    @property
+    def bytes(self) -> list[float]:
+        ...
+    @property
+    def nodes(self) -> list[int]:
+        ...
 class GraphProfile:
     __hash__: typing.ClassVar[None] = None
     @staticmethod
@@ -113,7 +122,7 @@ def device_model(name: str) -> DeviceModel:
     ...
 def estimate(graph: pyrannc._C.ir.Graph, device: DeviceModel, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = []) -> CostTable:
     ...
-def fold(graph: pyrannc._C.ir.Graph, table: CostTable, optimizer_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> GraphProfile:
+def fold(graph: pyrannc._C.ir.Graph, table: CostTable, optimizer_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], saved: collections.abc.Sequence[SavedStorage] = []) -> GraphProfile:
     ...
 def fold_modules(profile: GraphProfile, depth: typing.SupportsInt | typing.SupportsIndex = 0) -> GraphProfile:
     ...

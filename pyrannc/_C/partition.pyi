@@ -153,6 +153,9 @@ class Evaluation:
     def iteration_ns(self) -> float:
         ...
     @property
+    def iteration_price(self) -> float:
+        ...
+    @property
     def problems(self) -> list[str]:
         ...
     @property

@@ -4,7 +4,7 @@ import pyrannc._C.cost
 import pyrannc._C.ir
 import pyrannc._C.plan
 import typing
-__all__: list[str] = ['Calibration', 'MeasuredAction', 'MeasuredRuns', 'OptimizerMemory', 'RecordedRun', 'SavedStorage', 'StepCosts', 'StepModel', 'bucket_bytes', 'summarize']
+__all__: list[str] = ['Calibration', 'MeasuredAction', 'MeasuredRuns', 'OptimizerMemory', 'RecordedRun', 'StepCosts', 'StepModel', 'bucket_bytes', 'summarize']
 class RecordedRun:
     def __init__(self, *, host: str, seconds: typing.SupportsFloat | typing.SupportsIndex, paging_seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, around_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, compute_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_factor: typing.SupportsFloat | typing.SupportsIndex = 0.0, one_thread: bool = True, actions: collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex]] = []) -> None:
         ...
@@ -64,15 +64,6 @@ class OptimizerMemory:
     @property
     def largest_bytes(self) -> list[float]:
         ...
-class SavedStorage:
-    def __init__(self, nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> None:
-        ...
-    @property
-    def bytes(self) -> list[float]:
-        ...
-    @property
-    def nodes(self) -> list[int]:
-        ...
 class Calibration:
     @property
     def beyond_ns(self) -> float:
@@ -81,7 +72,7 @@ class Calibration:
     def plan(self) -> pyrannc._C.plan.Plan:
         ...
 class StepModel:
-    def __init__(self, *, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, costs: StepCosts, optimizer: OptimizerMemory, saved: collections.abc.Sequence[SavedStorage], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], outputs: pyrannc._C.plan.Outputs = ...) -> None:
+    def __init__(self, *, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, costs: StepCosts, optimizer: OptimizerMemory, saved: collections.abc.Sequence[pyrannc._C.cost.SavedStorage], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], outputs: pyrannc._C.plan.Outputs = ...) -> None:
         ...
     def at_speed(self, calibration: Calibration, factors: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> pyrannc._C.plan.StepPrediction:
         ...

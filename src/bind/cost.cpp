@@ -19,11 +19,12 @@ using cost::DeviceModel;
 using cost::GraphProfile;
 using cost::Link;
 using cost::NodeCost;
+using cost::SavedStorage;
 
 Cluster make_cluster(int hosts, int devices_per_host, double device_memory_bytes,
                      const Link& intra_host, const Link& inter_host, int links_per_host) {
-  Cluster cluster{hosts,      devices_per_host, device_memory_bytes,
-                  intra_host, inter_host,       links_per_host};
+  Cluster cluster{hosts,      devices_per_host, device_memory_bytes,        intra_host,
+                  inter_host, links_per_host,   /*price_per_device_hour=*/0};
   cost::verify(cluster);
   return cluster;
 }
@@ -76,6 +77,14 @@ void init_cost(py::module_& m) {
       .def_readonly("node", &CostTable::node)
       .def(py::self == py::self);
 
+  py::class_<SavedStorage>(m, "SavedStorage")
+      .def(py::init([](std::vector<uint32_t> nodes, std::vector<double> bytes) {
+             return SavedStorage{std::move(nodes), std::move(bytes)};
+           }),
+           "nodes"_a, "bytes"_a)
+      .def_readonly("nodes", &SavedStorage::nodes)
+      .def_readonly("bytes", &SavedStorage::bytes);
+
   py::class_<GraphProfile>(m, "GraphProfile")
       .def_static("from_json", &cost::graph_profile_from_json, "json"_a, Unlocked())
       .def("to_json", py::overload_cast<const GraphProfile&>(&cost::to_json), Unlocked())
@@ -91,7 +100,7 @@ void init_cost(py::module_& m) {
   m.def("verify", py::overload_cast<const CostTable&, const ir::Graph&>(&cost::verify), "table"_a,
         "graph"_a, Unlocked());
   m.def("fold", &cost::fold, "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
-        Unlocked());
+        "saved"_a = std::vector<SavedStorage>{}, Unlocked());
   m.def("with_accumulation", &cost::with_accumulation, "profile"_a, "ns_per_byte"_a);
   m.def("fold_modules", &cost::fold_modules, "profile"_a, "depth"_a = 0, Unlocked());
   m.def("device_model", &cost::device_model, "name"_a);

@@ -190,6 +190,7 @@ void init_evaluation(py::module_& m) {
   py::class_<Evaluation>(m, "Evaluation")
       .def_readonly("problems", &Evaluation::problems)
       .def_readonly("iteration_ns", &Evaluation::iteration_ns)
+      .def_readonly("iteration_price", &Evaluation::iteration_price)
       .def_readonly("stages", &Evaluation::stages);
 
   m.def("evaluate", &partition::evaluate, "profile"_a, "cluster"_a, "request"_a, "plan"_a,

@@ -14,7 +14,6 @@ using predict::MeasuredRuns;
 using predict::OptimizerMemory;
 using predict::RecordedAction;
 using predict::RecordedRun;
-using predict::SavedStorage;
 using predict::StepCosts;
 using predict::StepModel;
 
@@ -78,19 +77,12 @@ void init_model(py::module_& m) {
            "all_bytes"_a = std::vector<double>())
       .def_readonly("largest_bytes", &OptimizerMemory::largest_bytes)
       .def_readonly("all_bytes", &OptimizerMemory::all_bytes);
-  py::class_<SavedStorage>(m, "SavedStorage")
-      .def(py::init([](std::vector<uint32_t> nodes, std::vector<double> bytes) {
-             return SavedStorage{std::move(nodes), std::move(bytes)};
-           }),
-           "nodes"_a, "bytes"_a)
-      .def_readonly("nodes", &SavedStorage::nodes)
-      .def_readonly("bytes", &SavedStorage::bytes);
   py::class_<Calibration>(m, "Calibration")
       .def_readonly("plan", &Calibration::plan)
       .def_readonly("beyond_ns", &Calibration::beyond_ns);
   py::class_<StepModel, std::shared_ptr<StepModel>>(m, "StepModel")
       .def(py::init<ir::Graph, cost::GraphProfile, cost::Cluster, StepCosts, OptimizerMemory,
-                    std::vector<SavedStorage>, std::vector<int64_t>, plan::Outputs>(),
+                    std::vector<cost::SavedStorage>, std::vector<int64_t>, plan::Outputs>(),
            py::kw_only(), "graph"_a, "profile"_a, "cluster"_a, "costs"_a, "optimizer"_a, "saved"_a,
            "local_rows"_a, "outputs"_a = plan::Outputs::loss)
       .def("predict", &StepModel::predict, "plan"_a, Unlocked())

@@ -2,11 +2,9 @@
 
 namespace rannc::cost {
 
-bool adds_in_place(const ProfileNode& node) { return node.op == "aten::linear"; }
-
 GraphProfile with_accumulation(GraphProfile profile, double ns_per_byte) {
   for (ProfileNode& node : profile.nodes) {
-    if (adds_in_place(node)) continue;
+    if (node.adds_in_place) continue;
     double bytes = 0;
     for (const uint32_t param : node.params) {
       if (profile.params[param].trainable) bytes += profile.params[param].bytes;

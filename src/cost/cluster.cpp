@@ -11,7 +11,7 @@
 #include "rannc/util/human.h"
 #include "rannc/util/json.h"
 
-// The file cluster.toml, version 1; docs/planner-files.md, section 2.
+// The file cluster.toml; docs/planner-files.md, section 2.
 namespace rannc::cost {
 namespace {
 
@@ -84,15 +84,21 @@ class Table {
   std::string prefix_;
 };
 
-void check_header(const Table& root) {
+constexpr int64_t kNewest = 2;
+
+/// Returns the version.
+int64_t check_header(const Table& root) {
   const toml::node& format = root.at("format");
   if (format.value<std::string>() != "rannc-cluster") {
     root.fail(format, "format", "expected \"rannc-cluster\"");
   }
   const toml::node& version = root.at("version");
-  if (!version.is_integer() || version.value<int64_t>() != 1) {
-    root.fail(version, "version", "is unknown; this program reads version 1");
+  const int64_t number = version.is_integer() ? *version.value<int64_t>() : 0;
+  if (number < 1 || number > kNewest) {
+    root.fail(version, "version",
+              fmt::format("is unknown; this program reads versions 1 to {}", kNewest));
   }
+  return number;
 }
 
 Link read_link(const Table& table) {
@@ -166,6 +172,11 @@ void verify(const Cluster& cluster) {
         "cluster: device_memory_bytes: expected a finite number of at least 0, found {}",
         cluster.device_memory_bytes));
   }
+  if (!std::isfinite(cluster.price_per_device_hour) || cluster.price_per_device_hour < 0) {
+    throw ConfigError(fmt::format(
+        "cluster: price_per_device_hour: expected a finite number of at least 0, found {}",
+        cluster.price_per_device_hour));
+  }
   verify_link(cluster.intra_host, "intra_host", cluster.devices_per_host > 1);
   verify_link(cluster.inter_host, "inter_host", cluster.hosts > 1);
 }
@@ -185,13 +196,18 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
                                   error.description()));
   }
   const Table root(file, file_name, "");
-  check_header(root);
-  root.allow_only({"format", "version", "hosts", "devices_per_host", "device_memory_bytes",
-                   "intra_host", "inter_host"});
+  std::vector<std::string> keys{
+      "format",     "version",   "hosts", "devices_per_host", "device_memory_bytes",
+      "intra_host", "inter_host"};
+  if (check_header(root) > 1) keys.emplace_back("price_per_device_hour");
+  root.allow_only(keys);
   Cluster cluster;
   cluster.hosts = root.count("hosts");
   cluster.devices_per_host = root.count("devices_per_host");
   cluster.device_memory_bytes = root.number("device_memory_bytes");
+  if (file.contains("price_per_device_hour")) {
+    cluster.price_per_device_hour = root.number("price_per_device_hour");
+  }
 
   const toml::table* intra = root.table("intra_host");
   if (intra == nullptr) throw ConfigError(fmt::format("{}: [intra_host] is missing", file_name));
@@ -222,9 +238,14 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
 
 std::string to_toml(const Cluster& cluster) {
   std::string text = fmt::format(
-      "format = \"rannc-cluster\"\nversion = 1\nhosts = {}\ndevices_per_host = {}\n"
+      "format = \"rannc-cluster\"\nversion = {}\nhosts = {}\ndevices_per_host = {}\n"
       "device_memory_bytes = {}\n",
-      cluster.hosts, cluster.devices_per_host, json::number_text(cluster.device_memory_bytes));
+      cluster.price_per_device_hour != 0 ? 2 : 1, cluster.hosts, cluster.devices_per_host,
+      json::number_text(cluster.device_memory_bytes));
+  if (cluster.price_per_device_hour != 0) {
+    text += fmt::format("price_per_device_hour = {}\n",
+                        json::number_text(cluster.price_per_device_hour));
+  }
   text += link_text("intra_host", cluster.intra_host);
   if (cluster.hosts > 1 || cluster.inter_host != Link{} || cluster.links_per_host != 1) {
     text += link_text("inter_host", cluster.inter_host);

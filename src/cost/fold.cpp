@@ -12,6 +12,9 @@ namespace rannc::cost {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
+/// Its backward (src/ops/linear.cpp) takes no longer than to write a gradient, and no memory for
+/// one.
+constexpr std::string_view kAddsInPlace = "aten::linear";
 
 /// Bytes as a line in the rows: exact when one dimension depends on them, else through the values
 /// at 1 and 2 rows; never below 0, as the file demands.
@@ -30,15 +33,18 @@ bool is_state(ir::ValueKind kind) {
 
 class Folder {
  public:
-  Folder(const ir::Graph& graph, const CostTable& table, const std::vector<double>& optimizer_bytes)
+  Folder(const ir::Graph& graph, const CostTable& table, const std::vector<double>& optimizer_bytes,
+         const std::vector<SavedStorage>& saved)
       : graph_(graph),
         table_(table),
+        saved_(saved),
         on_rows_(ir::depends_on_rows(graph)),
         place_(graph.values.size(), kNone),
         output_(graph.values.size(), 0),
         stamp_(graph.nodes.size(), kNone),
         profile_index_(graph.nodes.size(), kNone),
         effects_(graph.nodes.size()) {
+    if (!saved.empty()) profile_.version = 2;
     profile_.name = graph.name;
     profile_.rows = table.rows;
     add_params(optimizer_bytes);
@@ -52,6 +58,7 @@ class Folder {
     for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
       if (on_rows_[index]) add_node({index});
     }
+    for (const SavedStorage& storage : saved_) add_storage(storage);
     for (const std::vector<ir::NodeId>& set : ir::inseparable_nodes(graph_)) {
       for (ir::NodeId node : set) {
         profile_.nodes.at(profile_index_.at(node.index)).group = graph_[set.front()].name;
@@ -112,12 +119,17 @@ class Folder {
     ProfileNode folded;
     folded.name = node.name;
     folded.op = node.op;
+    if (profile_.version > 1) {
+      folded.module = node.module;
+      if (!node.source.file.empty()) folded.source = ir::place(node.source);
+    }
+    folded.adds_in_place = node.op == kAddsInPlace;
     const size_t points = table_.rows.size();
     folded.forward_ns.assign(points, 0);
     folded.backward_ns.assign(points, 0);
     folded.saved_bytes.assign(points, 0);
     folded.workspace_bytes.assign(points, 0);
-    charge(folded, id);
+    charge(folded, id, saved_.empty());
     // Row-independent nodes run again wherever they are used, so each user pays for its own; those
     // that only write a buffer (step counters) run where their owner does.
     std::vector<ir::NodeId> pending = effects_[id.index];
@@ -125,7 +137,7 @@ class Folder {
     while (!pending.empty()) {
       const ir::NodeId clone = pending.back();
       pending.pop_back();
-      charge(folded, clone);
+      charge(folded, clone, true);
       read_operands(folded, clone, id, pending);
     }
     for (ir::ValueId output : node.outputs) {
@@ -167,12 +179,26 @@ class Folder {
     if (std::ranges::find(list, element) == list.end()) list.push_back(element);
   }
 
-  void charge(ProfileNode& folded, ir::NodeId id) const {
+  /// What only row-independent nodes save is small, or charged with them.
+  void add_storage(const SavedStorage& storage) {
+    SavedStorage folded{.nodes = {}, .bytes = storage.bytes};
+    for (const uint32_t node : storage.nodes) {
+      if (on_rows_.at(node)) folded.nodes.push_back(profile_index_[node]);
+    }
+    if (folded.nodes.size() > 1) {
+      profile_.saved.push_back(std::move(folded));
+    } else if (!folded.nodes.empty()) {
+      std::vector<double>& own = profile_.nodes[folded.nodes.front()].saved_bytes;
+      for (size_t i = 0; i < own.size(); ++i) own[i] += storage.bytes.at(i);
+    }
+  }
+
+  void charge(ProfileNode& folded, ir::NodeId id, bool with_saved) const {
     const std::vector<NodeCost>& costs = table_.node[id.index];
     for (size_t i = 0; i < costs.size(); ++i) {
       folded.forward_ns[i] += static_cast<double>(costs[i].forward_ns);
       folded.backward_ns[i] += static_cast<double>(costs[i].backward_ns);
-      folded.saved_bytes[i] += static_cast<double>(costs[i].saved_bytes);
+      if (with_saved) folded.saved_bytes[i] += static_cast<double>(costs[i].saved_bytes);
       folded.workspace_bytes[i] =
           std::max(folded.workspace_bytes[i], static_cast<double>(costs[i].workspace_bytes));
     }
@@ -180,6 +206,7 @@ class Folder {
 
   const ir::Graph& graph_;
   const CostTable& table_;
+  const std::vector<SavedStorage>& saved_;
   const std::vector<bool> on_rows_;
   GraphProfile profile_;
   std::vector<uint32_t> place_;   // [value] index into params, inputs, or nodes of the profile
@@ -192,9 +219,10 @@ class Folder {
 }  // namespace
 
 GraphProfile fold(const ir::Graph& graph, const CostTable& table,
-                  const std::vector<double>& optimizer_bytes) {
+                  const std::vector<double>& optimizer_bytes,
+                  const std::vector<SavedStorage>& saved) {
   verify(table, graph);
-  return Folder(graph, table, optimizer_bytes).fold();
+  return Folder(graph, table, optimizer_bytes, saved).fold();
 }
 
 }  // namespace rannc::cost

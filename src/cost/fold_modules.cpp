@@ -46,7 +46,8 @@ class ModuleFolder {
 
   GraphProfile fold() {
     find_outputs();
-    GraphProfile folded{.name = profile_.name,
+    GraphProfile folded{.version = profile_.version,
+                        .name = profile_.name,
                         .dtype = profile_.dtype,
                         .rows = profile_.rows,
                         .inputs = profile_.inputs,
@@ -57,6 +58,7 @@ class ModuleFolder {
       folded.nodes.push_back(fold_run(run));
       folded.nodes.back().group = groups[run];
     }
+    for (const SavedStorage& storage : profile_.saved) add_storage(folded, storage);
     return folded;
   }
 
@@ -65,6 +67,19 @@ class ModuleFolder {
     uint32_t begin, end;
     std::string_view path;
   };
+
+  void add_storage(GraphProfile& folded, const SavedStorage& storage) const {
+    SavedStorage result{.nodes = {}, .bytes = storage.bytes};
+    for (const uint32_t node : storage.nodes) {
+      const uint32_t run = run_of_[node];
+      if (result.nodes.empty() || result.nodes.back() != run) result.nodes.push_back(run);
+    }
+    if (result.nodes.size() > 1) {
+      folded.saved.push_back(std::move(result));
+    } else {
+      add(folded.nodes[result.nodes.front()].saved_bytes, storage.bytes);
+    }
+  }
 
   /// Numbers the outputs that leave each run: those that later runs read, in order of production.
   void find_outputs() {
@@ -103,6 +118,9 @@ class ModuleFolder {
     ProfileNode folded;
     folded.name = unique(run.path.empty() ? first.name : std::string(run.path));
     folded.op = run.end - run.begin == 1 ? first.op : "module";
+    folded.module = first.module;
+    folded.source = first.source;
+    folded.adds_in_place = true;
     const size_t points = profile_.rows.size();
     folded.forward_ns.assign(points, 0);
     folded.backward_ns.assign(points, 0);
@@ -115,6 +133,7 @@ class ModuleFolder {
       add(folded.forward_ns, node.forward_ns);
       add(folded.backward_ns, node.backward_ns);
       add(folded.saved_bytes, node.saved_bytes);
+      folded.adds_in_place &= node.adds_in_place || node.params.empty();
       for (size_t i = 0; i < points; ++i) {
         folded.workspace_bytes[i] = std::max(folded.workspace_bytes[i], node.workspace_bytes[i]);
       }
@@ -132,6 +151,7 @@ class ModuleFolder {
         if (output_[member][i] != kNone) folded.outputs.push_back(node.outputs[i]);
       }
     }
+    folded.adds_in_place &= !folded.params.empty();
     return folded;
   }
 

@@ -117,6 +117,22 @@ void verify(const GraphProfile& profile) {
     check_costs(path, "saved_bytes", node.saved_bytes, count);
     check_costs(path, "workspace_bytes", node.workspace_bytes, count);
   }
+  for (size_t i = 0; i < profile.saved.size(); ++i) {
+    const SavedStorage& storage = profile.saved[i];
+    const std::string path = fmt::format("$.saved[{}]", i);
+    if (profile.version < 2)
+      fail(path, "is of version 2 of the file, and the profile of version 1");
+    if (storage.nodes.empty()) fail(path + ".nodes", "names no node");
+    for (size_t k = 0; k < storage.nodes.size(); ++k) {
+      if (storage.nodes[k] >= profile.nodes.size()) {
+        fail(fmt::format("{}.nodes[{}]", path, k), "is no node");
+      }
+      if (k > 0 && storage.nodes[k] <= storage.nodes[k - 1]) {
+        fail(fmt::format("{}.nodes[{}]", path, k), "is not behind the node before it");
+      }
+    }
+    check_costs(path, "bytes", storage.bytes, profile.rows.size());
+  }
 }
 
 double cost_at(const std::vector<double>& values, const std::vector<int64_t>& points, double rows) {

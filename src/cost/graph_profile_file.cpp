@@ -6,7 +6,7 @@
 #include "rannc/cost/graph_profile.h"
 #include "rannc/util/json.h"
 
-// The file `rannc-graph-profile`, version 1; docs/planner-files.md, section 1.
+// The file `rannc-graph-profile`; docs/planner-files.md, section 1.
 namespace rannc::cost {
 namespace {
 
@@ -41,8 +41,11 @@ class Reader {
   explicit Reader(Place root) : root_(root) {}
 
   GraphProfile read() {
-    root_.expect_format("rannc-graph-profile", 1);
-    root_.allow_only({"format", "version", "name", "dtype", "rows", "inputs", "params", "nodes"});
+    profile_.version = static_cast<int>(root_.expect_format("rannc-graph-profile", 2));
+    std::vector<std::string_view> keys{"format", "version", "name",   "dtype",
+                                       "rows",   "inputs",  "params", "nodes"};
+    if (is_second()) keys.emplace_back("saved");
+    root_.allow_only(keys);
     if (const auto name = root_.find("name")) profile_.name = name->string();
     if (const auto dtype = root_.find("dtype")) profile_.dtype = dtype->string();
     for (Place row : root_.at("rows").elements()) profile_.rows.push_back(row.integer(1, kMaxRows));
@@ -53,10 +56,15 @@ class Reader {
       for (Place place : params->elements()) read_param(place);
     }
     for (Place place : root_.at("nodes").elements()) read_node(place);
+    if (const auto saved = root_.find("saved")) {
+      for (Place place : saved->elements()) read_storage(place);
+    }
     return std::move(profile_);
   }
 
  private:
+  [[nodiscard]] bool is_second() const { return profile_.version == 2; }
+
   void read_input(Place place) {
     place.allow_only({"name", "bytes_per_row", "fixed_bytes"});
     const std::string& name = place.at("name").string();
@@ -77,8 +85,11 @@ class Reader {
   }
 
   void read_node(Place place) {
-    place.allow_only({"name", "op", "inputs", "params", "outputs", "forward_ns", "backward_ns",
-                      "saved_bytes", "workspace_bytes", "group"});
+    std::vector<std::string_view> keys{
+        "name",       "op",          "inputs",      "params",          "outputs",
+        "forward_ns", "backward_ns", "saved_bytes", "workspace_bytes", "group"};
+    if (is_second()) keys.insert(keys.end(), {"adds_in_place", "module", "source"});
+    place.allow_only(keys);
     ProfileNode node;
     node.name = place.at("name").string();
     if (const auto op = place.find("op")) node.op = op->string();
@@ -94,16 +105,34 @@ class Reader {
     const size_t count = profile_.rows.size();
     node.forward_ns = read_numbers(place.at("forward_ns"), count);
     node.backward_ns = read_numbers(place.at("backward_ns"), count);
-    node.saved_bytes = read_numbers(place.at("saved_bytes"), count);
+    const auto saved = is_second() ? place.find("saved_bytes") : place.at("saved_bytes");
+    node.saved_bytes = saved ? read_numbers(*saved, count) : std::vector<double>(count);
     const auto workspace = place.find("workspace_bytes");
     node.workspace_bytes = workspace ? read_numbers(*workspace, count) : std::vector<double>(count);
     if (const auto group = place.find("group")) {
       node.group = group->string();
       if (node.group.empty()) group->fail("the name of a group is empty");
     }
+    if (const auto found = place.find("adds_in_place")) node.adds_in_place = found->boolean();
+    if (const auto found = place.find("module")) node.module = found->string();
+    if (const auto found = place.find("source")) node.source = found->string();
     // Defined after its inputs are read, so that a node cannot use itself.
     define(place.at("name"), node.name, {false, static_cast<uint32_t>(profile_.nodes.size())});
     profile_.nodes.push_back(std::move(node));
+  }
+
+  void read_storage(Place place) {
+    place.allow_only({"nodes", "bytes"});
+    SavedStorage storage;
+    for (Place name : place.at("nodes").elements()) {
+      const auto found = producers_.find(name.string());
+      if (found == producers_.end() || found->second.is_input) {
+        name.fail(fmt::format("'{}' is no node", name.string()));
+      }
+      storage.nodes.push_back(found->second.index);
+    }
+    storage.bytes = read_numbers(place.at("bytes"), profile_.rows.size());
+    profile_.saved.push_back(std::move(storage));
   }
 
   static ProfileOutput read_output(Place place) {
@@ -213,11 +242,17 @@ std::string node_text(const GraphProfile& profile, const ProfileNode& node) {
     outputs +=
         fmt::format("{{{}{}}}", size_keys(output.size), output.grad ? "" : ", \"grad\": false");
   }
+  std::string place;
+  if (profile.version > 1 && !node.module.empty())
+    place += ", \"module\": " + json::quote(node.module);
+  if (profile.version > 1 && !node.source.empty())
+    place += ", \"source\": " + json::quote(node.source);
+  if (profile.version > 1 && node.adds_in_place) place += ", \"adds_in_place\": true";
   return fmt::format(
-      "  {{\"name\": {}, \"op\": {}, \"inputs\": [{}], \"params\": [{}], \"outputs\": [{}],\n"
+      "  {{\"name\": {}, \"op\": {}{}, \"inputs\": [{}], \"params\": [{}], \"outputs\": [{}],\n"
       "   \"forward_ns\": {}, \"backward_ns\": {}, \"saved_bytes\": {}, \"workspace_bytes\": "
       "{}{}}}",
-      json::quote(node.name), json::quote(node.op), inputs, params, outputs,
+      json::quote(node.name), json::quote(node.op), place, inputs, params, outputs,
       numbers(node.forward_ns), numbers(node.backward_ns), numbers(node.saved_bytes),
       numbers(node.workspace_bytes),
       node.group.empty() ? "" : ", \"group\": " + json::quote(node.group));
@@ -231,6 +266,15 @@ std::string param_text(const ProfileParam& param) {
     text += fmt::format(", \"optimizer_bytes\": {}", json::number_text(param.optimizer_bytes));
   }
   return text + "}";
+}
+
+std::string storage_text(const GraphProfile& profile, const SavedStorage& storage) {
+  std::string nodes;
+  for (uint32_t node : storage.nodes) {
+    if (!nodes.empty()) nodes += ", ";
+    nodes += json::quote(profile.nodes[node].name);
+  }
+  return fmt::format("  {{\"nodes\": [{}], \"bytes\": {}}}", nodes, numbers(storage.bytes));
 }
 
 template <class Things, class Print>
@@ -251,17 +295,25 @@ GraphProfile graph_profile_from_json(std::string_view text) {
 
 std::string to_json(const GraphProfile& profile) {
   const std::vector<double> rows(profile.rows.begin(), profile.rows.end());
+  std::string saved;
+  if (profile.version > 1) {
+    saved =
+        fmt::format(",\n \"saved\": [{}]", lines(profile.saved, [&](const SavedStorage& storage) {
+                      return storage_text(profile, storage);
+                    }));
+  }
   return fmt::format(
-      "{{\"format\": \"rannc-graph-profile\", \"version\": 1, \"name\": {}, \"dtype\": {}, "
-      "\"rows\": {},\n \"inputs\": [{}],\n \"params\": [{}],\n \"nodes\": [{}]}}\n",
-      json::quote(profile.name), json::quote(profile.dtype), numbers(rows),
+      "{{\"format\": \"rannc-graph-profile\", \"version\": {}, \"name\": {}, \"dtype\": {}, "
+      "\"rows\": {},\n \"inputs\": [{}],\n \"params\": [{}],\n \"nodes\": [{}]{}}}\n",
+      profile.version, json::quote(profile.name), json::quote(profile.dtype), numbers(rows),
       lines(profile.inputs,
             [](const ProfileInput& input) {
               return fmt::format("  {{\"name\": {}, {}}}", json::quote(input.name),
                                  size_keys(input.size));
             }),
       lines(profile.params, param_text),
-      lines(profile.nodes, [&](const ProfileNode& node) { return node_text(profile, node); }));
+      lines(profile.nodes, [&](const ProfileNode& node) { return node_text(profile, node); }),
+      saved);
 }
 
 }  // namespace rannc::cost

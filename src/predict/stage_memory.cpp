@@ -39,9 +39,9 @@ Places find_places(const plan::Plan& plan, const ir::Graph& graph,
   return places;
 }
 
-void add_saved(const std::vector<SavedStorage>& saved, const Places& places,
+void add_saved(const std::vector<cost::SavedStorage>& saved, const Places& places,
                std::vector<StageMemory>& stages) {
-  for (const SavedStorage& storage : saved) {
+  for (const cost::SavedStorage& storage : saved) {
     std::set<size_t> holders;
     for (uint32_t node : storage.nodes) {
       const int64_t place = places.index.at(node);
@@ -84,7 +84,7 @@ void add_waiting(const ir::Graph& graph, const Places& places, std::vector<Stage
 
 std::vector<StageMemory> stage_memories(const plan::Plan& plan, const ir::Graph& graph,
                                         const cost::GraphProfile& profile,
-                                        const std::vector<SavedStorage>& saved) {
+                                        const std::vector<cost::SavedStorage>& saved) {
   std::vector<StageMemory> stages(plan.stages.size());
   const Places places = find_places(plan, graph, profile, stages);
   for (size_t stage = 0; stage < stages.size(); ++stage) {

@@ -32,6 +32,6 @@ struct StageMemory {
 [[nodiscard]] std::vector<StageMemory> stage_memories(const plan::Plan& plan,
                                                       const ir::Graph& graph,
                                                       const cost::GraphProfile& profile,
-                                                      const std::vector<SavedStorage>& saved);
+                                                      const std::vector<cost::SavedStorage>& saved);
 
 }  // namespace rannc::predict

@@ -13,7 +13,6 @@
 
 #include "predict/message_times.h"
 #include "predict/stage_memory.h"
-#include "rannc/cost/accumulation.h"
 #include "rannc/plan/ahead.h"
 #include "rannc/plan/buckets.h"
 
@@ -29,7 +28,7 @@ using plan::Rank;
 class Walker {
  public:
   Walker(const plan::Program& program, const ir::Graph& graph, const cost::GraphProfile& profile,
-         const std::vector<StageMemory>& stages, const std::vector<SavedStorage>& saved,
+         const std::vector<StageMemory>& stages, const std::vector<cost::SavedStorage>& saved,
          const OptimizerMemory& optimizer, int64_t bucket_bytes)
       : program_(program),
         graph_(graph),
@@ -214,7 +213,7 @@ class Walker {
         return array_of_.contains(profile_.params[param].id);
       });
       const double workspace = at(profile_.nodes[node].workspace_bytes, rows) + waiting[node];
-      const bool in_place = cost::adds_in_place(profile_.nodes[node]);
+      const bool in_place = profile_.nodes[node].adds_in_place;
       const double made = in_place && copied ? first_gradients_of(profile_.nodes[node]) : 0;
       if (!copied && !in_place) raise_peak(workspace);
       live_ += gradients_of(profile_.nodes[node]);
@@ -254,11 +253,11 @@ class Walker {
 
   /// Values that cross between stages and that their operator saves, as relu() does, so that they
   /// are among what its stage has saved.
-  void find_saved_results(const std::vector<SavedStorage>& saved) {
+  void find_saved_results(const std::vector<cost::SavedStorage>& saved) {
     for (const plan::Transfer& transfer : program_.transfers) {
       const ir::NodeId producer = graph_[transfer.value].producer;
       if (transfer.from != transfer.to || !producer.valid()) continue;
-      const auto holds_it = [&](const SavedStorage& storage) {
+      const auto holds_it = [&](const cost::SavedStorage& storage) {
         return storage.nodes.front() == producer.index &&
                std::ranges::any_of(storage.nodes, [&](uint32_t node) {
                  const std::vector<ir::ValueId> operands = graph_.operands({node});
@@ -369,7 +368,7 @@ class Walker {
 
 std::vector<double> step_peak_bytes(const plan::Program& program, const plan::Plan& plan,
                                     const ir::Graph& graph, const cost::GraphProfile& profile,
-                                    const std::vector<SavedStorage>& saved,
+                                    const std::vector<cost::SavedStorage>& saved,
                                     const OptimizerMemory& optimizer, int64_t bucket_bytes) {
   const std::vector<StageMemory> stages = stage_memories(plan, graph, profile, saved);
   Walker walker(program, graph, profile, stages, saved, optimizer, bucket_bytes);

@@ -54,8 +54,9 @@ StepCosts of_computing(StepCosts costs, const plan::Program& program) {
 }  // namespace
 
 StepModel::StepModel(ir::Graph graph, cost::GraphProfile profile, cost::Cluster cluster,
-                     StepCosts costs, OptimizerMemory optimizer, std::vector<SavedStorage> saved,
-                     std::vector<int64_t> local_rows, plan::Outputs outputs)
+                     StepCosts costs, OptimizerMemory optimizer,
+                     std::vector<cost::SavedStorage> saved, std::vector<int64_t> local_rows,
+                     plan::Outputs outputs)
     : graph_(std::move(graph)),
       profile_(std::move(profile)),
       cluster_(cluster),

@@ -11,7 +11,6 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "rannc/cost/accumulation.h"
 #include "rannc/util/error.h"
 
 namespace rannc::predict {
@@ -89,7 +88,7 @@ class Stages {
   [[nodiscard]] double added_bytes(size_t stage) const {
     std::set<uint32_t> params;
     for (uint32_t node : nodes_[stage]) {
-      if (cost::adds_in_place(profile_.nodes[node])) continue;
+      if (profile_.nodes[node].adds_in_place) continue;
       params.insert(profile_.nodes[node].params.begin(), profile_.nodes[node].params.end());
     }
     double bytes = 0;

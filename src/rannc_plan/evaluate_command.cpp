@@ -40,6 +40,7 @@ std::string to_json(const plan::Plan& plan, const Evaluation& evaluation) {
   if (!evaluation.stages.empty()) {
     const Json computed = Json::parse(plan::to_json(plan));
     json["iteration_ns"] = computed["iteration_ns"];
+    if (evaluation.iteration_price > 0) json["iteration_price"] = evaluation.iteration_price;
     json["stages"] = Json::array();
     for (const Json& stage : computed["stages"]) json["stages"].push_back(stage["predicted"]);
     json["parts"] = computed["notes"]["parts"];
@@ -71,6 +72,9 @@ int evaluate_command(const EvaluateArguments& arguments, std::ostream& out) {
       out << '\n';
     }
     if (!evaluation.stages.empty()) out << plan::show(plan, terminal_width());
+    if (evaluation.iteration_price > 0) {
+      out << fmt::format("\nAn iteration costs {:.3g}.\n", evaluation.iteration_price);
+    }
   }
   return evaluation.problems.empty() ? kDone : kDoesNotFit;
 }

@@ -386,7 +386,7 @@ Place Place::at(std::string_view key) const {
   return *found;
 }
 
-void Place::allow_only(std::initializer_list<std::string_view> keys) const {
+void Place::allow_only(const std::vector<std::string_view>& keys) const {
   for (const Place& member : members()) {
     const std::string_view key = member.key();
     if (std::ranges::find(keys, key) != keys.end()) continue;
@@ -395,16 +395,18 @@ void Place::allow_only(std::initializer_list<std::string_view> keys) const {
   }
 }
 
-void Place::expect_format(std::string_view format, int64_t version) const {
+int64_t Place::expect_format(std::string_view format, int64_t newest) const {
   const Place found = at("format");
   if (found.string() != format) {
     found.fail(fmt::format("expected '{}', found '{}'", format, found.string()));
   }
   const Place number = at("version");
-  if (number.integer(0, INT64_MAX) != version) {
-    number.fail(fmt::format("version {} of '{}' is unknown; this program reads version {}",
-                            number.integer(0, INT64_MAX), format, version));
+  const int64_t version = number.integer(0, INT64_MAX);
+  if (version < 1 || version > newest) {
+    number.fail(fmt::format("version {} of '{}' is unknown; this program reads version{}", version,
+                            format, newest > 1 ? fmt::format("s 1 to {}", newest) : " 1"));
   }
+  return version;
 }
 
 std::string Place::dump() const {

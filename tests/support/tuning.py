@@ -22,17 +22,17 @@ MODULES = ("partition", "predict", "plan", "cost", "comm", "runtime", "profile",
 # Numbers that nobody tunes, by what they are.
 NOT_TUNED = {
     "units and numbers of mathematics": (
-        "kNsPerSecond kTera kGiga kGibi kTo32 kAlpha kLineBytes _ALIGNMENT_BYTES GIB"
+        "kNsPerSecond kTera kGiga kGibi kTo32 kAlpha kLineBytes _ALIGNMENT_BYTES GIB kNsPerHour"
     ),
     "numbers that stand for something else (none, unknown, the last, never)": (
         "kInfinity kNever kNone kUnknown kNoStage kNowhere kUnseen kNoSample kUser kLastStage"
         " kUnknownFlight kFree kEstimated kCloned kFirst"
     ),
     "rounding that a comparison allows": (
-        "kRounding kRoundedDown kRoundOff kAgreement TOLERANCE FILL"
+        "kRounding kRoundedDown kRoundOff kAgreement kMore TOLERANCE FILL"
     ),
     "limits of what files and arguments may say": (
-        "kMaxRows kMaxStages kMaxRanks kMaxFileBytes kLeastBandwidth kLongest"
+        "kMaxRows kMaxStages kMaxRanks kMaxFileBytes kLeastBandwidth kLongest kNewest"
     ),
     "tags of messages, and what MPI allows": (
         "kTagsOfCall kCallsApart kTagsOfReduction kFirstTag kHashes kCalls kFirstCollectiveTag"

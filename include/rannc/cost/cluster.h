@@ -11,7 +11,7 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
-/// Hosts with equal devices: the file `cluster.toml`, version 1, of docs/planner-files.md.
+/// Hosts with equal devices: the file `cluster.toml` of docs/planner-files.md.
 /// Rank q is device q mod devices_per_host of host q / devices_per_host.
 struct Cluster {
   int hosts = 1;
@@ -20,6 +20,7 @@ struct Cluster {
   Link intra_host;
   Link inter_host;
   int links_per_host = 1;
+  double price_per_device_hour = 0;  ///< version 2 of the file
 
   [[nodiscard]] int ranks() const { return hosts * devices_per_host; }
   [[nodiscard]] int host_of(int rank) const { return rank / devices_per_host; }

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "rannc/cost/cost_table.h"
+#include "rannc/cost/saved_storage.h"
 #include "rannc/ir/graph.h"
 
 namespace rannc::cost {
 
-// The planner's only input: the file `rannc-graph-profile`, version 1, of docs/planner-files.md,
-// field for field. Sizes and times are doubles, as that page demands.
+// The planner's only input: the file `rannc-graph-profile` of docs/planner-files.md, field for
+// field. Sizes and times are doubles, as that page demands.
 
 struct Size {
   double bytes_per_row = 0;
@@ -56,16 +57,23 @@ struct ProfileNode {
   std::vector<ProfileOutput> outputs;
   std::vector<double> forward_ns, backward_ns, saved_bytes, workspace_bytes;  ///< one per `rows`
   std::string group;  ///< nodes with the same non-empty group share a stage
+  // Version 2:
+  bool adds_in_place = false;  ///< its backward adds to the sum of its parameters' gradients itself
+  std::string module = {};     ///< path of the module that it is of
+  std::string source = {};     ///< line of the user's code
   friend bool operator==(const ProfileNode&, const ProfileNode&) = default;
 };
 
 struct GraphProfile {
+  int version = 1;  ///< of the file: decides which account of memory holds (section 6)
   std::string name;
   std::string dtype = "float32";
   std::vector<int64_t> rows;
   std::vector<ProfileInput> inputs;
   std::vector<ProfileParam> params;
   std::vector<ProfileNode> nodes;  ///< topological order
+  /// Version 2: what several nodes save together; `saved_bytes` is what only one node saves.
+  std::vector<SavedStorage> saved = {};
   friend bool operator==(const GraphProfile&, const GraphProfile&) = default;
 };
 
@@ -85,8 +93,10 @@ void verify(const GraphProfile& profile);
 /// depends on the rows, with the same name; row-independent nodes are charged to each user
 /// (their cost and parameters), as they are cloned there. `optimizer_bytes`: one number for each
 /// parameter and buffer of `graph` in value order, those of buffers unused; empty: the request's
-/// factor. Constants count as frozen parameters. Requires infer_rows().
+/// factor. Constants count as frozen parameters. `saved`: what nodes of `graph` save, instead of
+/// the table's `saved_bytes`; then it is of version 2. Empty: these. Requires infer_rows().
 [[nodiscard]] GraphProfile fold(const ir::Graph& graph, const CostTable& table,
-                                const std::vector<double>& optimizer_bytes);
+                                const std::vector<double>& optimizer_bytes,
+                                const std::vector<SavedStorage>& saved = {});
 
 }  // namespace rannc::cost

@@ -12,7 +12,8 @@
 
 namespace rannc::partition {
 
-/// Time and memory of a plan by sections 5 and 6 of docs/planner-files.md, in doubles, not rounded.
+/// Time and memory of a plan by sections 5 and 6 of docs/planner-files.md (for a profile of version
+/// 2, by section 7), in doubles, not rounded.
 struct StageEvaluation {
   double rows = 0;
   double forward_ns = 0, backward_ns = 0, reduce_ns = 0;
@@ -36,6 +37,7 @@ struct TransferEvaluation {
 struct Evaluation {
   std::vector<std::string> problems;  ///< empty: the plan is valid and fits
   double iteration_ns = 0;
+  double iteration_price = 0;  ///< of the ranks that the plan uses
   std::vector<StageEvaluation> stages;
   std::vector<TransferEvaluation> transfers;  ///< by (from, to)
 };

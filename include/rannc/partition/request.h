@@ -31,7 +31,7 @@ struct Force {
   friend bool operator==(const Force&, const Force&) = default;
 };
 
-/// The file `rannc-plan-request`, version 1, of docs/planner-files.md, field for field.
+/// The file `rannc-plan-request` of docs/planner-files.md, field for field.
 struct Request {
   int64_t global_batch = 1;
   double gradient_bytes_per_param_byte = 1;
@@ -43,6 +43,9 @@ struct Request {
   Recompute recompute = Recompute::automatic;
   int reduction_buckets = 1;
   Force force;
+  // Version 2:
+  double master_bytes_per_param_byte = 0;  ///< copies of trainable parameters, part of their state
+  bool shard_optimizer = false;            ///< the replicas of a stage share its optimizer's state
   friend bool operator==(const Request&, const Request&) = default;
 };
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "rannc/cost/graph_profile.h"
+#include "rannc/cost/saved_storage.h"
 #include "rannc/plan/buckets.h"
 #include "rannc/plan/program.h"
-#include "rannc/predict/saved_storage.h"
 
 namespace rannc::predict {
 
@@ -25,7 +25,7 @@ struct OptimizerMemory {
 [[nodiscard]] std::vector<double> step_peak_bytes(const plan::Program& program,
                                                   const plan::Plan& plan, const ir::Graph& graph,
                                                   const cost::GraphProfile& profile,
-                                                  const std::vector<SavedStorage>& saved,
+                                                  const std::vector<cost::SavedStorage>& saved,
                                                   const OptimizerMemory& optimizer,
                                                   int64_t bucket_bytes = plan::kBucketBytes);
 

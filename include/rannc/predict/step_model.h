@@ -5,11 +5,11 @@
 
 #include "rannc/cost/cluster.h"
 #include "rannc/cost/graph_profile.h"
+#include "rannc/cost/saved_storage.h"
 #include "rannc/ir/graph.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
 #include "rannc/predict/measured_runs.h"
-#include "rannc/predict/saved_storage.h"
 #include "rannc/predict/step_memory.h"
 #include "rannc/predict/step_time.h"
 
@@ -28,7 +28,7 @@ class StepModel {
   /// `graph` of the model and `profile` of it; `costs` and `optimizer` by parameters of the
   /// profile; `local_rows` of the first batch, [rank].
   StepModel(ir::Graph graph, cost::GraphProfile profile, cost::Cluster cluster, StepCosts costs,
-            OptimizerMemory optimizer, std::vector<SavedStorage> saved,
+            OptimizerMemory optimizer, std::vector<cost::SavedStorage> saved,
             std::vector<int64_t> local_rows, plan::Outputs outputs);
 
   /// `plan` for this job: with Plan::made_for, Plan::step and the Plan::bucket_bytes that it is
@@ -64,7 +64,7 @@ class StepModel {
   cost::Cluster cluster_;
   StepCosts costs_;
   OptimizerMemory optimizer_;
-  std::vector<SavedStorage> saved_;
+  std::vector<cost::SavedStorage> saved_;
   std::vector<int64_t> local_rows_;
   plan::Outputs outputs_;
 };

@@ -51,9 +51,10 @@ class Place {
   [[nodiscard]] std::optional<Place> find(std::string_view key) const;  ///< of an object
   [[nodiscard]] Place at(std::string_view key) const;                   ///< fails when missing
   /// Fails unless this is an object with no other keys than these; names the closest.
-  void allow_only(std::initializer_list<std::string_view> keys) const;
-  /// The first thing to check of a file: an object whose `format` and `version` are these.
-  void expect_format(std::string_view format, int64_t version) const;
+  void allow_only(const std::vector<std::string_view>& keys) const;
+  /// The first thing to check of a file: an object of this `format`. Returns its version, which is
+  /// from 1 to `newest`.
+  int64_t expect_format(std::string_view format, int64_t newest) const;
 
   /// The value as compact JSON text, keys in file order.
   [[nodiscard]] std::string dump() const;

@@ -77,6 +77,18 @@ struct Transfer {
                                          const std::vector<double>& gradient_ns,
                                          std::vector<StageEvaluation>& stages);
 
+struct StateBytes {
+  double param = 0;
+  double gradient = 0;
+  double optimizer = 0;
+};
+/// Parameters of the nodes of `stages`, which are on the same ranks, each once.
+[[nodiscard]] StateBytes state_bytes(const Layout& layout, const std::vector<size_t>& stages);
+
+/// Sets the bytes of the stages, for a profile of version 2.
+void evaluate_moments(const Layout& layout, const std::vector<std::vector<Action>>& orders,
+                      std::vector<StageEvaluation>& stages);
+
 /// Sets the bytes of the stages.
 void evaluate_memory(const Layout& layout, const std::vector<std::vector<Action>>& orders,
                      std::vector<StageEvaluation>& stages);

@@ -9,6 +9,12 @@
 #include "rannc/util/human.h"
 
 namespace rannc::partition {
+namespace {
+
+constexpr double kNsPerHour = 3.6e12;
+
+}  // namespace
+
 namespace evaluation {
 namespace {
 
@@ -267,6 +273,10 @@ Evaluation evaluate(const cost::GraphProfile& profile, const cost::Cluster& clus
       std::max(std::ranges::max(last_backward),
                evaluate_reductions(*layout, last_backward, gradient_ns, evaluation.stages));
   evaluate_memory(*layout, orders, evaluation.stages);
+  size_t ranks = 0;
+  for (size_t group = 0; group < layout->groups; ++group) ranks += layout->ranks(group).size();
+  evaluation.iteration_price = cluster.price_per_device_hour * static_cast<double>(ranks) *
+                               evaluation.iteration_ns / kNsPerHour;
 
   const double limit = cluster.device_memory_bytes * (1 - request.memory_margin);
   for (size_t stage = 0; stage < evaluation.stages.size(); ++stage) {

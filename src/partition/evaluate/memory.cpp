@@ -3,15 +3,9 @@
 
 #include "partition/evaluate/detail.h"
 
-// Section 6 of docs/planner-files.md.
+// Section 6 of docs/planner-files.md; for profiles of version 2, moments.cpp.
 namespace rannc::partition::evaluation {
 namespace {
-
-struct StateBytes {
-  double param = 0;
-  double gradient = 0;
-  double optimizer = 0;
-};
 
 /// What one stage keeps for one micro-batch, and what it exchanges.
 struct FlowBytes {
@@ -21,7 +15,8 @@ struct FlowBytes {
   double out = 0;       ///< used by other stages
 };
 
-/// Parameters of the nodes of `stages`, each once.
+}  // namespace
+
 StateBytes state_bytes(const Layout& layout, const std::vector<size_t>& stages) {
   std::set<uint32_t> params;
   for (size_t stage : stages) {
@@ -39,9 +34,15 @@ StateBytes state_bytes(const Layout& layout, const std::vector<size_t>& stages) 
     bytes.optimizer += param.optimizer_bytes >= 0
                            ? param.optimizer_bytes
                            : param.bytes * layout.request.optimizer_bytes_per_param_byte;
+    bytes.optimizer += param.bytes * layout.request.master_bytes_per_param_byte;
+  }
+  if (layout.request.shard_optimizer) {
+    bytes.optimizer /= static_cast<double>(layout.ranks(stages.front()).size());
   }
   return bytes;
 }
+
+namespace {
 
 std::vector<FlowBytes> flow_bytes(const Layout& layout) {
   std::vector<FlowBytes> flows(layout.stages());
@@ -105,6 +106,7 @@ double peak_in_flight(const Layout& layout, const std::vector<Action>& order,
 
 void evaluate_memory(const Layout& layout, const std::vector<std::vector<Action>>& orders,
                      std::vector<StageEvaluation>& stages) {
+  if (layout.profile.version > 1) return evaluate_moments(layout, orders, stages);
   const std::vector<FlowBytes> flows = flow_bytes(layout);
   std::vector<int64_t> in_flight(layout.stages(), 0);
   std::vector<double> group_peak;

@@ -12,7 +12,7 @@
 #include "rannc/util/error.h"
 #include "rannc/util/json.h"
 
-// The file `rannc-plan-request`, version 1; docs/planner-files.md, section 3.
+// The file `rannc-plan-request`; docs/planner-files.md, section 3.
 namespace rannc::partition {
 namespace {
 
@@ -71,6 +71,7 @@ class Verifier {
     number(request_.gradient_bytes_per_param_byte, "gradient_bytes_per_param_byte");
     number(request_.optimizer_bytes_per_param_byte, "optimizer_bytes_per_param_byte");
     number(request_.memory_margin, "memory_margin");
+    number(request_.master_bytes_per_param_byte, "master_bytes_per_param_byte");
     require(request_.memory_margin <= 1, "memory_margin",
             fmt::format("is a share of the memory, at most 1, found {}", request_.memory_margin));
     require(request_.max_interleave >= 1, "max_interleave", "must be at least 1");
@@ -269,10 +270,21 @@ Recompute recompute_from_name(std::string_view name) {
 Request request_from_json(std::string_view text) {
   const json::Document document(text, "plan request");
   const Place root = document.root();
-  root.expect_format("rannc-plan-request", 1);
-  root.allow_only({"format", "version", "global_batch", "gradient_bytes_per_param_byte",
-                   "optimizer_bytes_per_param_byte", "memory_margin", "micro_batches", "schedules",
-                   "max_interleave", "recompute", "reduction_buckets", "force"});
+  const int64_t version = root.expect_format("rannc-plan-request", 2);
+  std::vector<std::string_view> keys{"format",
+                                     "version",
+                                     "global_batch",
+                                     "gradient_bytes_per_param_byte",
+                                     "optimizer_bytes_per_param_byte",
+                                     "memory_margin",
+                                     "micro_batches",
+                                     "schedules",
+                                     "max_interleave",
+                                     "recompute",
+                                     "reduction_buckets",
+                                     "force"};
+  if (version > 1) keys.insert(keys.end(), {"master_bytes_per_param_byte", "shard_optimizer"});
+  root.allow_only(keys);
   Request request;
   request.global_batch = root.at("global_batch").integer(1, kMaxRows);
   const auto number = [&](std::string_view key, double& value) {
@@ -281,6 +293,8 @@ Request request_from_json(std::string_view text) {
   number("gradient_bytes_per_param_byte", request.gradient_bytes_per_param_byte);
   number("optimizer_bytes_per_param_byte", request.optimizer_bytes_per_param_byte);
   number("memory_margin", request.memory_margin);
+  number("master_bytes_per_param_byte", request.master_bytes_per_param_byte);
+  if (const auto found = root.find("shard_optimizer")) request.shard_optimizer = found->boolean();
   if (const auto found = root.find("micro_batches")) {
     for (Place count : found->elements())
       request.micro_batches.push_back(count.integer(1, kMaxRows));
@@ -302,20 +316,27 @@ Request request_from_json(std::string_view text) {
 }
 
 std::string to_json(const Request& request) {
+  const bool second = request.master_bytes_per_param_byte != 0 || request.shard_optimizer;
   return fmt::format(
-      "{{\"format\": \"rannc-plan-request\", \"version\": 1, \"global_batch\": {},\n"
+      "{{\"format\": \"rannc-plan-request\", \"version\": {}, \"global_batch\": {},\n"
       " \"gradient_bytes_per_param_byte\": {}, \"optimizer_bytes_per_param_byte\": {}, "
       "\"memory_margin\": {},\n"
       " {}\"schedules\": {}, \"max_interleave\": {}, \"recompute\": \"{}\",\n"
-      " \"reduction_buckets\": {}, \"force\": {}}}\n",
-      request.global_batch, json::number_text(request.gradient_bytes_per_param_byte),
+      " \"reduction_buckets\": {}, {}\"force\": {}}}\n",
+      second ? 2 : 1, request.global_batch,
+      json::number_text(request.gradient_bytes_per_param_byte),
       json::number_text(request.optimizer_bytes_per_param_byte),
       json::number_text(request.memory_margin),
       request.micro_batches.empty()
           ? ""
           : fmt::format("\"micro_batches\": [{}], ", fmt::join(request.micro_batches, ", ")),
       list(request.schedules, schedule_text), request.max_interleave, name(request.recompute),
-      request.reduction_buckets, force_text(request.force));
+      request.reduction_buckets,
+      second ? fmt::format("\"master_bytes_per_param_byte\": {}, \"shard_optimizer\": {},\n ",
+                           json::number_text(request.master_bytes_per_param_byte),
+                           request.shard_optimizer)
+             : "",
+      force_text(request.force));
 }
 
 void verify(const Request& request, int ranks) {

@@ -67,14 +67,26 @@ TEST(ClusterFile, NamesLineColumnAndKey) {
   EXPECT_EQ(error_with("devices_per_host", "device_per_host"),
             "cluster.toml: line 4, column 19: device_per_host: unknown key; did you mean "
             "'devices_per_host'?");
-  EXPECT_EQ(error_with("version = 1", "version = 2"),
-            "cluster.toml: line 2, column 11: version: is unknown; this program reads version 1");
+  EXPECT_EQ(
+      error_with("version = 1", "version = 3"),
+      "cluster.toml: line 2, column 11: version: is unknown; this program reads versions 1 to 2");
+  EXPECT_NE(error_with("hosts = 2", "price_per_device_hour = 2.5\nhosts = 2")
+                .find("price_per_device_hour: unknown key"),
+            std::string::npos);
   EXPECT_EQ(error_with("hosts = 2", "hosts = \"2\""),
             "cluster.toml: line 3, column 9: hosts: expected an integer");
   EXPECT_EQ(
       error_with("1e9", "0"),
       "cluster.toml: intra_host.bandwidth_bytes_per_s: must be at least 1e-09, as devices talk "
       "over this link, found 0");
+}
+
+TEST(ClusterFile, OfVersionTwoSaysWhatADeviceCosts) {
+  std::string text = kFile;
+  text.replace(text.find("version = 1"), 11, "version = 2\nprice_per_device_hour = 2.5");
+  const Cluster cluster = cluster_from_toml(text, "cluster.toml");
+  EXPECT_EQ(cluster.price_per_device_hour, 2.5);
+  EXPECT_EQ(cluster_from_toml(to_toml(cluster), "again.toml"), cluster);
 }
 
 TEST(ClusterFile, TakesOnlyAsciiOutsideOfComments) {

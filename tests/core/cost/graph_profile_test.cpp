@@ -44,6 +44,36 @@ TEST(GraphProfileFile, WritesWhatItReads) {
   EXPECT_EQ(to_json(graph_profile_from_json(kTiny)), kTiny);
 }
 
+/// kTiny in version 2.
+std::string second(const std::string& saved) {
+  std::string text = kTiny;
+  const auto put = [&](const std::string& from, const std::string& to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  put("\"version\": 1", "\"version\": 2");
+  put("\"op\": \"linear\"",
+      R"("op": "linear", "module": "top", "source": "m.py:3", "adds_in_place": true)");
+  put("\"group\": \"g\"}]}", "\"group\": \"g\"}],\n \"saved\": [" + saved + "]}");
+  return text;
+}
+
+TEST(GraphProfileFile, OfVersionTwoSaysWhatNodesSaveTogether) {
+  const std::string text = second("\n  {\"nodes\": [\"emb\", \"head\"], \"bytes\": [8, 32]}");
+  const GraphProfile profile = graph_profile_from_json(text);
+  EXPECT_EQ(to_json(profile), text);
+  EXPECT_EQ(profile.saved, (std::vector<SavedStorage>{{{0, 1}, {8, 32}}}));
+  EXPECT_TRUE(profile.nodes[1].adds_in_place);
+  EXPECT_EQ(profile.nodes[1].module, "top");
+  EXPECT_EQ(error_of(second(R"({"nodes": ["x"], "bytes": [8, 32]})")),
+            "graph profile: $.saved[0].nodes[0]: 'x' is no node");
+  EXPECT_EQ(error_of(second(R"({"nodes": ["head", "emb"], "bytes": [8, 32]})")),
+            "graph profile: $.saved[0].nodes[1]: is not behind the node before it");
+  EXPECT_EQ(error_of(second(R"({"nodes": [], "bytes": [8, 32]})")),
+            "graph profile: $.saved[0].nodes: names no node");
+  EXPECT_EQ(error_of(second(R"({"nodes": ["emb"], "bytes": [8]})")),
+            "graph profile: $.saved[0].bytes: 1 numbers, but 'rows' has 2");
+}
+
 TEST(GraphProfileFile, KnowsTheUsesOfEveryNode) {
   const GraphProfile profile = graph_profile_from_json(kTiny);
   const ProfileNode& head = profile.nodes[1];
@@ -54,9 +84,11 @@ TEST(GraphProfileFile, KnowsTheUsesOfEveryNode) {
 }
 
 TEST(GraphProfileFile, NamesTheFormatVersionOrKeyThatIsUnknown) {
-  EXPECT_EQ(error_with("\"version\": 1", "\"version\": 2"),
-            "graph profile: $.version: version 2 of 'rannc-graph-profile' is unknown; this program "
-            "reads version 1");
+  EXPECT_EQ(error_with("\"version\": 1", "\"version\": 3"),
+            "graph profile: $.version: version 3 of 'rannc-graph-profile' is unknown; this program "
+            "reads versions 1 to 2");
+  EXPECT_NE(error_with("\"group\": \"g\"", "\"module\": \"g\"").find("unknown key 'module'"),
+            std::string::npos);
   EXPECT_EQ(error_with("\"dtype\"", "\"dtypes\""),
             "graph profile: $: unknown key 'dtypes'; did you mean 'dtype'?");
   EXPECT_EQ(error_with("\"group\"", "\"groups\""),

@@ -137,9 +137,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"graph.json", graph_with("[100, 400]", "[100, NaN]"),
                 "line 8, column 24: syntax error while parsing value - invalid literal; last "
                 "read: '100, N'"},
-        BadFile{"graph.json", graph_with("\"version\": 1", "\"version\": 2"),
-                "$.version: version 2 of 'rannc-graph-profile' is unknown; this program reads "
-                "version 1"},
+        BadFile{"graph.json", graph_with("\"version\": 1", "\"version\": 3"),
+                "$.version: version 3 of 'rannc-graph-profile' is unknown; this program reads "
+                "versions 1 to 2"},
         BadFile{"graph.json", graph_with("\"version\": 1", "\"version\": 1, \"version\": 1"),
                 "$: key 'version' occurs twice"},
         BadFile{"graph.json",

@@ -55,11 +55,16 @@ TEST(RequestFile, ReadsBackEveryKey) {
                    .replicas = std::vector{1, 1, 1, 1, 1, 1}};
   EXPECT_EQ(request_from_json(to_json(request)), request);
   EXPECT_EQ(request_from_json(to_json(Request{})), Request{});
+  request.master_bytes_per_param_byte = 2;
+  request.shard_optimizer = true;
+  EXPECT_EQ(request_from_json(to_json(request)), request);
 }
 
 TEST(RequestFile, NamesUnknownKeysVersionsAndValues) {
   EXPECT_EQ(reading(R"(, "recomputed": "auto")"),
             "plan request: $: unknown key 'recomputed'; did you mean 'recompute'?");
+  EXPECT_THAT(reading(R"(, "shard_optimizer": true)"),
+              ::testing::HasSubstr("unknown key 'shard_optimizer'"));
   EXPECT_EQ(reading(R"(, "force": {"stage": 2})"),
             "plan request: $.force: unknown key 'stage'; did you mean 'stages'?");
   EXPECT_EQ(

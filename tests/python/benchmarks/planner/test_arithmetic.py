@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.planner import arithmetic
 from benchmarks.planner.random_plans import (
+    as_version_2,
     random_cluster,
     random_graph,
     random_plan,
@@ -21,11 +22,11 @@ from pyrannc import _C
 
 FIELDS = arithmetic.StageVerdict.__dataclass_fields__
 TOML = """format = "rannc-cluster"
-version = 1
+version = {version}
 hosts = {hosts}
 devices_per_host = {devices_per_host}
 device_memory_bytes = {device_memory_bytes!r}
-[intra_host]
+{price}[intra_host]
 bandwidth_bytes_per_s = {intra_host[bandwidth_bytes_per_s]!r}
 latency_ns = {intra_host[latency_ns]!r}
 [inter_host]
@@ -35,25 +36,39 @@ links_per_host = {inter_host[links_per_host]}
 """
 
 
+def price_line(cluster):
+    key = "price_per_device_hour"
+    return f"{key} = {cluster[key]!r}\n" if key in cluster else ""
+
+
 def core_verdict(graph, cluster, request, plan):
     return _C.partition.evaluate(
         _C.cost.GraphProfile.from_json(json.dumps(graph)),
-        _C.cost.Cluster.from_toml(TOML.format(**cluster)),
+        _C.cost.Cluster.from_toml(TOML.format(**cluster, price=price_line(cluster))),
         _C.partition.Request.from_json(json.dumps(request)),
         _C.plan.Plan.from_json(json.dumps(plan)),
     )
 
 
-def random_case(seed):
+def random_case(seed, version=1):
     dice = random.Random(seed)
     graph = random_graph(dice, dice.randrange(1, 15))
     cluster, request = random_cluster(dice), random_request(dice)
+    if version == 2:
+        as_version_2(dice, graph)
+        cluster |= {"version": 2, "price_per_device_hour": dice.choice([0, 2.5])}
+        request |= {
+            "version": 2,
+            "master_bytes_per_param_byte": dice.choice([0, 2]),
+            "shard_optimizer": dice.random() < 0.5,
+        }
     return dice, graph, cluster, request, random_plan(dice, graph, cluster, request)
 
 
 def test_the_page_s_example():
     text = (Path(__file__).parents[4] / "docs" / "planner-files.md").read_text()
-    graph, request, plan = map(json.loads, re.findall(r"```json\n(.*?)```", text, re.DOTALL))
+    blocks = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    graph, request, plan, second = map(json.loads, blocks)
     cluster = tomllib.loads(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
     verdict = arithmetic.evaluate(graph, cluster, request, plan)
     assert verdict.problems == []
@@ -61,12 +76,19 @@ def test_the_page_s_example():
     assert verdict.iteration_ns == pytest.approx(234386 + 2 / 3, rel=1e-12)
     for stage, listed in zip(verdict.stages, plan["stages"], strict=True):
         assert {key: getattr(stage, key) for key in FIELDS} == listed["predicted"]
+    # Version 2: what the page says of the fullest moments.
+    kinds = ["gradient_bytes", "activation_bytes", "buffer_bytes", "workspace_bytes", "peak_bytes"]
+    expected = [[12000, 3200, 2000, 0, 53200], [8000, 4000, 4000, 0, 40000]]
+    core = core_verdict(second, cluster, request, plan)
+    for verdict in arithmetic.evaluate(second, cluster, request, plan), core:
+        assert [[getattr(stage, kind) for kind in kinds] for stage in verdict.stages] == expected
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("first", range(0, 600, 100))
-def test_both_evaluators_agree_on_random_plans(first):
+def test_both_evaluators_agree_on_random_plans(first, version):
     for seed in range(first, first + 100):
-        dice, graph, cluster, request, plan = random_case(seed)
+        dice, graph, cluster, request, plan = random_case(seed, version)
         peak = max(s.peak_bytes for s in arithmetic.evaluate(graph, cluster, request, plan).stages)
         # Some do not fit.
         cluster["device_memory_bytes"] = max(1.0, peak * dice.uniform(0.9, 1.5))
@@ -74,6 +96,7 @@ def test_both_evaluators_agree_on_random_plans(first):
         core = core_verdict(graph, cluster, request, plan)
         assert bool(mine.problems) == bool(core.problems), (seed, mine.problems, core.problems)
         assert core.iteration_ns == pytest.approx(mine.iteration_ns, rel=1e-9), seed
+        assert core.iteration_price == pytest.approx(mine.iteration_price, rel=1e-9), seed
         for ours, theirs in zip(mine.stages, core.stages, strict=True):
             for key in FIELDS:
                 expected = pytest.approx(getattr(ours, key), rel=1e-9, abs=1e-6)
