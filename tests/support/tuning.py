@@ -26,7 +26,7 @@ NOT_TUNED = {
     ),
     "numbers that stand for something else (none, unknown, the last, never)": (
         "kInfinity kNever kNone kUnknown kNoStage kNowhere kUnseen kNoSample kUser kLastStage"
-        " kUnknownFlight kFree kEstimated kCloned kFirst"
+        " kUnknownFlight kFree kEstimated kCloned kFirst kNothing"
     ),
     "rounding that a comparison allows": (
         "kRounding kRoundedDown kRoundOff kAgreement kMore TOLERANCE FILL"

@@ -23,6 +23,9 @@ class BlockCosts {
   /// The same blocks in another order; `source` must live.
   BlockCosts(const BlockCosts& source, std::vector<uint32_t> order);
 
+  [[nodiscard]] const cost::GraphProfile& profile() const { return profile_; }
+  /// Nodes of each block; empty for another order of blocks.
+  [[nodiscard]] const std::vector<std::vector<uint32_t>>& members() const { return blocks_; }
   [[nodiscard]] size_t blocks() const { return source_ ? order_.size() : blocks_.size(); }
   /// O(blocks), or O(nodes) when a cost of a node would fall below 0 outside its points.
   [[nodiscard]] const AtRows& at(int64_t rows) const;

@@ -31,6 +31,9 @@ BlockModel::BlockModel(const cost::GraphProfile& blocks, const Request& request,
       before_(blocks.nodes.size()),
       after_(blocks.nodes.size()) {
   RANNC_CHECK(costs.blocks() == blocks.nodes.size(), "the costs are of other blocks");
+  if (costs.profile().version > 1) {
+    moments_ = std::make_unique<Moments>(costs.profile(), costs.members(), request);
+  }
   const auto count = static_cast<uint32_t>(blocks.nodes.size());
   std::vector<std::vector<uint32_t>> param_users(blocks.params.size()),
       input_users(blocks.inputs.size());

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "partition/blocks/block_costs.h"
+#include "partition/blocks/moments.h"
 #include "partition/problem/state_bytes.h"
 #include "rannc/cost/graph_profile.h"
 #include "rannc/partition/request.h"
@@ -36,6 +38,8 @@ class BlockModel {
 
   [[nodiscard]] size_t blocks() const { return own_.size(); }
   [[nodiscard]] const BlockCosts& costs() const { return costs_; }
+  /// Null: the graph's file is of version 1, and memory is by section 6.
+  [[nodiscard]] const Moments* moments() const { return moments_.get(); }
   /// Of parameters and graph inputs that only this block uses.
   [[nodiscard]] const State& own_state(size_t block) const { return own_[block]; }
   [[nodiscard]] const cost::Size& own_input(size_t block) const { return inputs_[block]; }
@@ -48,6 +52,7 @@ class BlockModel {
 
  private:
   const BlockCosts& costs_;
+  std::unique_ptr<Moments> moments_;
   std::vector<State> own_;
   std::vector<cost::Size> inputs_;
   std::vector<Value> values_;

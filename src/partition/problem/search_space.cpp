@@ -169,7 +169,11 @@ bool respects_pins(const SearchSpace& space, const Draft& draft) {
 int fewest_stages(const cost::GraphProfile& profile, const cost::Cluster& cluster,
                   const Request& request) {
   double bytes = 0;
-  for (const cost::ProfileParam& param : profile.params) bytes += state_of(param, request).bytes();
+  for (const cost::ProfileParam& param : profile.params) {
+    StateBytes state = state_of(param, request);
+    state.optimizer_bytes *= optimizer_share(request, cluster.ranks());
+    bytes += state.bytes();
+  }
   const double device = cluster.device_memory_bytes * (1 - request.memory_margin);
   return std::max(1, static_cast<int>(std::min(bytes / std::max(device, 1.0), 1e6)));
 }

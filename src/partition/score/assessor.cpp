@@ -51,6 +51,15 @@ void Assessor::fill(const Draft& draft) {
   }
   fill_shared(draft);
   fill_values(draft);
+  if (model_.moments() == nullptr) return;
+  std::vector<int64_t> rows;
+  for (const Stage& stage : sheet_.stages) rows.push_back(static_cast<int64_t>(stage.rows));
+  const std::vector<Moments::Stage> held =
+      model_.moments()->stages(draft.stage_of, draft.groups.size(), rows);
+  for (size_t s = 0; s < count; ++s) {
+    sheet_.stages[s].held = held[s];
+    sheet_.stages[s].saved_bytes = held[s].saved_bytes;
+  }
 }
 
 void Assessor::fill_shared(const Draft& draft) {
@@ -96,6 +105,7 @@ void Assessor::fill_values(const Draft& draft) {
       marks_[static_cast<size_t>(to)] = serial;
       leaves = true;
       add(sheet_.stages[static_cast<size_t>(to)].in, value.size);
+      if (value.grad) add(sheet_.stages[static_cast<size_t>(to)].in_gradients, value.size);
       int& place = crossing_of_[static_cast<size_t>(from) * count + static_cast<size_t>(to)];
       if (place < 0) {
         place = static_cast<int>(sheet_.crossings.size());
@@ -107,7 +117,9 @@ void Assessor::fill_values(const Draft& draft) {
       add(crossing.backward, value.size);
       crossing.has_backward = true;
     }
-    if (leaves) add(sheet_.stages[static_cast<size_t>(from)].out, value.size);
+    if (!leaves) continue;
+    add(sheet_.stages[static_cast<size_t>(from)].out, value.size);
+    if (value.grad) add(sheet_.stages[static_cast<size_t>(from)].out_gradients, value.size);
   }
 }
 

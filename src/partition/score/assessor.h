@@ -7,6 +7,7 @@
 #include "partition/blocks/block_model.h"
 #include "partition/problem/draft.h"
 #include "partition/problem/search_report.h"
+#include "partition/problem/stage_account.h"
 #include "partition/score/pipeline_clock.h"
 #include "partition/score/transfer_times.h"
 #include "rannc/cost/cluster.h"
@@ -55,6 +56,8 @@ class Assessor {
     double own_gradient_bytes = 0;  ///< of parameters that no other stage uses
     BlockModel::State state;
     cost::Size in, out, graph_in;
+    cost::Size in_gradients, out_gradients;
+    Moments::Stage held;  ///< by version 2
   };
   struct Tied {
     std::vector<int> stages;
@@ -78,6 +81,9 @@ class Assessor {
   void fill_values(const Draft& draft);
   // By section 6, of the stage of a schedule that is not interleaved, and of an interleaved group.
   double stage_peak(const Draft& draft, int stage, bool recompute) const;
+  StageAccount account(const Draft& draft, size_t stage) const;
+  /// The largest along the order of an interleaved group, by section 7.
+  double group_moment(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
   double group_peak(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
   BlockModel::State group_state(const Draft& draft, size_t group) const;
   /// Of a stage for each micro-batch in flight.

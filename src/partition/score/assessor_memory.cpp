@@ -24,13 +24,74 @@ double Assessor::stage_peak(const Draft& draft, int index, bool recompute) const
   const int64_t held = draft.schedule == plan::Schedule::gpipe
                            ? draft.micro_batches
                            : std::min<int64_t>(draft.micro_batches, draft.stages() - index);
+  if (model_.moments() != nullptr) {
+    return partition::peak_bytes(account(draft, static_cast<size_t>(index)), recompute, held,
+                                 draft.micro_batches);
+  }
   const auto count = static_cast<double>(held);
   const double in = stage.in.at(stage.rows), out = stage.out.at(stage.rows);
   const double activations = recompute
                                  ? count * (in + stage.graph_in.at(stage.rows)) + stage.saved_bytes
                                  : count * stage.saved_bytes;
-  return stage.state.param_bytes + stage.state.gradient_bytes + stage.state.optimizer_bytes +
+  return stage.state.param_bytes + stage.state.gradient_bytes +
+         stage.state.optimizer_bytes * optimizer_share(request_, size(draft.ranks(index))) +
          activations + 2 * (in + out) + stage.workspace_bytes;
+}
+
+StageAccount Assessor::account(const Draft& draft, size_t index) const {
+  const Stage& stage = sheet_.stages[index];
+  const int ranks = size(draft.ranks(static_cast<int>(index)));
+  return {.state_bytes = stage.state.param_bytes +
+                         stage.state.optimizer_bytes * optimizer_share(request_, ranks),
+          .gradient_bytes = stage.held.gradient_bytes,
+          .saved_bytes = stage.held.saved_bytes,
+          .first_bytes = stage.held.first_bytes,
+          .later_bytes = stage.held.later_bytes,
+          .graph_in_bytes = stage.graph_in.at(stage.rows),
+          .in_bytes = stage.in.at(stage.rows),
+          .out_bytes = stage.out.at(stage.rows),
+          .in_gradient_bytes = stage.in_gradients.at(stage.rows),
+          .out_gradient_bytes = stage.out_gradients.at(stage.rows)};
+}
+
+double Assessor::group_moment(const Draft& draft, size_t group,
+                              const std::vector<bool>& recompute) const {
+  const size_t count = sheet_.stages.size(), p = draft.groups.size();
+  std::vector<StageAccount> accounts(count);
+  for (size_t s = group; s < count; s += p) accounts[s] = account(draft, s);
+  const BlockModel::State state = group_state(draft, group);
+  const Pipeline shape = order_of(draft, count);
+  const auto actions = 2 * draft.micro_batches * draft.interleave;
+  std::vector<bool> began(count, false);
+  double now = state.param_bytes + state.optimizer_bytes, most = 0, sent = 0;
+  ComputeAction action = action_at(shape, static_cast<int>(group), 0);
+  for (int64_t k = 0; k < actions; ++k) {
+    const StageAccount& stage = accounts[static_cast<size_t>(action.stage)];
+    const double kept = stage.kept_bytes(recompute[static_cast<size_t>(action.stage)]);
+    ComputeAction next{};
+    double received = 0;
+    if (k + 1 < actions) {
+      next = action_at(shape, static_cast<int>(group), k + 1);
+      const StageAccount& of = accounts[static_cast<size_t>(next.stage)];
+      received = next.backward ? of.out_gradient_bytes : of.in_bytes;
+    }
+    if (action.backward) {
+      now -= kept;
+      const bool first = !began[static_cast<size_t>(action.stage)];
+      most =
+          std::max(most, now + (first ? stage.first_bytes : stage.later_bytes) + sent + received);
+      if (first) now += stage.gradient_bytes;
+      began[static_cast<size_t>(action.stage)] = true;
+      sent = stage.in_gradient_bytes;
+    } else {
+      now += kept;
+      most = std::max(most, now + sent + received);
+      sent = stage.out_bytes;
+    }
+    most = std::max(most, now + sent + received);
+    action = next;
+  }
+  return most;
 }
 
 BlockModel::State Assessor::group_state(const Draft& draft, size_t group) const {
@@ -52,6 +113,7 @@ BlockModel::State Assessor::group_state(const Draft& draft, size_t group) const 
       state.optimizer_bytes -= param.state.optimizer_bytes;
     }
   }
+  state.optimizer_bytes *= optimizer_share(request_, size(draft.groups[group]));
   return state;
 }
 
@@ -62,6 +124,7 @@ double Assessor::held_bytes(size_t stage, bool recompute) const {
 
 double Assessor::group_peak(const Draft& draft, size_t group,
                             const std::vector<bool>& recompute) const {
+  if (model_.moments() != nullptr) return group_moment(draft, group, recompute);
   const size_t p = draft.groups.size(), count = sheet_.stages.size();
   double buffers = 0, workspace = 0, recomputed = 0;
   for (size_t s = group; s < count; s += p) {

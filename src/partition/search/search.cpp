@@ -107,13 +107,13 @@ struct Line {
       : order(std::move(blocks_in_order)),
         profile(contract(blocks, parts(order), {})),
         costs(model.costs(), order),
-        ranges(profile, request, costs) {}
+        ranges(profile, request, costs, model.moments(), order) {}
   Line(std::vector<BlockSet> sets, const cost::GraphProfile& blocks, const BlockModel& model,
        const Request& request)
       : order(given_order(model.blocks())),
         profile(contract(blocks, parts(order), {})),
         costs(model.costs(), order),
-        ranges(profile, request, costs, std::move(sets)) {}
+        ranges(profile, request, costs, std::move(sets), model.moments()) {}
 
  private:
   static std::vector<uint32_t> given_order(size_t blocks) {

@@ -1,6 +1,7 @@
 #include "partition/search/search_at_resolution.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -111,7 +112,9 @@ void Attempt::zoom_in(Stop& stop) {
 }
 
 std::string Attempt::shortfall() const {
-  const RangeCosts ranges(profile_, problem_.request, costs_);
+  std::vector<uint32_t> order(blocks_.size());
+  std::iota(order.begin(), order.end(), 0);
+  const RangeCosts ranges(profile_, problem_.request, costs_, model_.moments(), order);
   return explain_shortfall(problem_.profile, blocks_, ranges, problem_.cluster, problem_.request,
                            problem_.space);
 }

@@ -64,8 +64,14 @@ class PeakSolver {
     at(blocks_, 0, 0).peak_bytes = 0;
     const int most_replicas = space_.one_replica ? 1 : costs_.max_replicas();
     for (int first = blocks_ - 1; first >= 0; --first) {
+      std::vector<RangeCosts::Walk> walks;
+      for (int replicas = 1; replicas <= most_replicas; ++replicas) {
+        walks.push_back(costs_.walk(first, replicas));
+      }
       for (int last = first + 1; last <= blocks_; ++last) {
-        for (int replicas = 1; replicas <= most_replicas; ++replicas) extend(first, last, replicas);
+        for (int replicas = 1; replicas <= most_replicas; ++replicas) {
+          extend(first, last, replicas, walks[static_cast<size_t>(replicas - 1)].to(last));
+        }
       }
     }
     return trace();
@@ -81,7 +87,7 @@ class PeakSolver {
                    static_cast<size_t>(stages)];
   }
 
-  void extend(int first, int last, int replicas) {
+  void extend(int first, int last, int replicas, const RangeCosts::Held& range) {
     for (int behind = 0; behind < most_stages_; ++behind) {
       const bool listed =
           space_.replicas.empty() ||
@@ -94,7 +100,7 @@ class PeakSolver {
       for (const bool recompute : {false, true}) {
         const Recompute demanded = costs_.recompute();
         if (demanded == (recompute ? Recompute::never : Recompute::always)) continue;
-        const double peak = costs_.peak_bytes(first, last, replicas, recompute, held);
+        const double peak = costs_.peak_bytes(first, last, replicas, recompute, held, range);
         if (peak >= stage.peak_bytes) continue;
         stage.peak_bytes = peak;
         stage.recompute = recompute;

@@ -25,19 +25,22 @@ FrontBounds::FrontBounds(const StageCosts& costs)
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const bool hosts_differ = costs.hosts() > 1;
   const RangeCosts& ranges = costs.ranges();
-  for (int border = 1; border <= ranges.end(); ++border) {
-    Bound* row = &bounds_[static_cast<size_t>(border) * stride_];
-    std::fill(row, row + stride_, Bound{kInfinity, kInfinity, kInfinity});
+  std::fill(bounds_.begin() + static_cast<std::ptrdiff_t>(stride_), bounds_.end(),
+            Bound{kInfinity, kInfinity, kInfinity});
+  for (int first = 0; first < ranges.end(); ++first) {
     for (int replicas = 1; replicas <= costs.max_replicas(); ++replicas) {
       if (costs.skips(replicas)) continue;
-      for (int first = border - 1; first >= 0; --first) {
+      RangeCosts::Walk walk = costs.walk(first, replicas);
+      for (int border = first + 1; border <= ranges.end(); ++border) {
         if (!ranges.nested(first, border)) continue;
-        if (costs.least_bytes(first, border, replicas) > costs.available_bytes()) {
+        const RangeCosts::Held& held = walk.to(border);
+        if (costs.least_bytes(first, border, replicas, held) > costs.available_bytes()) {
           if (ranges.is_line()) break;
           continue;
         }
-        const InFlight room = costs.in_flight(first, border, replicas);
+        const InFlight room = costs.in_flight(first, border, replicas, held);
         if (room.plain < 1 && room.recompute < 1) continue;
+        Bound* row = &bounds_[static_cast<size_t>(border) * stride_];
         const StageTime time = fastest(costs, first, border, replicas, hosts_differ);
         const bool recompute = room.plain < 1;
         const double sum =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "partition/problem/state_bytes.h"
@@ -25,22 +26,45 @@ void add(cost::Size& sum, const cost::Size& size) {
 }  // namespace
 
 RangeCosts::RangeCosts(const cost::GraphProfile& blocks, const Request& request,
-                       const BlockCosts& costs)
-    : blocks_(static_cast<int>(blocks.nodes.size())), costs_(costs) {
+                       const BlockCosts& costs, const Moments* moments,
+                       const std::vector<uint32_t>& order)
+    : blocks_(static_cast<int>(blocks.nodes.size())), costs_(costs), moments_(moments) {
   RANNC_CHECK(costs.blocks() == blocks.nodes.size(), "the costs are of other blocks");
   const auto cells = static_cast<size_t>(blocks_) * static_cast<size_t>(blocks_);
   parameters_.resize(cells);
   borders_.resize(cells);
   fill_parameters(blocks, request);
   fill_borders(blocks);
+  if (moments_ != nullptr) find_shared(order);
 }
 
 RangeCosts::RangeCosts(const cost::GraphProfile& blocks, const Request& request,
-                       const BlockCosts& costs, std::vector<BlockSet> sets)
-    : blocks_(static_cast<int>(blocks.nodes.size())), costs_(costs), sets_(std::move(sets)) {
+                       const BlockCosts& costs, std::vector<BlockSet> sets, const Moments* moments)
+    : blocks_(static_cast<int>(blocks.nodes.size())),
+      costs_(costs),
+      moments_(moments),
+      sets_(std::move(sets)) {
   RANNC_CHECK(costs.blocks() == blocks.nodes.size(), "the costs are of other blocks");
   number_ranges();
   fill_given(blocks, request);
+}
+
+void RangeCosts::find_shared(const std::vector<uint32_t>& order) {
+  order_ = order;
+  follows_file_ = moments_->follow_the_file(order);
+  std::vector<int> position(order.size());
+  for (size_t k = 0; k < order.size(); ++k) position[order[k]] = static_cast<int>(k);
+  shared_uses_.resize(order.size());
+  for (size_t storage = 0; storage < moments_->shared().size(); ++storage) {
+    std::vector<int> users;
+    for (const uint32_t block : moments_->shared()[storage].blocks) {
+      users.push_back(position[block]);
+    }
+    std::ranges::sort(users);
+    for (size_t k = 1; k < users.size(); ++k) {
+      shared_uses_[static_cast<size_t>(users[k])].push_back({users[k - 1], storage});
+    }
+  }
 }
 
 std::vector<uint32_t> RangeCosts::members(int first, int last) const {
@@ -57,12 +81,13 @@ std::vector<uint32_t> RangeCosts::members(int first, int last) const {
 const RangeCosts::Table& RangeCosts::at_rows(int64_t rows) const {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Table>& entry = tables_[rows];
-  if (!entry) entry = std::make_unique<Table>(*this, costs_.at(rows));
+  if (!entry) entry = std::make_unique<Table>(*this, costs_.at(rows), rows);
   return *entry;
 }
 
-RangeCosts::Table::Table(const RangeCosts& ranges, const BlockCosts::AtRows& costs)
+RangeCosts::Table::Table(const RangeCosts& ranges, const BlockCosts::AtRows& costs, int64_t rows)
     : ranges_(ranges) {
+  if (ranges.moments_ != nullptr) fill_held(rows);
   if (!ranges.is_line()) {
     fill_given(costs);
     return;
@@ -83,6 +108,86 @@ RangeCosts::Table::Table(const RangeCosts& ranges, const BlockCosts::AtRows& cos
     for (size_t i = 0; i < whole.size(); ++i) whole[i] = std::max(half[i], half[i + width]);
     workspace_.push_back(std::move(whole));
   }
+}
+
+void RangeCosts::Table::fill_held(int64_t rows) {
+  const auto count = static_cast<size_t>(ranges_.blocks_);
+  std::vector<int> stage_of(count);
+  std::iota(stage_of.begin(), stage_of.end(), 0);
+  alone_ = ranges_.moments_->stages(stage_of, count, std::vector<int64_t>(count, rows));
+  const std::vector<Moments::Shared>& shared = ranges_.moments_->shared();
+  for (const Moments::Shared& storage : shared) {
+    shared_bytes_.push_back(
+        cost::cost_at(storage.bytes, ranges_.moments_->points(), static_cast<double>(rows)));
+  }
+  if (ranges_.is_line()) return;
+  std::vector<double> own;  // [block] what no other saves
+  for (const Held& held : alone_) own.push_back(held.saved_bytes);
+  std::vector<BlockSet> users(shared.size());
+  for (size_t storage = 0; storage < shared.size(); ++storage) {
+    for (const uint32_t block : shared[storage].blocks) {
+      own[block] -= shared_bytes_[storage];
+      users[storage].set(block);
+    }
+  }
+  held_saved_.assign(ranges_.parameters_.size(), 0);
+  for (int first = 0; first < ranges_.end(); ++first) {
+    for (int last = first + 1; last <= ranges_.end(); ++last) {
+      if (!ranges_.nested(first, last)) continue;
+      const BlockSet inside =
+          ranges_.sets_[static_cast<size_t>(last)] & ~ranges_.sets_[static_cast<size_t>(first)];
+      double& here = held_saved_[ranges_.at(first, last)];
+      for (size_t block = 0; block < own.size(); ++block) {
+        if (inside.test(block)) here += std::max(own[block], 0.0);
+      }
+      for (size_t storage = 0; storage < users.size(); ++storage) {
+        if ((users[storage] & inside).any()) here += shared_bytes_[storage];
+      }
+    }
+  }
+}
+
+RangeCosts::Walk::Walk(const Table& table, int first)
+    : table_(table), first_(first), last_(first) {}
+
+const RangeCosts::Held& RangeCosts::Walk::to(int last) {
+  const RangeCosts& ranges = table_.ranges_;
+  if (ranges.moments_ == nullptr) return held_;
+  if (ranges.is_line()) {
+    while (last_ < last) extend();
+    return held_;
+  }
+  held_.saved_bytes = held_.later_bytes = table_.held_saved_[ranges.at(first_, last)];
+  held_.gradient_bytes = ranges.parameters(first_, last).gradient_bytes;
+  held_.first_bytes = held_.saved_bytes;
+  return held_;
+}
+
+/// One block more behind the range. Its backward comes first, and finds all that is saved in front
+/// of it; the others then find its gradients. Values that cross the border are left out, so that a
+/// larger range may hold more than this, never less.
+void RangeCosts::Walk::extend() {
+  const RangeCosts& ranges = table_.ranges_;
+  const auto k = static_cast<size_t>(last_);
+  const Held& block = table_.alone_[ranges.order_[k]];
+  double shared = 0;
+  for (const SharedUse& use : ranges.shared_uses_[k]) {
+    if (use.previous >= first_) shared += table_.shared_bytes_[use.storage];
+  }
+  ++last_;
+  const double gradients = ranges.parameters(first_, last_).gradient_bytes;
+  const double more = gradients - held_.gradient_bytes;
+  const double before = held_.saved_bytes - shared, first_before = held_.first_bytes;
+  held_.saved_bytes = before + block.saved_bytes;
+  held_.gradient_bytes = gradients;
+  if (!ranges.follows_file_) {
+    held_.first_bytes = held_.later_bytes = held_.saved_bytes;
+    return;
+  }
+  const bool is_first = last_ == first_ + 1;
+  held_.first_bytes = before + block.first_bytes;
+  if (!is_first) held_.first_bytes = std::max(held_.first_bytes, first_before + more);
+  held_.later_bytes = std::max(held_.later_bytes, before + block.later_bytes);
 }
 
 void RangeCosts::Table::fill_given(const BlockCosts::AtRows& costs) {

@@ -8,6 +8,7 @@
 
 #include "partition/blocks/block_costs.h"
 #include "partition/blocks/down_sets.h"
+#include "partition/blocks/moments.h"
 #include "rannc/cost/graph_profile.h"
 #include "rannc/partition/request.h"
 
@@ -44,10 +45,27 @@ class RangeCosts {
     double forward_ns = 0, backward_ns = 0, saved_bytes = 0, workspace_bytes = 0;
   };
 
+  /// What a range holds in a backward, by section 7 of docs/planner-files.md: exactly, or less.
+  using Held = Moments::Stage;
+  class Table;
+  /// The ranges from one border, in a line each in O(1) after the one before it.
+  class Walk {
+   public:
+    Walk(const Table& table, int first);
+    /// Of [first, last), where `last` rises. Zeros for profiles of version 1.
+    const Held& to(int last);
+
+   private:
+    void extend();
+    const Table& table_;
+    int first_, last_;
+    Held held_;
+  };
+
   /// The figures at one row count.
   class Table {
    public:
-    Table(const RangeCosts& ranges, const BlockCosts::AtRows& costs);
+    Table(const RangeCosts& ranges, const BlockCosts::AtRows& costs, int64_t rows);
     Work work(int first, int last) const;
     /// Forward and backward; never falls when the range grows.
     double compute_ns(int first, int last) const {
@@ -56,19 +74,27 @@ class RangeCosts {
     }
 
    private:
+    friend class Walk;
     void fill_given(const BlockCosts::AtRows& costs);
+    void fill_held(int64_t rows);
 
     const RangeCosts& ranges_;
     std::vector<double> forward_, backward_, saved_;  // [border] sums of its blocks
     // In a line [k][i]: largest of [i, i + 2^k); of given sets [0][range].
     std::vector<std::vector<double>> workspace_;
+    // By version 2. [block] alone in a stage; [storage that blocks share]; [range] of given sets.
+    std::vector<Held> alone_;
+    std::vector<double> shared_bytes_, held_saved_;
   };
 
-  RangeCosts(const cost::GraphProfile& blocks, const Request& request, const BlockCosts& costs);
+  /// `moments`: of the blocks, of which block `order[k]` is the k-th of the line; null: memory is
+  /// by section 6.
+  RangeCosts(const cost::GraphProfile& blocks, const Request& request, const BlockCosts& costs,
+             const Moments* moments = nullptr, const std::vector<uint32_t>& order = {});
 
   /// `sets` as down_sets() gives them.
   RangeCosts(const cost::GraphProfile& blocks, const Request& request, const BlockCosts& costs,
-             std::vector<BlockSet> sets);
+             std::vector<BlockSet> sets, const Moments* moments = nullptr);
 
   int blocks() const { return blocks_; }
   /// The border that has all blocks.
@@ -84,6 +110,7 @@ class RangeCosts {
   std::vector<uint32_t> members(int first, int last) const;
 
   const Table& at_rows(int64_t rows) const;
+  bool by_moments() const { return moments_ != nullptr; }
 
   const Parameters& parameters(int first, int last) const { return parameters_[at(first, last)]; }
   const Border& border(int first, int last) const { return borders_[at(first, last)]; }
@@ -101,9 +128,19 @@ class RangeCosts {
   void fill_given(const cost::GraphProfile& blocks, const Request& request);
   void fill_parameters(const cost::GraphProfile& blocks, const Request& request);
   void fill_borders(const cost::GraphProfile& blocks);
+  void find_shared(const std::vector<uint32_t>& order);
 
   int blocks_;
   const BlockCosts& costs_;
+  const Moments* moments_;
+  bool follows_file_ = false;
+  std::vector<uint32_t> order_;  // as given with `moments_`
+  /// Of a line, [position]: storages that a block before saves, too, and the last of these.
+  struct SharedUse {
+    int previous;
+    size_t storage;
+  };
+  std::vector<std::vector<SharedUse>> shared_uses_;
   std::vector<BlockSet> sets_;     // [border]; empty: a line
   std::vector<int32_t> range_of_;  // [first, last] of given sets: number of the range, -1: none
   std::vector<Parameters> parameters_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "partition/problem/state_bytes.h"
+
 namespace rannc::partition {
 namespace {
 
@@ -109,8 +111,39 @@ StageTime StageCosts::time(int first, int last, int replicas, const LinkClasses&
   return time;
 }
 
-StageMemory StageCosts::memory(int first, int last, int replicas, bool recompute,
-                               int64_t in_flight) const {
+double StageCosts::optimizer_bytes(int first, int last, int replicas) const {
+  return ranges_.parameters(first, last).optimizer_bytes *
+         optimizer_share(request_, replicas * grid_.step());
+}
+
+StageAccount StageCosts::account(int first, int last, int replicas,
+                                 const RangeCosts::Held& held) const {
+  const RangeCosts::Border& border = ranges_.border(first, last);
+  const auto share = static_cast<double>(rows(replicas));
+  return {
+      .state_bytes = ranges_.parameters(first, last).bytes + optimizer_bytes(first, last, replicas),
+      .gradient_bytes = held.gradient_bytes,
+      .saved_bytes = held.saved_bytes,
+      .first_bytes = held.first_bytes,
+      .later_bytes = held.later_bytes,
+      .graph_in_bytes = border.graph_in.at(share),
+      .in_bytes = border.in.at(share),
+      .out_bytes = border.out.at(share),
+      .in_gradient_bytes = border.in_grad.at(share),
+      .out_gradient_bytes = border.out_grad.at(share)};
+}
+
+double StageCosts::peak_bytes(int first, int last, int replicas, bool recompute, int64_t in_flight,
+                              const RangeCosts::Held& held) const {
+  if (!ranges_.by_moments()) {
+    return memory(first, last, replicas, recompute, in_flight, held).peak_bytes();
+  }
+  return partition::peak_bytes(account(first, last, replicas, held), recompute, in_flight,
+                               micro_batches_);
+}
+
+StageMemory StageCosts::memory(int first, int last, int replicas, bool recompute, int64_t in_flight,
+                               const RangeCosts::Held& held) const {
   const RangeCosts::Parameters& params = ranges_.parameters(first, last);
   const RangeCosts::Border& border = ranges_.border(first, last);
   const RangeCosts::Work work = tables_[static_cast<size_t>(replicas - 1)]->work(first, last);
@@ -121,29 +154,47 @@ StageMemory StageCosts::memory(int first, int last, int replicas, bool recompute
   StageMemory memory;
   memory.param_bytes = params.bytes;
   memory.gradient_bytes = params.gradient_bytes;
-  memory.optimizer_bytes = params.optimizer_bytes;
-  memory.activation_bytes = recompute ? count * (in + border.graph_in.at(share)) + work.saved_bytes
-                                      : count * work.saved_bytes;
+  memory.optimizer_bytes = optimizer_bytes(first, last, replicas);
+  const double saved = ranges_.by_moments() ? held.saved_bytes : work.saved_bytes;
+  memory.activation_bytes =
+      recompute ? count * (in + border.graph_in.at(share)) + saved : count * saved;
   memory.buffer_bytes = 2 * (in + out);
   memory.workspace_bytes = work.workspace_bytes;
+  if (ranges_.by_moments()) {
+    // The kinds as far as they go; what is sent and received fills the rest.
+    double rest = peak_bytes(first, last, replicas, recompute, in_flight, held) -
+                  memory.param_bytes - memory.optimizer_bytes;
+    for (double* kind :
+         {&memory.activation_bytes, &memory.gradient_bytes, &memory.workspace_bytes}) {
+      *kind = std::min(*kind, rest);
+      rest -= *kind;
+    }
+    memory.buffer_bytes = rest;
+  }
   return memory;
 }
 
-InFlight StageCosts::in_flight(int first, int last, int replicas) const {
-  // Memory grows by the same bytes with each micro-batch. The quotient may be off by one through
-  // rounding, so the count is settled by the memory itself.
+InFlight StageCosts::in_flight(int first, int last, int replicas,
+                               const RangeCosts::Held& held) const {
+  const StageAccount account =
+      ranges_.by_moments() ? this->account(first, last, replicas, held) : StageAccount{};
+  const auto peak = [&](bool recompute, int64_t count) {
+    return ranges_.by_moments()
+               ? partition::peak_bytes(account, recompute, count, micro_batches_)
+               : memory(first, last, replicas, recompute, count, held).peak_bytes();
+  };
+  // Memory grows by the same bytes with each micro-batch, by version 2 but for the last ones. The
+  // quotient may be off through that and rounding, so the count is settled by the memory itself.
   const auto most = [&](bool recompute) -> int64_t {
-    const double one = peak_bytes(first, last, replicas, recompute, 1);
+    const double one = peak(recompute, 1);
     if (one > available_bytes_) return 0;
-    if (peak_bytes(first, last, replicas, recompute, micro_batches_) <= available_bytes_) {
-      return micro_batches_;
-    }
-    const double step = peak_bytes(first, last, replicas, recompute, 2) - one;
+    if (peak(recompute, micro_batches_) <= available_bytes_) return micro_batches_;
+    const double step = peak(recompute, 2) - one;
     auto count =
         static_cast<int64_t>(std::clamp(1 + (available_bytes_ - one) / std::max(step, 1e-9), 1.0,
                                         static_cast<double>(micro_batches_ - 1)));
-    while (peak_bytes(first, last, replicas, recompute, count + 1) <= available_bytes_) ++count;
-    while (peak_bytes(first, last, replicas, recompute, count) > available_bytes_) --count;
+    while (peak(recompute, count + 1) <= available_bytes_) ++count;
+    while (peak(recompute, count) > available_bytes_) --count;
     return count;
   };
   InFlight room;
@@ -154,11 +205,13 @@ InFlight StageCosts::in_flight(int first, int last, int replicas) const {
   return room;
 }
 
-double StageCosts::least_bytes(int first, int last, int replicas) const {
+double StageCosts::least_bytes(int first, int last, int replicas,
+                               const RangeCosts::Held& held) const {
   const RangeCosts::Parameters& params = ranges_.parameters(first, last);
+  const double state = params.bytes + optimizer_bytes(first, last, replicas);
+  if (ranges_.by_moments()) return state + std::max(held.first_bytes, held.gradient_bytes);
   const RangeCosts::Work work = tables_[static_cast<size_t>(replicas - 1)]->work(first, last);
-  return params.bytes + params.gradient_bytes + params.optimizer_bytes + work.saved_bytes +
-         work.workspace_bytes;
+  return state + params.gradient_bytes + work.saved_bytes + work.workspace_bytes;
 }
 
 }  // namespace rannc::partition

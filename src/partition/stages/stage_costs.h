@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "partition/problem/stage_account.h"
 #include "partition/stages/range_costs.h"
 #include "rannc/cost/cluster.h"
 #include "rannc/partition/request.h"
@@ -110,17 +111,30 @@ class StageCosts {
     return tables_[static_cast<size_t>(replicas - 1)]->compute_ns(first, last);
   }
   StageTime time(int first, int last, int replicas, const LinkClasses& classes) const;
-  InFlight in_flight(int first, int last, int replicas) const;
+  /// What ranges from `first` on hold, which the following ask for.
+  RangeCosts::Walk walk(int first, int replicas) const {
+    return {*tables_[static_cast<size_t>(replicas - 1)], first};
+  }
+  InFlight in_flight(int first, int last, int replicas, const RangeCosts::Held& held) const;
   /// A stage holds at least this; never falls when the range grows.
-  double least_bytes(int first, int last, int replicas) const;
-  /// Section 6 of docs/planner-files.md, with `in_flight` micro-batches held.
-  StageMemory memory(int first, int last, int replicas, bool recompute, int64_t in_flight) const;
+  double least_bytes(int first, int last, int replicas, const RangeCosts::Held& held) const;
+  /// Section 6 of docs/planner-files.md, with `in_flight` micro-batches held, or section 7: this or
+  /// more.
+  StageMemory memory(int first, int last, int replicas, bool recompute, int64_t in_flight,
+                     const RangeCosts::Held& held) const;
+  StageMemory memory(int first, int last, int replicas, bool recompute, int64_t in_flight) const {
+    return memory(first, last, replicas, recompute, in_flight, walk(first, replicas).to(last));
+  }
+  double peak_bytes(int first, int last, int replicas, bool recompute, int64_t in_flight,
+                    const RangeCosts::Held& held) const;
   double peak_bytes(int first, int last, int replicas, bool recompute, int64_t in_flight) const {
-    return memory(first, last, replicas, recompute, in_flight).peak_bytes();
+    return peak_bytes(first, last, replicas, recompute, in_flight, walk(first, replicas).to(last));
   }
   double available_bytes() const { return available_bytes_; }
 
  private:
+  StageAccount account(int first, int last, int replicas, const RangeCosts::Held& held) const;
+  double optimizer_bytes(int first, int last, int replicas) const;
   double transfer(double bytes, int replicas, bool inter) const;
   double ring(double bytes, int ranks, bool inter) const;
   double own_ring(double bytes, int replicas, bool inter) const;

@@ -129,6 +129,7 @@ class Solver {
   void extend(int first, int replicas) {
     const FrontBounds::Bound& front = bounds_.at(first, ranks_ - replicas);
     if (front.sum_ns == kInfinity) return;
+    RangeCosts::Walk walk = costs_.walk(first, replicas);
     for (int last = first + 1; last <= end_; ++last) {
       if (!ranges_.nested(first, last)) continue;
       std::array<std::optional<StageTime>, 8> times;  // per link classes
@@ -138,12 +139,13 @@ class Solver {
         if (ranges_.is_line()) break;
         continue;
       }
-      if (costs_.least_bytes(first, last, replicas) > costs_.available_bytes()) {
+      const RangeCosts::Held& range = walk.to(last);
+      if (costs_.least_bytes(first, last, replicas, range) > costs_.available_bytes()) {
         memory_mattered_ = true;
         if (ranges_.is_line()) break;
         continue;
       }
-      const InFlight room = costs_.in_flight(first, last, replicas);
+      const InFlight room = costs_.in_flight(first, last, replicas, range);
       if (room.plain < costs_.micro_batches()) memory_mattered_ = true;
       if (room.plain < 1 && room.recompute < 1) continue;
       const int most_behind = ranks_ - replicas - (first > 0 ? 1 : 0);

@@ -3,6 +3,7 @@
 //   ninja -C build planner_quality && build/tests/core/partition/planner_quality --problems 5000
 //
 //   --problems N      how many (default 5000)      --first N      the first seed (default 0)
+//   --version 2       of the graph and the request (default 1)
 //   --interleaved     requests may allow it        --threads N    problems at a time (default 1)
 //   --nodes N, --ranks N   at most (8, 8)          --dump FOLDER  writes the files of each problem
 //   in
@@ -140,6 +141,8 @@ Options parse(int argc, char** argv) {
       options.problem.most_nodes = std::stoi(value());
     } else if (words[k] == "--ranks") {
       options.problem.most_ranks = std::stoi(value());
+    } else if (words[k] == "--version") {
+      options.problem.version = std::stoi(value());
     } else if (words[k] == "--dump") {
       options.dump = value();
     } else if (words[k] == "--interleaved") {

@@ -112,6 +112,26 @@ cost::GraphProfile graph(Dice& dice, const std::string& shape, int nodes) {
   return profile;
 }
 
+/// What version 2 says beside version 1: memory that several nodes save, mostly neighbours.
+void as_version_2(Dice& dice, cost::GraphProfile& profile, Request& request) {
+  profile.version = 2;
+  const auto nodes = static_cast<int>(profile.nodes.size());
+  for (cost::ProfileNode& node : profile.nodes) node.adds_in_place = dice.chance(0.4);
+  for (int count = dice.draw(0, 2 * nodes); count > 0; --count) {
+    cost::SavedStorage storage;
+    const bool anywhere = dice.chance(0.2);
+    const int first = dice.draw(0, nodes - 1);
+    for (int k = 0; k < nodes; ++k) {
+      const bool near = k >= first && k <= first + 1;
+      if (anywhere ? dice.chance(0.4) : near) storage.nodes.push_back(static_cast<uint32_t>(k));
+    }
+    storage.bytes = cost(dice, profile.rows, 0, dice.magnitude(100, 5000));
+    if (!storage.nodes.empty()) profile.saved.push_back(std::move(storage));
+  }
+  if (dice.chance(0.2)) request.master_bytes_per_param_byte = dice.real(0, 2);
+  request.shard_optimizer = dice.chance(0.2);
+}
+
 cost::Cluster machine(Dice& dice, int most_ranks) {
   cost::Cluster cluster;
   cluster.hosts = most_ranks >= 2 && dice.chance(0.5) ? 2 : 1;
@@ -175,6 +195,7 @@ Problem random_problem(uint64_t seed, const ProblemOptions& options) {
     const brute::Tables tables(problem.profile, problem.cluster, problem.request);
     if (count_cuts(tables, options.most_cuts + 1) <= options.most_cuts) break;
   } while (true);
+  if (options.version > 1) as_version_2(dice, problem.profile, problem.request);
   if (dice.chance(0.45)) {
     problem.cluster.device_memory_bytes = whole_bytes(problem) * dice.magnitude(0.12, 1.2);
   }

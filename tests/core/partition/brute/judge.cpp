@@ -46,7 +46,61 @@ int64_t Judge::rows(int64_t micro_batches, int replicas) const {
   return (request_.global_batch + parts - 1) / parts;
 }
 
+double Judge::fullest_moment(const Choice& choice, int group) {
+  const auto g = static_cast<size_t>(group), groups = static_cast<size_t>(choice.shape.groups);
+  const int64_t b = rows(choice.shape.micro_batches, choice.replicas[g]);
+  struct Held {
+    const Share* share = nullptr;
+    const Backward* backward = nullptr;
+    double kept = 0;
+    int64_t in_flight = 0;
+    bool began = false;
+  };
+  std::array<Held, kMostStages> stages{};
+  Mask all = 0;
+  for (size_t s = choice.stages.size(); s-- > 0;) {
+    if (s % groups != g) continue;
+    Held& stage = stages[s];
+    stage.share = &tables_.share(choice.stages[s], b);
+    stage.backward = &tables_.backward(choice.stages[s], b, all);
+    const bool recompute = (choice.recompute >> s & 1) != 0;
+    stage.kept = recompute ? stage.share->in + stage.share->gin : stage.share->saved;
+    all |= choice.stages[s];
+  }
+  const Weights& weights = tables_.weights(all);
+  const double shares = request_.shard_optimizer ? choice.replicas[g] : 1;
+  double most = 0, sent = 0;
+  const std::vector<Step>& steps = orders_.get(choice.shape).of_group[g];
+  for (size_t k = 0; k < steps.size(); ++k) {
+    Held& stage = stages[static_cast<size_t>(steps[k].stage)];
+    stage.in_flight += steps[k].forward ? 1 : -1;
+    const auto look = [&](double more) {
+      double bytes = weights.bytes + weights.optimizer / shares + sent + more;
+      for (const Held& held : stages) {
+        bytes += static_cast<double>(held.in_flight) * held.kept;
+        if (held.began) bytes += held.backward->gradients;
+      }
+      if (k + 1 < steps.size()) {
+        const Share& next = *stages[static_cast<size_t>(steps[k + 1].stage)].share;
+        bytes += steps[k + 1].forward ? next.in : next.out_gradients;
+      }
+      most = std::max(most, bytes);
+    };
+    if (steps[k].forward) {
+      look(0);
+      sent = stage.share->out;
+    } else {
+      look(stage.began ? stage.backward->later : stage.backward->first);
+      stage.began = true;
+      sent = stage.share->in_gradients;
+    }
+    look(0);
+  }
+  return most;
+}
+
 double Judge::peak_bytes(const Choice& choice, int group) {
+  if (tables_.by_moments()) return fullest_moment(choice, group);
   const auto g = static_cast<size_t>(group);
   const int64_t b = rows(choice.shape.micro_batches, choice.replicas[g]);
   Mask all = 0;

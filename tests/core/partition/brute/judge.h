@@ -31,6 +31,8 @@ class Judge {
   [[nodiscard]] int64_t rows(int64_t micro_batches, int replicas) const;
   /// Memory of one rank of `group`.
   [[nodiscard]] double peak_bytes(const Choice& choice, int group);
+  /// The same by section 7.
+  [[nodiscard]] double fullest_moment(const Choice& choice, int group);
   [[nodiscard]] double iteration_ns(const Choice& choice);
 
   /// Never above iteration_ns(), wherever the replicas are; ignores `on_first_host`. Cheap: no

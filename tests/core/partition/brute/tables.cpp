@@ -45,6 +45,7 @@ Tables::Tables(const cost::GraphProfile& profile, const cost::Cluster& cluster,
     if (param.trainable) {
       optimizer = param.optimizer_bytes >= 0 ? param.optimizer_bytes
                                              : param.bytes * request.optimizer_bytes_per_param_byte;
+      optimizer += param.bytes * request.master_bytes_per_param_byte;
     }
     params_.push_back({0, param.bytes, gradient, optimizer});
   }
@@ -92,11 +93,70 @@ Share Tables::measure(Mask mask, int64_t rows) const {
   for (const Value& value : values_) {
     const double bytes = value.size.bytes_per_row * b + value.size.fixed_bytes;
     const bool produced = value.producer >= 0 && (mask >> value.producer & 1) != 0;
-    if (produced && (value.users & ~mask) != 0) share.out += bytes;
+    if (produced && (value.users & ~mask) != 0) {
+      share.out += bytes;
+      if (value.grad) share.out_gradients += bytes;
+    }
+    if (!produced && value.producer >= 0 && (value.users & mask) != 0 && value.grad) {
+      share.in_gradients += bytes;
+    }
     if (!produced && (value.users & mask) != 0)
       (value.producer < 0 ? share.gin : share.in) += bytes;
   }
+  for (const cost::SavedStorage& storage : profile_.saved) {
+    const bool here = std::ranges::any_of(storage.nodes, [&](uint32_t k) { return mask >> k & 1; });
+    if (here) share.saved += at_rows(storage.bytes, profile_.rows, b);
+  }
   return share;
+}
+
+/// Each node's moment from nothing: no sums that grow.
+Backward Tables::run_backward(Mask mask, double rows, Mask made) const {
+  const auto gradients_of = [&](Mask nodes) {
+    double bytes = 0;
+    for (size_t p = 0; p < params_.size(); ++p) {
+      if ((params_[p].users & nodes) != 0 && (params_[p].users & made) == 0) {
+        bytes += params_[p].gradient;
+      }
+    }
+    return bytes;
+  };
+  Backward result;
+  result.gradients = gradients_of(mask);
+  for (int k = 0; k < nodes_; ++k) {
+    if ((mask >> k & 1) == 0) continue;
+    const cost::ProfileNode& node = profile_.nodes[static_cast<size_t>(k)];
+    const Mask to_here = mask & ((Mask{2} << k) - 1), behind = mask & ~to_here;
+    double bytes = at_rows(node.workspace_bytes, profile_.rows, rows);
+    for (int n = 0; n <= k; ++n) {
+      if ((mask >> n & 1) == 0) continue;
+      bytes += at_rows(profile_.nodes[static_cast<size_t>(n)].saved_bytes, profile_.rows, rows);
+    }
+    for (const cost::SavedStorage& storage : profile_.saved) {
+      const bool held =
+          std::ranges::any_of(storage.nodes, [&](uint32_t n) { return to_here >> n & 1; });
+      if (held) bytes += at_rows(storage.bytes, profile_.rows, rows);
+    }
+    for (const Value& value : values_) {
+      if (value.producer < 0 || !value.grad || value.users == 0) continue;
+      const bool home = (mask >> value.producer & 1) != 0;
+      if (home && value.producer >= k) continue;
+      const bool used = (value.users & behind) != 0;
+      if (used || (home && (value.users & ~mask) != 0)) {
+        bytes += value.size.bytes_per_row * rows + value.size.fixed_bytes;
+      }
+    }
+    result.later = std::max(result.later, bytes);
+    const Mask self = node.adds_in_place ? Mask{1} << k : 0;
+    result.first = std::max(result.first, bytes + gradients_of(behind | self));
+  }
+  return result;
+}
+
+const Backward& Tables::backward(Mask mask, int64_t rows, Mask made) {
+  const auto [known, added] = backwards_.try_emplace({mask, rows, made});
+  if (added) known->second = run_backward(mask, static_cast<double>(rows), made);
+  return known->second;
 }
 
 const Share& Tables::share(Mask mask, int64_t rows) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "rannc/cost/cluster.h"
@@ -9,7 +11,7 @@
 
 namespace rannc::partition::brute {
 
-// Sections 5 and 6 of docs/planner-files.md for graphs so small that every set of nodes is a
+// Sections 5 to 7 of docs/planner-files.md for graphs so small that every set of nodes is a
 // number. Shares no code with src/partition, so that it can judge it.
 
 constexpr int kMostNodes = 9;
@@ -22,6 +24,13 @@ struct Share {
   bool known = false;
   double forward_ns = 0, backward_ns = 0;
   double saved = 0, in = 0, gin = 0, out = 0, workspace = 0;
+  double in_gradients = 0, out_gradients = 0;
+};
+
+/// The backwards of a set of nodes, by section 7.
+struct Backward {
+  double first = 0, later = 0;  ///< most that they hold; the first one makes the gradients
+  double gradients = 0;
 };
 
 /// The parameters of a set of nodes. A parameter counts once.
@@ -48,6 +57,9 @@ class Tables {
   [[nodiscard]] double memory_limit() const { return memory_limit_; }
 
   [[nodiscard]] const Share& share(Mask mask, int64_t rows);
+  /// `made`: the gradients of their parameters are there before.
+  [[nodiscard]] const Backward& backward(Mask mask, int64_t rows, Mask made);
+  [[nodiscard]] bool by_moments() const { return profile_.version > 1; }
   [[nodiscard]] const Weights& weights(Mask mask) const { return weights_[mask]; }
   [[nodiscard]] const Crossing& crossing(Mask from, Mask to);
 
@@ -73,6 +85,7 @@ class Tables {
   };
 
   [[nodiscard]] Share measure(Mask mask, int64_t rows) const;
+  [[nodiscard]] Backward run_backward(Mask mask, double rows, Mask made) const;
 
   const cost::GraphProfile& profile_;
   int nodes_;
@@ -84,6 +97,7 @@ class Tables {
   std::vector<std::vector<Share>> shares_;  ///< by rows and mask
   std::vector<Crossing> crossings_;         ///< by from * 2^nodes + to
   std::vector<bool> crossing_known_;
+  std::map<std::tuple<Mask, int64_t, Mask>, Backward> backwards_;
 };
 
 }  // namespace rannc::partition::brute

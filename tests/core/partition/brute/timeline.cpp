@@ -42,6 +42,7 @@ std::vector<Step> group_order(const Shape& shape, int group) {
 Orders::Order merge(const Shape& shape) {
   const auto by_group = orders(shape);
   Orders::Order result;
+  result.of_group = by_group;
   for (const std::vector<Step>& steps : by_group) {
     std::array<int64_t, kMostStages> count{};
     auto& counts = result.in_flight.emplace_back();

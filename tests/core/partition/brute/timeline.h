@@ -40,6 +40,7 @@ class Orders {
     /// Per group: the counts of micro-batches in flight of its stages, after each forward begins.
     std::vector<std::vector<std::array<int64_t, kMostStages>>> in_flight;
     std::array<int64_t, kMostStages> most_in_flight{};
+    std::vector<std::vector<Step>> of_group;  ///< in its order
   };
   const Order& get(const Shape& shape);
 

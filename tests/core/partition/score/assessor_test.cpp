@@ -65,12 +65,34 @@ plan::Plan to_plan(const cost::GraphProfile& profile, const Draft& draft) {
   return plan;
 }
 
-TEST(Assessor, AgreesWithTheIndependentEvaluation) {
+/// Memory that nodes save together, and masters and shares of the optimizer's state.
+void as_version_2(std::mt19937& random, cost::GraphProfile& profile, Request& request) {
+  profile.version = 2;
+  const auto nodes = static_cast<int>(profile.nodes.size());
+  for (cost::ProfileNode& node : profile.nodes) node.adds_in_place = draw(random, 0, 1) == 0;
+  for (int count = draw(random, 0, 2 * nodes); count > 0; --count) {
+    cost::SavedStorage storage;
+    for (int k = 0; k < nodes; ++k) {
+      if (draw(random, 0, 2) == 0) storage.nodes.push_back(static_cast<uint32_t>(k));
+    }
+    for (size_t k = 0; k < profile.rows.size(); ++k) {
+      storage.bytes.push_back(draw(random, 0, 900) * static_cast<double>(profile.rows[k]));
+    }
+    if (!storage.nodes.empty()) profile.saved.push_back(std::move(storage));
+  }
+  request.master_bytes_per_param_byte = draw(random, 0, 1);
+  request.shard_optimizer = draw(random, 0, 1) == 1;
+}
+
+class BothVersions : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Assessor, BothVersions, ::testing::Values(1, 2));
+
+TEST_P(BothVersions, AgreeWithTheIndependentEvaluation) {
   std::mt19937 random(3);
   int interleaved = 0, across_hosts = 0;
   for (int trial = 0; trial < 3000; ++trial) {
     const int nodes = draw(random, 1, 10);
-    const cost::GraphProfile profile = testing::random_profile(random, nodes);
+    cost::GraphProfile profile = testing::random_profile(random, nodes);
     cost::Cluster machine = testing::cluster(draw(random, 1, 3), draw(random, 1, 3));
     machine.links_per_host = draw(random, 1, 2);
     Request request;
@@ -80,13 +102,28 @@ TEST(Assessor, AgreesWithTheIndependentEvaluation) {
     request.max_interleave = 10;
     request.micro_batches = {1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18};
     request.reduction_buckets = draw(random, 1, 3);
+    if (GetParam() > 1) as_version_2(random, profile, request);
     const Draft draft = random_draft(random, nodes, machine, request.global_batch);
 
-    const auto blocks = single_blocks(profile.nodes.size());
+    // Blocks of several nodes each, side by side or not, that lie on one stage.
+    std::vector<std::vector<uint32_t>> blocks;
+    Draft of_blocks = draft;
+    of_blocks.stage_of.clear();
+    for (int stage = 0; stage < draft.stages(); ++stage) {
+      const size_t begin = blocks.size();
+      const int count = draw(random, 1, 3);
+      for (uint32_t node = 0; node < profile.nodes.size(); ++node) {
+        if (draft.stage_of[node] != stage) continue;
+        const bool is_new = blocks.size() == begin || draw(random, 1, count) == 1;
+        if (is_new) blocks.emplace_back();
+        blocks.back().push_back(node);
+        if (is_new) of_blocks.stage_of.push_back(stage);
+      }
+    }
     const BlockCosts costs(profile, blocks);
     const BlockModel model(contract(profile, blocks, {}), request, costs);
     Assessor assessor(model, machine, request);
-    const Assessment mine = assessor.assess(draft);
+    const Assessment mine = assessor.assess(of_blocks);
     const Evaluation truth = evaluate(profile, machine, request, to_plan(profile, draft));
     ASSERT_TRUE(truth.problems.empty()) << "trial " << trial << ": " << truth.problems.front();
     double peak = 0;
@@ -94,7 +131,7 @@ TEST(Assessor, AgreesWithTheIndependentEvaluation) {
     ASSERT_NEAR(mine.iteration_ns, truth.iteration_ns, 1e-9 * truth.iteration_ns) << trial;
     ASSERT_NEAR(mine.peak_bytes, peak, 1e-9 * peak) << trial;
     // The four parts of the time add up to it.
-    ASSERT_NEAR(assessor.parts(draft).iteration_ns(), truth.iteration_ns,
+    ASSERT_NEAR(assessor.parts(of_blocks).iteration_ns(), truth.iteration_ns,
                 1e-9 * truth.iteration_ns);
     interleaved += draft.interleave > 1;
     across_hosts += machine.hosts > 1;
