@@ -4,10 +4,19 @@ import weakref
 
 _deployments = weakref.WeakSet()
 _last = [None]
+# By optimizer: references to the parameters it held when its deployments were found, and these.
+# Walking through models at each step of each optimizer would take longer than small steps do.
+_of_optimizers = weakref.WeakKeyDictionary()
 
 
 def add(deployment) -> None:
     _deployments.add(deployment)
+    forget()
+
+
+def forget() -> None:
+    """A model may have other parameters from now on."""
+    _of_optimizers.clear()
 
 
 def of_tensors(tensors) -> list:
@@ -21,10 +30,19 @@ def of_optimizer(optimizer) -> list:
     """The deployments that were made with ``optimizer``, or of which it holds a parameter. The
     first are also known on a rank whose part of it is empty."""
     held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    known = _of_optimizers.get(optimizer)
+    if known is not None:
+        references, found = known
+        if len(references) == len(held) and all(
+            reference() is tensor for reference, tensor in zip(references, held, strict=True)
+        ):
+            return [each for each in _in_order() if each in found]
     wanted = set(map(id, held))
-    return [
+    found = [
         each for each in _in_order() if each.task.optimizer is optimizer or wanted & _known(each)
     ]
+    _of_optimizers[optimizer] = [weakref.ref(tensor) for tensor in held], weakref.WeakSet(found)
+    return found
 
 
 def last_backward():

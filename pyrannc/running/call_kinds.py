@@ -8,6 +8,7 @@ from pyrannc import log
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
+from pyrannc.loop import at_work
 from pyrannc.running.attributes_now import Attributes, difference
 
 #: Kinds of calls whose captures are kept.
@@ -116,6 +117,7 @@ class CallKinds:
                 explicit_draws=config.deterministic_dropout,
                 sync_batch_norm=config.sync_batch_norm,
             )
+        at_work.forget()
         self._attributes.leave_out(captured.changed_attributes)
         self._warn_of_attributes(settings)
         return self._add(settings, self._deployment.run_of(captured))
