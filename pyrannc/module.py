@@ -36,7 +36,8 @@ class RaNNCModule(nn.Module):
 
     Args:
         model: Module to train, on the CPU.
-        optimizer: Optimizer over ``model.parameters()``; cut down in place to this rank's part.
+        optimizer: Optimizer over ``model.parameters()``, or a list of some that share none of them;
+            cut down in place to this rank's part.
         config: Limits and choices of the planner. Default: ``Config.from_env()``.
         load_deployment: Path of a plan to use instead of measuring and planning.
         outside_loss: What you make of outputs that hold rows: "mean" when the loss of all ranks is
@@ -103,14 +104,15 @@ class RaNNCModule(nn.Module):
             log.warn("module", note)
         if config.show_config_items and launch.get_rank() == 0:
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
-        if optimizer is not None:
-            user_optimizer.check(optimizer, model)
-            elementwise.check(optimizer, elementwise_optimizer)
-            named_state.mark(optimizer, model)
+        optimizers = user_optimizer.listed(optimizer)
+        for each in optimizers:
+            user_optimizer.check(each, model)
+            elementwise.check(each, elementwise_optimizer)
+            named_state.mark(each, model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "module", model)
         self._config = config
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._load_deployment = load_deployment
         self._batch_dims = batch_dims
         if outputs not in ("loss", "all"):
@@ -161,13 +163,13 @@ class RaNNCModule(nn.Module):
         launchers.check_group(world)
         process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
-        if self._optimizer is not None and self._config.fused_optimizer:
-            fused_step.prefer(self._optimizer)
+        for optimizer in self._optimizers if self._config.fused_optimizer else ():
+            fused_step.prefer(optimizer)
         from_file = self._config.deployment_file if self._config.load_deployment else None
         task = Task(
             model=self.module,
             captured=captured,
-            optimizer=self._optimizer,
+            optimizers=self._optimizers,
             config=self._config,
             outputs=self._outputs,
             outside_loss=self._outside_loss,

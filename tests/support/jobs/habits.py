@@ -202,6 +202,48 @@ def a_plain_attribute_set_later_counts():
 
 
 @case
+def the_first_forward_is_in_a_closure():
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        plain, _, wrapped, _ = pair()
+        own, theirs = (kind(each.parameters(), lr=0.1) for each in (plain, wrapped.module))
+        wrapped = RaNNCModule(wrapped.module, theirs, wrapped.config)
+
+        def closure(optimizer, model, batch):
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward()
+            return loss
+
+        for seed in range(3):
+            whole = rows(seed=seed)
+            own.step(lambda: closure(own, plain, whole))  # noqa: B023
+            assert theirs.step(lambda: closure(theirs, wrapped, mine(whole))).dim() == 0  # noqa: B023
+            equal_weights(plain, wrapped)
+
+
+@case
+def several_optimizers_step_their_parts():
+    plain, _, wrapped, _ = pair()
+    pairs = []
+    for model in (plain, wrapped.module):
+        second = [p for name, p in model.named_parameters() if name == "second.weight"]
+        others = [p for name, p in model.named_parameters() if name != "second.weight"]
+        pairs.append(
+            [torch.optim.AdamW(second, lr=0.1), torch.optim.SGD(others, lr=0.1, momentum=0.9)]
+        )
+    own, theirs = pairs
+    wrapped = RaNNCModule(wrapped.module, theirs, wrapped.config)
+    for seed in range(3):
+        plain.zero_grad(), wrapped.zero_grad()
+        backward(plain, wrapped, seed)
+        for each in (*own, *theirs):
+            each.step()
+        equal_weights(plain, wrapped)
+    held = sum(len(each.param_groups[0]["params"]) for each in theirs)
+    assert held == len(list(wrapped.parameters(from_global=False)))
+
+
+@case
 def steps_on_some_ranks_only_are_an_error():
     _, _, wrapped, optimizer = pair()
     wrapped(mine(rows())).square().mean().backward()
