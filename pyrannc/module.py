@@ -8,12 +8,14 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from pyrannc import _C, deploy, launch, log
+from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
+from pyrannc.capture.arguments.padding import Padding
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.job import launchers, process
-from pyrannc.job.agreement import hosts_of
+from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import gradient_norm, shared_overflow
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
 from pyrannc.planning import plan_file
@@ -50,6 +52,10 @@ class RaNNCModule(nn.Module):
             after ``eval()`` and under ``no_grad()`` all outputs are sent.
         elementwise_optimizer: True says that a step of ``optimizer`` treats each parameter by
             itself. Of classes that are not torch's this is tried out on small copies.
+        pad: Where ranks may have arguments of different lengths in one call: numbers by argument,
+            such as ``{"input_ids": 0, "labels": -100}``, with which each is padded to that of the
+            longest rank, in all dimensions but the rows'. Nested ones by path: ``batch['ids']``.
+        pad_side: "right", or "left" of what is there.
 
     Attributes:
         module: The model. Other attributes are the model's; where it has none called ``config``,
@@ -86,6 +92,8 @@ class RaNNCModule(nn.Module):
         outputs="loss",
         outside_loss="mean",
         elementwise_optimizer=False,
+        pad=None,
+        pad_side="right",
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -115,6 +123,7 @@ class RaNNCModule(nn.Module):
         self._optimizers = optimizers
         self._load_deployment = load_deployment
         self._batch_dims = batch_dims
+        self._padding = Padding(pad, pad_side)
         if outputs not in ("loss", "all"):
             raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
         self._outputs = getattr(_C.plan.Outputs, outputs)
@@ -140,29 +149,30 @@ class RaNNCModule(nn.Module):
     def _call(self, args, kwargs):
         call = Call(args, kwargs)
         if self._deployment is None:
-            self._deploy(call, args, kwargs)
-        run, turn = self._runs.enter(call, args, kwargs, self._no_sync)
+            call = self._deploy(call)
+        run, turn, call = self._runs.enter(call, self._no_sync)
         captured = run.capture
         outputs = run.step(captured.in_order(call.tensors), turn)
         return captured.unflatten(outputs, call.rows(captured.batch_dims))
 
-    def _deploy(self, call, args, kwargs):
+    def _deploy(self, call):
+        """The first call; returns it as it is padded to the longest of all ranks."""
         refuse_wrappers(self.module)
-        with torch.enable_grad():  # grad mode of the call is not that of the model
-            captured = capture(
-                self.module,
-                args,
-                kwargs,
-                self._batch_dims,
-                exact_loss=self._config.exact_loss,
-                explicit_draws=self._config.deterministic_dropout,
-                sync_batch_norm=self._config.sync_batch_norm,
-            )
         world = launch.world(self._config.comm_timeout_s)
         world.timeout_s = self._config.comm_timeout_s
         launchers.check_group(world)
         process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
+        call = self._padded(call, world)
+        with torch.enable_grad():  # grad mode of the call is not that of the model
+            captured = capture(
+                self.module,
+                *call.arguments(),
+                self._batch_dims,
+                exact_loss=self._config.exact_loss,
+                explicit_draws=self._config.deterministic_dropout,
+                sync_batch_norm=self._config.sync_batch_norm,
+            )
         for optimizer in self._optimizers if self._config.fused_optimizer else ():
             fused_step.prefer(optimizer)
         from_file = self._config.deployment_file if self._config.load_deployment else None
@@ -176,8 +186,22 @@ class RaNNCModule(nn.Module):
             plan_file=self._load_deployment or from_file,
             world=world,
         )
-        self._deployment = deploy.deploy(task, (args, kwargs))
-        self._runs = CallKinds(self._deployment, call, self._batch_dims)
+        self._deployment = deploy.deploy(task, call.arguments())
+        self._runs = CallKinds(self._deployment, call, self._batch_dims, self._padding)
+        return call
+
+    def _padded(self, call, world):
+        """The first call, before anything is known of it on other ranks. Collective."""
+        model, padding = self.module, self._padding
+        fault, sizes = "", {}
+        if padding:
+            try:
+                fault = padding.unknown(model, call)
+                dims = find_batch_dims(call, input_names(model, call), self._batch_dims)
+                sizes = padding.sizes(call, dims)
+            except RaNNCError as error:  # raised on every rank
+                fault = str(error)
+        return padding.apply(model, call, sizes_of_all(padding.said(), sizes, fault, world))
 
     @property
     def rannc(self):

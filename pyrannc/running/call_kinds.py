@@ -25,6 +25,7 @@ OFTEN = 4
 @dataclasses.dataclass
 class _Kind:
     number: int  # in the order of their captures, which is the same on all ranks
+    family: int  # the same for kinds that differ in nothing but the lengths of padded arguments
     settings: tuple
     run: object
 
@@ -37,7 +38,7 @@ class CallKinds:
     dtypes and constant arguments are in the captured graph.
     """
 
-    def __init__(self, deployment, call, batch_dims):
+    def __init__(self, deployment, call, batch_dims, padding):
         first = deployment.first
         self._deployment = deployment
         self._modules = list(deployment.model.modules())  # walking through them takes a while
@@ -53,34 +54,51 @@ class CallKinds:
         self._attributes.leave_out(first.capture.changed_attributes)
         self._first_attributes = self._attributes.now()
         self._changes = 0  # captures because of attributes
-        self._batch_dims = batch_dims
+        self._batch_dims, self._padding = batch_dims, padding
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
-        self._made = 0
+        self._made, self._families = 0, 0
         self._kinds = []  # the one used last first
-        self._add((settings_of(self._modules, call), self._first_attributes), first)
+        self._add((settings_of(self._modules, call), self._first_attributes), call, first)
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
 
-    def enter(self, call, args, kwargs, no_sync):
-        """The run of a call and the turn that all ranks have agreed on."""
+    def enter(self, call, no_sync):
+        """The run of a call, the turn that all ranks have agreed on, and the call as it is padded
+        to the longest of them."""
         self._refuse_replaced()
         settings = (settings_of(self._modules, call), self._attributes.now())
         kind = self._find(settings, call)
-        dims = kind.run.capture.batch_dims if kind else self._dims(call)
-        number = kind.number if kind else 0
+        relative = kind or self._relative(settings, call)
+        dims = relative.run.capture.batch_dims if relative else self._dims(call)
+        number, sizes = kind.number if kind else 0, None
+        if self._padding:
+            number = relative.family if relative else 0
+            sizes = self._padding.sizes(call, dims)
         turn = self._deployment.call_agreement.forward(
-            call.rows(dims), number, no_sync, lambda: self._describe(call)
+            call.rows(dims), number, no_sync, lambda: self._describe(call), sizes
         )
+        if self._padding:
+            padded = self._padding.apply(self._deployment.model, call, turn.sizes)
+            if padded is not call:
+                call, kind = padded, self._find(settings, padded)
         if kind is None:
-            kind = self._capture(settings, call, args, kwargs)
+            kind = self._capture(settings, call)
         self._deployment.note_batch(turn.local_rows)
-        return kind.run, turn
+        return kind.run, turn, call
 
     def _find(self, settings, call):
         for position, kind in enumerate(self._kinds):
             if kind.settings == settings and kind.run.capture.difference(call) is None:
                 self._kinds.insert(0, self._kinds.pop(position))
+                return kind
+        return None
+
+    def _relative(self, settings, call):
+        """A kind that differs from the call's in nothing but the lengths of padded arguments."""
+        padded = self._padding.places(self._deployment.model, call) if self._padding else ()
+        for kind in self._kinds if padded else ():
+            if kind.settings == settings and kind.run.capture.difference(call, padded) is None:
                 return kind
         return None
 
@@ -103,14 +121,13 @@ class CallKinds:
         names = input_names(self._deployment.model, call)
         return find_batch_dims(call, names, self._batch_dims, self._known)
 
-    def _capture(self, settings, call, args, kwargs):
+    def _capture(self, settings, call):
         log.info("deploy", f"captured again, for a call in {self._describe(call)}")
         config = self._deployment.task.config
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self._deployment.model,
-                args,
-                kwargs,
+                *call.arguments(),
                 self._batch_dims,
                 exact_loss=config.exact_loss,
                 known=self._known,
@@ -120,7 +137,7 @@ class CallKinds:
         at_work.forget()
         self._attributes.leave_out(captured.changed_attributes)
         self._warn_of_attributes(settings)
-        return self._add(settings, self._deployment.run_of(captured))
+        return self._add(settings, call, self._deployment.run_of(captured))
 
     def _warn_of_attributes(self, settings):
         """Says once that each call is captured anew, as an attribute changes from call to call."""
@@ -134,9 +151,12 @@ class CallKinds:
                 "changes as a tensor, or keep it outside of the model.",
             )
 
-    def _add(self, settings, run):
+    def _add(self, settings, call, run):
         self._made += 1
-        self._kinds.insert(0, _Kind(self._made, settings, run))
+        relative = self._relative(settings, call)
+        self._families += relative is None
+        family = relative.family if relative else self._families
+        self._kinds.insert(0, _Kind(self._made, family, settings, run))
         if self._made == MOST_KINDS + 1:
             log.info(
                 "deploy",

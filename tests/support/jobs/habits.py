@@ -243,6 +243,120 @@ def several_optimizers_step_their_parts():
     assert held == len(list(wrapped.parameters(from_global=False)))
 
 
+class Text(nn.Module):
+    """One layer of attention with a mask of four dimensions, and a loss that leaves out labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.query, self.head = nn.Embedding(9, 6), nn.Linear(6, 6), nn.Linear(6, 9)
+
+    def forward(self, ids, batch=None, labels=None):
+        hidden = self.embed(ids)
+        scores = self.query(hidden) @ hidden.mT + batch["mask"].squeeze(1)
+        logits = self.head(torch.softmax(scores, -1) @ hidden) * batch["weights"].unsqueeze(-1)
+        if labels is None:
+            return logits
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+PAD = {"ids": 8, "batch['mask']": -1e4, "batch.weights": 0.0, "labels": -100}
+
+
+def text_of(rank, seed, length=None):
+    """A batch of a rank's own length, if none is given."""
+    made = torch.Generator().manual_seed(100 * seed + rank)
+    length = length or (5, 3, 7, 4)[(rank + seed) % 4]
+    ids = torch.randint(0, 8, (2, length), generator=made)
+    batch = {
+        "mask": torch.randn(2, 1, length, length, generator=made),
+        "weights": torch.rand(2, length, generator=made),
+    }
+    return ids, batch, torch.randint(0, 9, (2, length), generator=made)
+
+
+def one_batch_of(texts, side):
+    """Those of all ranks, padded by hand."""
+    longest = max(ids.shape[1] for ids, _, _ in texts)
+
+    def padded(tensor, value):
+        more = longest - tensor.shape[-1]
+        width = [more, 0] if side == "left" else [0, more]
+        return nn.functional.pad(tensor, width * (tensor.dim() // 2), value=value)
+
+    ids = torch.cat([padded(ids, 8) for ids, _, _ in texts])
+    mask = torch.cat([padded(batch["mask"], -1e4) for _, batch, _ in texts])
+    weights = torch.cat([padded(batch["weights"], 0.0) for _, batch, _ in texts])
+    labels = torch.cat([padded(labels, -100) for _, _, labels in texts])
+    return ids, {"mask": mask, "weights": weights}, labels
+
+
+@case
+def ranks_of_different_lengths_are_padded_to_the_longest():
+    for side, stages in (("right", min(SIZE, 2)), ("left", 1)):
+        torch.manual_seed(0)
+        plain = Text()
+        model = copy.deepcopy(plain)
+        own, theirs = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (plain, model))
+        config = Config(partition_num=stages, calibrate=False)
+        wrapped = RaNNCModule(model, theirs, config, pad=PAD, pad_side=side)
+        for seed in (0, 1, 2, 1):
+            whole = one_batch_of([text_of(rank, seed) for rank in range(SIZE)], side)
+            ids, batch, labels = text_of(RANK, seed)
+            own.zero_grad(), theirs.zero_grad()
+            expected, found = plain(*whole), wrapped(ids, batch, labels=labels)
+            torch.testing.assert_close(found, expected)
+            expected.backward(), found.backward()
+            for name, parameter in wrapped.named_parameters(from_global=False):
+                torch.testing.assert_close(parameter.grad, plain.get_parameter(name).grad)
+            own.step(), theirs.step()
+            equal_weights(plain, wrapped)
+        wrapped.eval()
+        with torch.no_grad():  # the labels, which pad names, may be missing later
+            found = wrapped(ids, batch)
+            torch.testing.assert_close(found, plain(*whole[:2])[2 * RANK : 2 * RANK + 2])
+
+
+@case
+def lengths_that_differ_without_pad_are_an_error_that_names_it():
+    torch.manual_seed(0)
+    config = Config(partition_num=1, calibrate=False)
+    ids, batch, labels = text_of(RANK, 0)
+    alike = text_of(RANK, 0, length=3)
+    for pad in (None, {key: value for key, value in PAD.items() if key != "labels"}):
+        wrapped = RaNNCModule(Text(), None, config, pad=pad)
+        for first in (alike, (ids, batch, labels)):
+            if SIZE == 1 or first is alike:
+                wrapped(*first).backward()
+                continue
+            with raises("RaNNCModule(..., pad={"):
+                wrapped(*first)
+        if SIZE > 1:
+            with raises("RaNNCModule(..., pad={"):
+                RaNNCModule(Text(), None, config, pad=pad)(ids, batch, labels)
+
+
+@case
+def a_pad_that_does_not_fit_is_an_error():
+    config = Config(partition_num=1, calibrate=False)
+    for key, more in (("idz", "did you mean 'ids'"), ("batch['masc']", "'batch['mask']'")):
+        wrapped = RaNNCModule(Text(), None, config, pad=PAD | {key: 0})
+        with raises(f"pad names {key!r}, which is no tensor argument", pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
+        with raises(more.split("'")[1], pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
+    with raises("pad_side is 'both'", pyrannc.ConfigError):
+        RaNNCModule(Text(), None, config, pad=PAD, pad_side="both")
+    with raises("pad['ids'] is None; it must be a number", pyrannc.ConfigError):
+        RaNNCModule(Text(), None, config, pad={"ids": None})
+    if SIZE > 1:
+        wrapped = RaNNCModule(Text(), None, config, pad={"ids": RANK})
+        with raises("the ranks pad differently", pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
+        wrapped = RaNNCModule(Text(), None, config, pad=PAD if RANK else None)
+        with raises("the ranks pad differently", pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
+
+
 @case
 def steps_on_some_ranks_only_are_an_error():
     _, _, wrapped, optimizer = pair()
