@@ -19,6 +19,7 @@ from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import gradient_norm, shared_overflow
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
 from pyrannc.planning import plan_file
+from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
@@ -133,6 +134,7 @@ class RaNNCModule(nn.Module):
         self._no_sync = False
         self._in_forward = False
         self.training = model.training
+        self._kin = copies.Kin(self)
         self._is_made = True  # from here on other attributes are the model's
 
     # -- running ------------------------------------------------------------------------------
@@ -188,6 +190,7 @@ class RaNNCModule(nn.Module):
         )
         self._deployment = deploy.deploy(task, call.arguments())
         self._runs = CallKinds(self._deployment, call, self._batch_dims, self._padding)
+        self._kin.follow(self, world)
         return call
 
     def _padded(self, call, world):
@@ -397,13 +400,16 @@ class RaNNCModule(nn.Module):
         """As nn.Module shows a module with one child."""
         return f"{self._get_name()}(\n{textwrap.indent(f'(module): {self.module!r}', '  ')}\n)"
 
+    def __deepcopy__(self, memo):
+        return self._kin.copied(self, memo)
+
     def __getstate__(self):
         if self._deployment is not None:
             raise RaNNCError(
                 "a RaNNCModule cannot be copied or pickled after its first call: its plan is at "
                 "work on all ranks, and this rank holds a part of the model.\n"
-                "  Save state_dict(), and load it into another model; or copy the model before it "
-                "is wrapped."
+                "  Save state_dict(), and load it into another model; or copy it before its first "
+                "call."
             )
         return self.__dict__
 

@@ -36,6 +36,9 @@ class CallKinds:
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
     hold: modes and plain attributes of the modules, which parameters take a gradient, shapes,
     dtypes and constant arguments are in the captured graph.
+
+    Args:
+        call: The first one, which the deployment was made for; None where the model is a copy.
     """
 
     def __init__(self, deployment, call, batch_dims, padding):
@@ -58,7 +61,8 @@ class CallKinds:
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made, self._families = 0, 0
         self._kinds = []  # the one used last first
-        self._add((settings_of(self._modules, call), self._first_attributes), call, first)
+        if call is not None:
+            self._add((settings_of(self._modules, call), self._first_attributes), call, first)
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
@@ -141,6 +145,8 @@ class CallKinds:
 
     def _warn_of_attributes(self, settings):
         """Says once that each call is captured anew, as an attribute changes from call to call."""
+        if not self._kinds:
+            return
         last = self._kinds[0].settings
         self._changes = self._changes + 1 if last[0] == settings[0] and last != settings else 0
         if self._changes == OFTEN and self._deployment.world.rank == 0:

@@ -1,5 +1,7 @@
 """A plan at work on this rank, and the runs of its captures."""
 
+import dataclasses
+
 import torch
 
 from pyrannc import _C, log
@@ -76,6 +78,13 @@ class Deployment:
         held = {id(p) for p in self.model.parameters() if not is_released(p)}
         for optimizer in self.task.optimizers:
             user_optimizer.keep_local(optimizer, held)
+
+    def of_copy(self, model, optimizers):
+        """That of a copy of the model, on the same plan. Collective."""
+        task = dataclasses.replace(self.task, model=model, optimizers=optimizers)
+        made = Deployment(task, self.local_rows, self.plan, self._bucket_bytes)
+        made.hold()
+        return made
 
     def _sharing_memory(self):
         """Tensors of which the optimizer or forward() changes one and with it the other."""

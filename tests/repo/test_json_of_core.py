@@ -18,6 +18,7 @@ ALLOWED = {
     "report/measurement.py": (1, BETWEEN_RANKS),
     "report/training_steps.py": (1, BETWEEN_RANKS),
     "running/call_agreement.py": (1, BETWEEN_RANKS),
+    "running/copies.py": (1, BETWEEN_RANKS),
     "state/owners.py": (1, BETWEEN_RANKS),
     "trial/measured_runs.py": (1, BETWEEN_RANKS),
     "profiling/cache.py": (1, "the user's file of measured operators, which Python has written"),

@@ -167,13 +167,17 @@ def released_parameters_raise_on_use():
     for parameter in wrapped.parameters():
         if all(parameter is not each for each in wrapped.parameters(from_global=False)):
             for use in (
-                lambda p: p + 1,
+                lambda p: p.sum(),
+                lambda p: (p + 1).sum(),
+                lambda p: p + torch.ones(6),
+                lambda p: p.numpy(),
                 lambda p: torch.zeros(6, 6).add_(p),
-                lambda p: p.detach(),
-                lambda p: p.data,
-                lambda p: p.norm(),
+                lambda p: p.detach().tolist(),
+                lambda p: p.data.norm(),
                 lambda p: copy.deepcopy(p),
-                lambda p: p.mul_(2),
+                lambda p: copy.deepcopy(p.detach()),
+                lambda p: p.copy_(torch.ones(6)),
+                lambda p: p @ p,
             ):
                 with raises("that this rank has released"):
                     use(parameter)
@@ -185,6 +189,89 @@ def released_parameters_raise_on_use():
             if (SIZE == 1)
             else AssertionError
         )
+
+
+def ema(shadow, parameter):
+    """Averages by hand, as libraries write them."""
+    yield lambda: shadow.mul_(0.9).add_(parameter, alpha=0.1)
+    yield lambda: shadow.lerp_(parameter, 0.2)
+    yield lambda: shadow.data.copy_(0.9 * shadow.data + (1 - 0.9) * parameter.data)
+    yield lambda: shadow.sub_((1 - 0.9) * (shadow - parameter.detach().to(shadow.device)))
+    yield lambda: shadow.copy_(shadow * torch.tensor(0.9) + parameter.float() / torch.tensor(10.0))
+    yield lambda: setattr(shadow, "data", torch.lerp(shadow, parameter, torch.tensor(0.3)))
+
+
+@case
+def averages_of_a_copy_are_right_and_saved_whole():
+    plain, own, wrapped, theirs = pair()
+    pairs = [(plain, copy.deepcopy(plain)), (wrapped, copy.deepcopy(wrapped))]
+    optimizers = own, theirs
+    for seed in range(6):
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, seed)
+        with torch.no_grad():
+            for optimizer, (model, shadow) in zip(optimizers, pairs, strict=True):
+                optimizer.step()
+                for averaged, each in zip(shadow.parameters(), model.parameters(), strict=True):
+                    list(ema(averaged, each))[seed]()
+                parameters = list(shadow.parameters()), list(model.parameters())
+                torch._foreach_lerp_(*parameters, 0.1)
+                torch._foreach_mul_(parameters[0], 0.9)
+                torch._foreach_add_(*parameters, alpha=0.1)
+    (_, expected), (_, shadow) = pairs
+    equal_weights(expected, shadow)
+    expected.eval(), shadow.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(shadow(mine(rows())), mine(expected(rows())))
+    names = {name for name, _ in shadow.named_parameters(from_global=False)}
+    assert names == {name for name, _ in wrapped.named_parameters(from_global=False)}
+
+
+@case
+def averaged_models_of_torch_are_right_and_saved_whole():
+    from torch.optim import swa_utils
+
+    for settings in (
+        {},
+        {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.8), "use_buffers": True},
+        {"avg_fn": swa_utils.get_ema_avg_fn(0.8)},
+    ):
+        plain, own, wrapped, theirs = pair()
+        both = [swa_utils.AveragedModel(each, **settings) for each in (plain, wrapped)]
+        for seed in range(4):
+            own.zero_grad(), theirs.zero_grad()
+            backward(plain, wrapped, seed)
+            own.step(), theirs.step()
+            both[0].update_parameters(plain), both[1].update_parameters(wrapped)
+        equal_weights(both[0].module, both[1].module)
+        expected, state = both[0].state_dict(), both[1].state_dict()
+        if RANK == 0:
+            assert list(state) == list(expected) and state["n_averaged"] == 4
+            for name, value in expected.items():
+                torch.testing.assert_close(state[name], value)
+        torch.testing.assert_close(both[1](mine(rows())), mine(both[0](rows())))
+
+
+@case
+def a_shadow_with_values_beside_a_released_parameter_is_an_error():
+    plain, _, wrapped, _ = pair()
+    wrapped(mine(rows()))
+    held = {id(each) for each in wrapped.parameters(from_global=False)}
+    for (name, own), each in zip(plain.named_parameters(), wrapped.parameters(), strict=True):
+        for use in (
+            ()
+            if id(each) in held
+            else (
+                lambda s, p: s.detach().lerp_(p, 0.1),
+                lambda s, p: s.detach().mul_(0.9).add_(p.detach(), alpha=0.1),
+                lambda s, p: torch._foreach_lerp_([s.detach()], [p], 0.1),
+                lambda s, p: p.detach().copy_(s),
+            )
+        ):
+            with raises(f"'{name}'"):
+                use(own, each)
+            with raises("with values, torch.float32"):
+                use(own, each)
 
 
 @case
