@@ -14,6 +14,7 @@ from pyrannc.capture.arguments.padding import Padding
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.generation import generate
 from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import gradient_norm, shared_overflow
@@ -431,7 +432,8 @@ class RaNNCModule(nn.Module):
         except AttributeError:
             if name in ("module", "_deployment"):  # not there yet: __init__ has raised
                 raise
-            return pretrained.for_all_ranks(self, name, own_names.read(self, name))
+            found = pretrained.for_all_ranks(self, name, own_names.read(self, name))
+            return generate.for_all_ranks(self, name, found)
 
 
 def _refuse_wrapped(module, path):
