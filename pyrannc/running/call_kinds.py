@@ -72,10 +72,11 @@ class CallKinds:
         to the longest of them."""
         self._refuse_replaced()
         settings = (settings_of(self._modules, call), self._attributes.now())
-        kind = self._find(settings, call)
-        relative = kind or self._relative(settings, call)
+        # Before ranks have padded, each may know another length, and none of them counts as used.
+        kind = None if self._padding else self._find(settings, call)
+        relative = self._relative(settings, call) if self._padding else kind
         dims = relative.run.capture.batch_dims if relative else self._dims(call)
-        number, sizes = kind.number if kind else 0, None
+        number, sizes = relative.number if relative else 0, None
         if self._padding:
             number = relative.family if relative else 0
             sizes = self._padding.sizes(call, dims)
@@ -83,9 +84,8 @@ class CallKinds:
             call.rows(dims), number, no_sync, lambda: self._describe(call), sizes
         )
         if self._padding:
-            padded = self._padding.apply(self._deployment.model, call, turn.sizes)
-            if padded is not call:
-                call, kind = padded, self._find(settings, padded)
+            call = self._padding.apply(self._deployment.model, call, turn.sizes)
+            kind = self._find(settings, call)
         if kind is None:
             kind = self._capture(settings, call)
         self._deployment.note_batch(turn.local_rows)
@@ -101,7 +101,7 @@ class CallKinds:
     def _relative(self, settings, call):
         """A kind that differs from the call's in nothing but the lengths of padded arguments."""
         padded = self._padding.places(self._deployment.model, call) if self._padding else ()
-        for kind in self._kinds if padded else ():
+        for kind in self._kinds:
             if kind.settings == settings and kind.run.capture.difference(call, padded) is None:
                 return kind
         return None

@@ -21,6 +21,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_nor
 
 import pyrannc
 from pyrannc import Config, RaNNCError, RaNNCModule, launch
+from pyrannc.running import call_kinds
 
 RANK, SIZE = pyrannc.get_rank(), pyrannc.get_world_size()
 CASES = {}
@@ -401,6 +402,21 @@ def ranks_of_different_lengths_are_padded_to_the_longest():
         with torch.no_grad():  # the labels, which pad names, may be missing later
             found = wrapped(ids, batch)
             torch.testing.assert_close(found, plain(*whole[:2])[2 * RANK : 2 * RANK + 2])
+
+
+@case
+def ranks_forget_the_same_lengths():
+    # The length before padding must not count as used: ranks would keep others, and one of them
+    # would capture what the other one runs.
+    config = Config(partition_num=1, calibrate=False, comm_timeout_s=20.0)
+    wrapped = RaNNCModule(Text(), None, config, pad=PAD)
+    most, call_kinds.MOST_KINDS = call_kinds.MOST_KINDS, 2
+    try:
+        for lengths in ((3, 3), (4, 4), (3, 5), (4, 4), (3, 3)):
+            ids, batch, labels = text_of(RANK, 0, lengths[RANK % 2])
+            wrapped(ids, batch, labels).backward()
+    finally:
+        call_kinds.MOST_KINDS = most
 
 
 @case
