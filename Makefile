@@ -78,9 +78,10 @@ tuning:
 # figures are also left in build-bench/*.json.
 bench: build
 	@cmake -S . -B build-bench -G Ninja -DRANNC_TORCH=OFF -DRANNC_BENCHMARKS=ON >/dev/null
-	@cmake --build build-bench --target planner_bench stages_bench
+	@cmake --build build-bench --target planner_bench stages_bench lower_bench
 	build-bench/benchmarks/planner_bench
 	build-bench/benchmarks/stages_bench
+	build-bench/benchmarks/lower_bench
 	$(BIN)/python benchmarks/plan_large_gpt.py
 	@for model in tiny gpt head_heavy cnn; do \
 	  $(BIN)/rannc run -n 1 benchmarks/runtime/peers.py --model $$model --json build-bench/$$model-1.json || exit 1; \
