@@ -83,7 +83,7 @@ class Run:
             if parameter.requires_grad and not is_released(parameter)
         ]
 
-    def calibrate(self, inputs, program, optimizers, patience):
+    def calibrate(self, inputs, program, optimizer, patience):
         if not self._trains:
             return None
         wanted = self._differentiable
@@ -97,7 +97,7 @@ class Run:
             program,
             self._deployment.local_rows,
             self._deployment.world,
-            steps_on_copies.StepBesideRuns(optimizers, self._parameters) if optimizers else None,
+            optimizer and steps_on_copies.StepBesideRuns(optimizer, self._parameters),
             patience,
             self._written,
         )

@@ -110,6 +110,7 @@ void init_programs(py::module_& m) {
 
   py::class_<plan::Program>(m, "Program")
       .def("to_json", [](const plan::Program& program) { return plan::to_json(program); })
+      .def("show_order", &plan::show_order)
       .def_property_readonly(
           "schedule", [](const plan::Program& program) { return plan::name(program.schedule); })
       .def_readonly("training", &plan::Program::training)

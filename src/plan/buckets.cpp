@@ -5,20 +5,6 @@
 #include <numeric>
 
 namespace rannc::plan {
-namespace {
-
-/// [parameter of the reduction]: the first node that takes it; its backward is the last of them.
-std::vector<uint32_t> first_users(const Reduction& reduction, const ir::Graph& graph) {
-  const std::vector<std::vector<ir::NodeId>> users = graph.users();
-  std::vector<uint32_t> first;
-  for (ir::ValueId parameter : reduction.parameters) {
-    const std::vector<ir::NodeId>& nodes = users[parameter.index];
-    first.push_back(nodes.empty() ? 0 : std::ranges::min_element(nodes)->index);
-  }
-  return first;
-}
-
-}  // namespace
 
 std::vector<Bucket> buckets(const std::vector<Gradient>& gradients, int64_t bucket_bytes) {
   int64_t total = 0;
@@ -41,12 +27,25 @@ std::vector<Bucket> buckets(const std::vector<Gradient>& gradients, int64_t buck
   return buckets;
 }
 
+std::vector<uint32_t> first_users(const ir::Graph& graph) {
+  std::vector<uint32_t> first(graph.values.size(), 0);
+  for (auto node = static_cast<uint32_t>(graph.nodes.size()); node-- > 0;) {
+    for (ir::ValueId operand : graph.operands(ir::NodeId{node})) first[operand.index] = node;
+  }
+  return first;
+}
+
 std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph,
                             int64_t bucket_bytes) {
-  const std::vector<uint32_t> users = first_users(reduction, graph);
-  std::vector<size_t> order(users.size());
+  return buckets(reduction, graph, first_users(graph), bucket_bytes);
+}
+
+std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph,
+                            const std::vector<uint32_t>& first_users, int64_t bucket_bytes) {
+  std::vector<size_t> order(reduction.parameters.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](size_t p) { return users[p]; });
+  std::ranges::stable_sort(order, std::ranges::greater{},
+                           [&](size_t p) { return first_users[reduction.parameters[p].index]; });
 
   std::vector<Gradient> gradients;
   for (size_t parameter : order) {

@@ -71,6 +71,31 @@ std::string text_of(const Reduction& reduction) {
                      fmt::join(reduction.stages, ", "));
 }
 
+/// ["transfer", transfer, "forward"], ["bucket", reduction, which of it], ...
+std::string text_of(const Communication& communication) {
+  const std::string_view direction =
+      communication.direction == Direction::forward ? "forward" : "backward";
+  switch (communication.kind) {
+    case CommunicationKind::transfer:
+      return fmt::format("[\"transfer\", {}, \"{}\"]", communication.index, direction);
+    case CommunicationKind::statistics:
+      return fmt::format("[\"statistics\", {}, {}, \"{}\"]", communication.index,
+                         communication.part, direction);
+    case CommunicationKind::buffers:
+      return fmt::format("[\"buffers\", {}]", communication.index);
+    case CommunicationKind::outputs:
+      return "[\"outputs\"]";
+    case CommunicationKind::bucket:
+      return fmt::format("[\"bucket\", {}, {}]", communication.index, communication.part);
+  }
+  return "";
+}
+
+/// [place, action], [place, action, "inside"]
+std::string text_of(const Issue& issue) {
+  return fmt::format("[{}, {}{}]", issue.place, issue.action, issue.inside ? ", \"inside\"" : "");
+}
+
 template <class Items, class Write>
 std::string list(const Items& items, std::string_view separator, Write write) {
   std::string text = "[";
@@ -97,11 +122,20 @@ std::string to_json(const Program& program) {
   const auto write_actions = [](const std::vector<Action>& actions) {
     return list(actions, "\n   ", [](const Action& action) { return text_of(action); });
   };
+  const auto write_buckets = [](const std::vector<Bucket>& buckets) {
+    return list(buckets, "", [](const Bucket& bucket) {
+      return fmt::format("[{}]", fmt::join(bucket.parameters, ", "));
+    });
+  };
+  const auto write_issues = [](const std::vector<Issue>& issues) {
+    return list(issues, "", [](const Issue& issue) { return text_of(issue); });
+  };
   return fmt::format(
       "{{\"format\": \"rannc-program\", \"version\": 1, \"schedule\": \"{}\", \"training\": {},\n"
       " \"outputs\": {}, \"local_rows\": [{}], \"micro_batches\": {},\n \"slices\": {},\n "
       "\"stage_ranks\": {},\n"
-      " \"shares\": {},\n \"transfers\": {},\n \"reductions\": {},\n \"actions\": {}}}\n",
+      " \"shares\": {},\n \"transfers\": {},\n \"reductions\": {},\n \"buckets\": {},\n "
+      "\"actions\": {},\n \"order\": {},\n \"issues\": {}}}\n",
       name(program.schedule), program.training,
       list(program.outputs, "", [](ir::ValueId value) { return std::to_string(value.index); }),
       fmt::join(program.split.local_rows, ", "), program.split.micro_batches,
@@ -109,7 +143,9 @@ std::string to_json(const Program& program) {
       list(program.shares, "\n  ", write_shares),
       list(program.transfers, "\n  ", [](const Transfer& transfer) { return text_of(transfer); }),
       list(program.reductions, "\n  ", [](const Reduction& one) { return text_of(one); }),
-      list(program.actions, "\n  ", write_actions));
+      list(program.buckets, "\n  ", write_buckets), list(program.actions, "\n  ", write_actions),
+      list(program.order, "\n  ", [](const Communication& one) { return text_of(one); }),
+      list(program.issues, "\n  ", write_issues));
 }
 
 }  // namespace rannc::plan

@@ -23,16 +23,18 @@ MODULES = ("partition", "predict", "plan", "cost", "comm", "runtime", "profile",
 NOT_TUNED = {
     "units and numbers of mathematics": (
         "kNsPerSecond kTera kGiga kGibi kTo32 kAlpha kLineBytes _ALIGNMENT_BYTES GIB kNsPerHour"
+        " kWholeShare"
     ),
     "numbers that stand for something else (none, unknown, the last, never)": (
         "kInfinity kNever kNone kUnknown kNoStage kNowhere kUnseen kNoSample kUser kLastStage"
-        " kUnknownFlight kFree kEstimated kCloned kFirst kNothing"
+        " kUnknownFlight kFree kEstimated kCloned kFirst kNothing kNotYet kNoBackward kNoStep"
+        " kAbsent"
     ),
     "rounding that a comparison allows": (
         "kRounding kRoundedDown kRoundOff kAgreement kMore TOLERANCE FILL"
     ),
     "limits of what files and arguments may say": (
-        "kMaxRows kMaxStages kMaxRanks kMaxFileBytes kLeastBandwidth kLongest kNewest"
+        "kMaxRows kMaxStages kMaxRanks kMaxFileBytes kLeastBandwidth kLongest kLongestTime kNewest"
     ),
     "tags of messages, and what MPI allows": (
         "kTagsOfCall kCallsApart kTagsOfReduction kFirstTag kHashes kCalls kFirstCollectiveTag"

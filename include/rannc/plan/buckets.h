@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/plan/order.h"
 #include "rannc/plan/program.h"
 
 namespace rannc::plan {
@@ -32,12 +33,6 @@ inline constexpr int64_t kMostBucketBytes = int64_t{32} << 20;
 /// suffice.
 inline constexpr int64_t kBucketShare = 64;
 
-/// Gradients that are summed as one array, of one dtype.
-struct Bucket {
-  std::vector<size_t> parameters;  ///< in the order of the array
-  int64_t bytes = 0;
-};
-
 /// One parameter's gradient.
 struct Gradient {
   ir::DType dtype = ir::DType::float32;
@@ -53,5 +48,13 @@ struct Gradient {
 /// the parameter that the forward uses last.
 [[nodiscard]] std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph,
                                           int64_t bucket_bytes = kBucketBytes);
+/// The same for many reductions of one graph.
+[[nodiscard]] std::vector<Bucket> buckets(const Reduction& reduction, const ir::Graph& graph,
+                                          const std::vector<uint32_t>& first_users,
+                                          int64_t bucket_bytes);
+
+/// [value]: the first node that takes it, whose backward is the last to add to its gradient; 0
+/// where none does. O(graph).
+[[nodiscard]] std::vector<uint32_t> first_users(const ir::Graph& graph);
 
 }  // namespace rannc::plan

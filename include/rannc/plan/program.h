@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/plan/order.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
 #include "rannc/plan/rows.h"
@@ -57,7 +58,6 @@ enum class ActionKind {
   reduce_gradients,  ///< reduction
   release,           ///< stage, micro_batch: nothing of it is needed any more
 };
-enum class Direction { forward, backward };
 
 struct Action {
   ActionKind kind = ActionKind::forward;
@@ -79,7 +79,12 @@ struct Program {
   std::vector<std::vector<std::vector<RowRange>>> shares;  ///< [stage][replica][k]
   std::vector<Transfer> transfers;
   std::vector<Reduction> reductions;
+  std::vector<std::vector<Bucket>> buckets;  ///< [reduction], in the order of their sums
   std::vector<std::vector<Action>> actions;  ///< [rank]
+  /// Every communication of the call, first what precedes return_outputs. Where messages have no
+  /// tags and block, ranks issue them in this order, and the call ends all the same.
+  std::vector<Communication> order;
+  std::vector<std::vector<Issue>> issues;  ///< [rank], in the order in which they are made
 
   [[nodiscard]] int stages() const { return static_cast<int>(stage_ranks.size()); }
   [[nodiscard]] int ranks() const { return static_cast<int>(actions.size()); }
@@ -90,7 +95,9 @@ struct Program {
 using ParameterHolders = std::map<std::string, std::vector<Rank>>;
 
 /// Turns a plan into orders for each rank. Requires verify(plan, graph, local_rows.size()).
-/// Row-independent nodes are not in the Program: every stage runs its clones. Throws PlanError as
+/// Row-independent nodes are not in the Program: every stage runs its clones. Gradients are summed
+/// in buckets of Plan::bucket_bytes, else kBucketBytes. The order of communication follows from the
+/// stages' predictions, without them from 1 for a forward and 2 for a backward. Throws PlanError as
 /// returned_outputs() does, and when the batch is too small: no row at all, or a share that batch
 /// normalisation cannot take.
 [[nodiscard]] Program lower(const Plan& plan, const ir::Graph& graph,
@@ -118,10 +125,17 @@ struct Crossing {
     const Plan& plan, const ir::Graph& graph, const std::vector<ir::ValueId>& outputs);
 
 /// Throws PlanError unless every receive has its send, every row of every boundary value arrives
-/// exactly once and in order, backwards mirror forwards, and reductions are in one order on all
-/// ranks. Shares no code with lower().
+/// exactly once and in order, backwards mirror forwards, reductions are in one order on all ranks,
+/// and the Program ends where a communication needs all its ranks at the same time and blocks its
+/// stream (one for forward, one for backward, one for reductions), or blocks everything,
+/// computations included; also up to return_outputs alone, and without its sums of gradients.
+/// Shares no code with lower().
 void verify(const Program& program, const ir::Graph& graph);
 
 [[nodiscard]] std::string to_json(const Program& program);
+
+/// The order of communication for people: a line for each, and one for each rank with what it
+/// issues, by place in the order, between its forwards and backwards: "0 1 F0 3 B0(4) 5".
+[[nodiscard]] std::string show_order(const Program& program);
 
 }  // namespace rannc::plan

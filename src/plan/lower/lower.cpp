@@ -6,6 +6,7 @@
 
 #include "plan/lower/check_shares.h"
 #include "plan/lower/compute_order.h"
+#include "plan/lower/order.h"
 #include "plan/lower/placement.h"
 #include "plan/lower/routes.h"
 #include "rannc/ir/rewrites.h"
@@ -200,6 +201,7 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
     }
     program.actions[rank] = Orders(program, job, rank).write(order);
   }
+  put_in_order(program, plan, graph, placement);
   return program;
 }
 

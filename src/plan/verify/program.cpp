@@ -163,6 +163,8 @@ void verify(const Program& program, const ir::Graph& graph) {
   check_transfers(program, graph, holders);
   check_reductions(program, graph);
   check_orders(program, graph, holders);
+  check_communications(program, graph);
+  check_rendezvous(program, graph);
 }
 
 }  // namespace rannc::plan

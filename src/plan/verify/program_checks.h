@@ -35,4 +35,14 @@ void check_transfers(const Program& program, const ir::Graph& graph, const Holde
 /// Every rank does its part of everything once, when what it needs is there.
 void check_orders(const Program& program, const ir::Graph& graph, const Holders& holders);
 
+/// The ranks that a communication needs.
+[[nodiscard]] std::vector<Rank> ranks_of(const Program& program,
+                                         const Communication& communication);
+
+/// Every communication has its place in the order and is issued once on each of its ranks.
+void check_communications(const Program& program, const ir::Graph& graph);
+
+/// The Program ends where communication blocks; see Rendezvous.
+void check_rendezvous(const Program& program, const ir::Graph& graph);
+
 }  // namespace rannc::plan

@@ -57,7 +57,9 @@ OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int ran
       rank_(rank),
       outputs_(outputs),
       bucket_bytes_(bucket_bytes),
-      holders_(std::move(holders)) {}
+      holders_(std::move(holders)) {
+  plan_.bucket_bytes = bucket_bytes;  // the Program's order knows the same buckets
+}
 
 std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
                                                bool training) {
