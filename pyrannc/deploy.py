@@ -77,7 +77,7 @@ def agree(task, call) -> Agreed:
     world, config = task.world, task.config
     others = {
         "load_deployment": task.plan_file is not None,
-        "optimizer": type(task.optimizer).__name__,
+        "optimizer": [type(each).__name__ for each in task.optimizers],
         "outputs": task.outputs.name,
         "outside_loss": task.outside_loss,
         "model.training": task.model.training,
@@ -106,7 +106,7 @@ def prove(task, call, agreed) -> Proved:
         lambda: findings.self_check(task.model, task.captured, call, config, agreed.memory_bytes),
     )
     mixing = findings.mixing_reason(captured, **checked)
-    findings.tell(captured, mixing, task.optimizer, world)
+    findings.tell(captured, mixing, task.optimizers, world)
     if task.plan_file is not None:
         return Proved(mixing)
     wanted = schedules.request(captured, task.model.training, config, mixing)
@@ -135,7 +135,7 @@ def measure(task, agreed, proved) -> Measured:
         task.config.profile_cache,
     )
     parameters = named_tensors.tensors(task.model)
-    costs = step_costs.measure(graph, parameters, task.optimizer, world)
+    costs = step_costs.measure(graph, parameters, task.optimizers, world)
     return Measured(devices, table, traced.storages, costs)
 
 
@@ -167,7 +167,9 @@ def choose(task, agreed, proved, measured) -> Chosen:
 def make_planner(task, agreed, proved, measured) -> candidates.Planner:
     """Of this job, on rank 0."""
     graph, parameters = task.captured.graph, named_tensors.tensors(task.model)
-    optimizer_bytes = planner_inputs.optimizer_bytes(graph, parameters, task.optimizer, task.config)
+    optimizer_bytes = planner_inputs.optimizer_bytes(
+        graph, parameters, task.optimizers, task.config
+    )
     step = _C.predict.StepModel(
         graph=graph,
         profile=_C.cost.fold(graph, measured.operators, optimizer_bytes),
@@ -183,7 +185,7 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
         proved.request,
         task.config.max_partition_num,
         proved.mixing,
-        training_steps.held_bytes(task.model, task.optimizer),
+        training_steps.held_bytes(task.model, task.optimizers),
     )
 
 

@@ -8,15 +8,19 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from pyrannc import _C, deploy, launch, log
+from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
+from pyrannc.capture.arguments.padding import Padding
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.generation import generate
 from pyrannc.job import launchers, process
-from pyrannc.job.agreement import hosts_of
+from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import gradient_norm, shared_overflow
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
 from pyrannc.planning import plan_file
+from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
@@ -36,7 +40,8 @@ class RaNNCModule(nn.Module):
 
     Args:
         model: Module to train, on the CPU.
-        optimizer: Optimizer over ``model.parameters()``; cut down in place to this rank's part.
+        optimizer: Optimizer over ``model.parameters()``, or a list of some that share none of them;
+            cut down in place to this rank's part.
         config: Limits and choices of the planner. Default: ``Config.from_env()``.
         load_deployment: Path of a plan to use instead of measuring and planning.
         outside_loss: What you make of outputs that hold rows: "mean" when the loss of all ranks is
@@ -49,6 +54,10 @@ class RaNNCModule(nn.Module):
             after ``eval()`` and under ``no_grad()`` all outputs are sent.
         elementwise_optimizer: True says that a step of ``optimizer`` treats each parameter by
             itself. Of classes that are not torch's this is tried out on small copies.
+        pad: Where ranks may have arguments of different lengths in one call: numbers by argument,
+            such as ``{"input_ids": 0, "labels": -100}``, with which each is padded to that of the
+            longest rank, in all dimensions but the rows'. Nested ones by path: ``batch['ids']``.
+        pad_side: "right", or "left" of what is there.
 
     Attributes:
         module: The model. Other attributes are the model's; where it has none called ``config``,
@@ -85,6 +94,8 @@ class RaNNCModule(nn.Module):
         outputs="loss",
         outside_loss="mean",
         elementwise_optimizer=False,
+        pad=None,
+        pad_side="right",
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -103,16 +114,18 @@ class RaNNCModule(nn.Module):
             log.warn("module", note)
         if config.show_config_items and launch.get_rank() == 0:
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
-        if optimizer is not None:
-            user_optimizer.check(optimizer, model)
-            elementwise.check(optimizer, elementwise_optimizer)
-            named_state.mark(optimizer, model)
+        optimizers = user_optimizer.listed(optimizer)
+        for each in optimizers:
+            user_optimizer.check(each, model)
+            elementwise.check(each, elementwise_optimizer)
+            named_state.mark(each, model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "module", model)
         self._config = config
-        self._optimizer = optimizer
+        self._optimizers = optimizers
         self._load_deployment = load_deployment
         self._batch_dims = batch_dims
+        self._padding = Padding(pad, pad_side)
         if outputs not in ("loss", "all"):
             raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
         self._outputs = getattr(_C.plan.Outputs, outputs)
@@ -122,6 +135,7 @@ class RaNNCModule(nn.Module):
         self._no_sync = False
         self._in_forward = False
         self.training = model.training
+        self._kin = copies.Kin(self)
         self._is_made = True  # from here on other attributes are the model's
 
     # -- running ------------------------------------------------------------------------------
@@ -138,44 +152,60 @@ class RaNNCModule(nn.Module):
     def _call(self, args, kwargs):
         call = Call(args, kwargs)
         if self._deployment is None:
-            self._deploy(call, args, kwargs)
-        run, turn = self._runs.enter(call, args, kwargs, self._no_sync)
+            call = self._deploy(call)
+        run, turn, call = self._runs.enter(call, self._no_sync)
         captured = run.capture
         outputs = run.step(captured.in_order(call.tensors), turn)
         return captured.unflatten(outputs, call.rows(captured.batch_dims))
 
-    def _deploy(self, call, args, kwargs):
+    def _deploy(self, call):
+        """The first call; returns it as it is padded to the longest of all ranks."""
         refuse_wrappers(self.module)
-        with torch.enable_grad():  # grad mode of the call is not that of the model
-            captured = capture(
-                self.module,
-                args,
-                kwargs,
-                self._batch_dims,
-                exact_loss=self._config.exact_loss,
-                explicit_draws=self._config.deterministic_dropout,
-                sync_batch_norm=self._config.sync_batch_norm,
-            )
         world = launch.world(self._config.comm_timeout_s)
         world.timeout_s = self._config.comm_timeout_s
         launchers.check_group(world)
         process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
-        if self._optimizer is not None and self._config.fused_optimizer:
-            fused_step.prefer(self._optimizer)
+        call = self._padded(call, world)
+        with torch.enable_grad():  # grad mode of the call is not that of the model
+            captured = capture(
+                self.module,
+                *call.arguments(),
+                self._batch_dims,
+                exact_loss=self._config.exact_loss,
+                explicit_draws=self._config.deterministic_dropout,
+                sync_batch_norm=self._config.sync_batch_norm,
+            )
+        for optimizer in self._optimizers if self._config.fused_optimizer else ():
+            fused_step.prefer(optimizer)
         from_file = self._config.deployment_file if self._config.load_deployment else None
         task = Task(
             model=self.module,
             captured=captured,
-            optimizer=self._optimizer,
+            optimizers=self._optimizers,
             config=self._config,
             outputs=self._outputs,
             outside_loss=self._outside_loss,
             plan_file=self._load_deployment or from_file,
             world=world,
         )
-        self._deployment = deploy.deploy(task, (args, kwargs))
-        self._runs = CallKinds(self._deployment, call, self._batch_dims)
+        self._deployment = deploy.deploy(task, call.arguments())
+        self._runs = CallKinds(self._deployment, call, self._batch_dims, self._padding)
+        self._kin.follow(self, world)
+        return call
+
+    def _padded(self, call, world):
+        """The first call, before anything is known of it on other ranks. Collective."""
+        model, padding = self.module, self._padding
+        fault, sizes = "", {}
+        if padding:
+            try:
+                fault = padding.unknown(model, call)
+                dims = find_batch_dims(call, input_names(model, call), self._batch_dims)
+                sizes = padding.sizes(call, dims)
+            except RaNNCError as error:  # raised on every rank
+                fault = str(error)
+        return padding.apply(model, call, sizes_of_all(padding.said(), sizes, fault, world))
 
     @property
     def rannc(self):
@@ -371,13 +401,16 @@ class RaNNCModule(nn.Module):
         """As nn.Module shows a module with one child."""
         return f"{self._get_name()}(\n{textwrap.indent(f'(module): {self.module!r}', '  ')}\n)"
 
+    def __deepcopy__(self, memo):
+        return self._kin.copied(self, memo)
+
     def __getstate__(self):
         if self._deployment is not None:
             raise RaNNCError(
                 "a RaNNCModule cannot be copied or pickled after its first call: its plan is at "
                 "work on all ranks, and this rank holds a part of the model.\n"
-                "  Save state_dict(), and load it into another model; or copy the model before it "
-                "is wrapped."
+                "  Save state_dict(), and load it into another model; or copy it before its first "
+                "call."
             )
         return self.__dict__
 
@@ -399,7 +432,8 @@ class RaNNCModule(nn.Module):
         except AttributeError:
             if name in ("module", "_deployment"):  # not there yet: __init__ has raised
                 raise
-            return pretrained.for_all_ranks(self, name, own_names.read(self, name))
+            found = pretrained.for_all_ranks(self, name, own_names.read(self, name))
+            return generate.for_all_ranks(self, name, found)
 
 
 def _refuse_wrapped(module, path):

@@ -41,7 +41,7 @@ class Peer:
         from pyrannc.report import training_steps  # not before: its steps are timed without it
 
         self.optimizer.zero_grad()
-        held = training_steps.held_bytes(self.model, self.optimizer)
+        held = training_steps.held_bytes(self.model, [self.optimizer])
         with _C.runtime.MemoryRecorder() as memory:
             self.step()
         return (held + memory.peak_bytes) / 2**20

@@ -131,17 +131,26 @@ class Capture:
         call.rows(self.batch_dims)
         return self.in_order(call.tensors)
 
-    def difference(self, call) -> str | None:
-        """How a :class:`Call` differs from the captured one in more than its rows, if it does."""
+    def difference(self, call, any_length=()) -> str | None:
+        """How a :class:`Call` differs from the captured one in more than its rows, if it does; in
+        the tensors ``any_length`` (indices) also in more than other lengths.
+        """
         if found := pytree.difference(self._shape, call.shape, "the call"):
             found = found.replace("the call['args']", "args").replace(
                 "the call['kwargs']", "kwargs"
             )
             return f"{found} when the model was captured"
         for index, (tensor, like) in enumerate(zip(call.tensors, self._likes, strict=True)):
-            if found := like.difference(tensor):
+            if found := like.difference(tensor, index in any_length):
                 return f"{call.paths[index]} {found} when the model was captured"
         return None
+
+    def sizes(self) -> dict[str, list]:
+        """Of each tensor of the call, by its path; None in the dimension of the rows."""
+        return {
+            path: [None if dim == like.dim else size for dim, size in enumerate(like.shape)]
+            for path, like in zip(self.input_paths, self._likes, strict=True)
+        }
 
     def batch_size(self, args, kwargs) -> int:
         """The number of rows of a call that :meth:`flatten` accepts."""

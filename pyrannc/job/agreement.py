@@ -40,6 +40,30 @@ def same_settings(config, others, world) -> None:
         )
 
 
+def sizes_of_all(said, sizes, fault, world) -> list:
+    """What each rank says of its arguments before the first capture. Collective.
+
+    Args:
+        said: What is padded, and how, in JSON's types.
+        sizes: Of this rank's arguments.
+        fault: What is wrong with ``said``, or nothing.
+
+    Raises:
+        ConfigError: The ranks say different things, or something is wrong with it; on every rank.
+    """
+    mine = json.dumps({"said": said, "sizes": sizes, "fault": fault})
+    ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
+    texts = [f"pad = {dict(rank['said'][1])}, pad_side = {rank['said'][0]!r}" for rank in ranks]
+    if len(set(texts)) > 1:
+        raise ConfigError(
+            f"the ranks pad differently:{by_rank(texts)}\n  Give every rank the same."
+        )
+    faults = [rank["fault"] for rank in ranks]
+    if any(faults):
+        raise ConfigError(faults[0] if all(faults) else f"the ranks differ:{by_rank(faults)}")
+    return [rank["sizes"] for rank in ranks]
+
+
 def same_graph(captured, rows, world):
     """Lets every rank have the graph that rank 0 has captured, with objects of its own in it.
 
@@ -53,12 +77,18 @@ def same_graph(captured, rows, world):
     """
     reference = captured.reference()
     mine = json.dumps(
-        {"rows": rows, "fingerprint": reference.fingerprint(), "grad": torch.is_grad_enabled()}
+        {
+            "rows": rows,
+            "fingerprint": reference.fingerprint(),
+            "grad": torch.is_grad_enabled(),
+            "sizes": captured.sizes(),
+        }
     )
     all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
     same = [item["fingerprint"] == all_ranks[0]["fingerprint"] for item in all_ranks]
     if not all(same):
-        captured = _with_rank_0s_graph(captured, reference, same, world)
+        sizes = [item["sizes"] for item in all_ranks]
+        captured = _with_rank_0s_graph(captured, reference, same, _longer(sizes), world)
     if len({item["grad"] for item in all_ranks}) > 1:
         calls = ", ".join(
             f"rank {rank} {'with' if item['grad'] else 'without'}"
@@ -71,8 +101,26 @@ def same_graph(captured, rows, world):
     return captured, counts
 
 
-def _with_rank_0s_graph(captured, reference, same, world):
-    """``same``: for each rank whether its graph is that of rank 0 already."""
+def _longer(ranks) -> str:
+    """What to do where an argument is longer on some ranks, if one is; ``ranks``: their sizes."""
+    for rank, sizes in enumerate(ranks):
+        for path, mine in sizes.items():
+            other = ranks[0].get(path, mine)
+            if other != mine and len(other) == len(mine):
+                return (
+                    f"\n  {path} has sizes {_shown(mine)} on rank {rank} and {_shown(other)} on "
+                    "rank 0: RaNNCModule(..., pad={'name of the argument': 0}) pads each argument "
+                    "that it names to the longest of all ranks."
+                )
+    return ""
+
+
+def _shown(sizes) -> str:
+    return f"[{', '.join('rows' if size is None else str(size) for size in sizes)}]"
+
+
+def _with_rank_0s_graph(captured, reference, same, longer, world):
+    """``same``: for each rank whether its graph is that of rank 0 already; ``longer``: a hint."""
     message = world.broadcast(reference.to_bytes() if world.rank == 0 else b"", 0)
     difference = ""
     if not same[world.rank]:
@@ -84,8 +132,8 @@ def _with_rank_0s_graph(captured, reference, same, world):
     for rank, text in enumerate(differences):
         if not text:
             continue
-        hint = ""
-        if os.environ.get("PYTHONHASHSEED", "random") == "random":
+        hint = longer
+        if not hint and os.environ.get("PYTHONHASHSEED", "random") == "random":
             hint = (
                 "\n  Is it the order of a set of strings, which each process chooses anew? Set "
                 "PYTHONHASHSEED=0 for all ranks, as `rannc run` does."

@@ -39,7 +39,9 @@ def of_optimizer(optimizer) -> list:
             return [each for each in _in_order() if each in found]
     wanted = set(map(id, held))
     found = [
-        each for each in _in_order() if each.task.optimizer is optimizer or wanted & _known(each)
+        each
+        for each in _in_order()
+        if any(one is optimizer for one in each.task.optimizers) or wanted & _known(each)
     ]
     _of_optimizers[optimizer] = [weakref.ref(tensor) for tensor in held], weakref.WeakSet(found)
     return found

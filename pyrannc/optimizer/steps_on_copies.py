@@ -51,7 +51,7 @@ def failed(optimizer, error):
 
 
 class StepBesideRuns:
-    """Steps as the optimizer will after each run of the plan, on copies of this rank's parameters.
+    """Steps as the optimizers will after each run of the plan, on copies of this rank's parameters.
 
     What an optimizer reads and writes drives the parameters out of the caches, and ranks that share
     a host's memory slow each other down: a step alone, or a run without one, is quicker.
@@ -61,28 +61,30 @@ class StepBesideRuns:
             ``MOST_COPIED_BYTES``.
     """
 
-    def __init__(self, optimizer, parameters):
-        self._optimizer = optimizer
+    def __init__(self, optimizers, parameters):
         self._copies = {}  # index into parameters: tensor
         held = {
             id(p): i for i, p in enumerate(parameters) if p.requires_grad and not is_released(p)
         }
-        every, copied, groups = 0, 0, []
-        for group in optimizer.param_groups:
-            groups.append([])
-            for parameter in group["params"]:
-                if id(parameter) not in held:
-                    continue
-                every += parameter.nbytes
-                part = _part(parameter, MOST_COPIED_BYTES - copied)
-                if not part.numel():
-                    continue
-                copied += part.nbytes
-                tensor = torch.zeros_like(part, requires_grad=True)
-                self._copies[held[id(parameter)]] = tensor
-                groups[-1].append(tensor)
+        every, copied = 0, 0
+        self._trials = []  # of each optimizer, which stands beside it
+        for optimizer in optimizers:
+            groups = []
+            for group in optimizer.param_groups:
+                groups.append([])
+                for parameter in group["params"]:
+                    if id(parameter) not in held:
+                        continue
+                    every += parameter.nbytes
+                    part = _part(parameter, MOST_COPIED_BYTES - copied)
+                    if not part.numel():
+                        continue
+                    copied += part.nbytes
+                    tensor = torch.zeros_like(part, requires_grad=True)
+                    self._copies[held[id(parameter)]] = tensor
+                    groups[-1].append(tensor)
+            self._trials.append((optimizer, trial(optimizer, groups)))
         self.factor = every / copied if copied else 0.0
-        self._trial = trial(optimizer, groups)
 
     def step(self, gradients) -> int:
         """Processor time in ns; the time that passes where several threads compute.
@@ -98,9 +100,10 @@ class StepBesideRuns:
                 tensor.grad = gradients[index][: len(tensor)] if tensor.dim() else gradients[index]
         begin = clock()
         try:
-            step(self._optimizer, self._trial)
+            for optimizer, copied in self._trials:
+                step(optimizer, copied)
         except Exception as error:
-            failed(self._optimizer, error)
+            failed(optimizer, error)
             self.factor = 0.0
             return 0
         finally:

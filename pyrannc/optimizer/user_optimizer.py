@@ -24,6 +24,34 @@ _STATE_COPIES = {
 }
 
 
+def listed(given) -> tuple[torch.optim.Optimizer, ...]:
+    """The optimizers that a user gives: none, one, or several that share nothing.
+
+    Raises:
+        ConfigError: One stands there twice, or a parameter is in two of them.
+    """
+    if given is None:
+        return ()
+    optimizers = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    holder = {}  # by parameter: position of its optimizer, and group
+    for position, optimizer in enumerate(optimizers):
+        if any(optimizer is before for before in optimizers[:position]):
+            raise ConfigError(
+                f"optimizer {position} of the list, {type(optimizer).__name__}, stands there "
+                "twice.\n  Give each optimizer once."
+            )
+        for index, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                before, of_group = holder.setdefault(id(parameter), (position, index))
+                if before != position:
+                    raise ConfigError(
+                        f"optimizers {before} (group {of_group}) and {position} (group {index}) of "
+                        f"the list hold the same parameter, of shape {tuple(parameter.shape)}, and "
+                        "would step it twice.\n  Give each parameter to one of them."
+                    )
+    return optimizers
+
+
 def check(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     """Raises ConfigError for an optimizer that cannot be cut down to the parameters of a rank, and
     one that names the group when a parameter is not one of the model's."""
@@ -43,14 +71,12 @@ def check(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
                 )
 
 
-def state_copies(optimizer: torch.optim.Optimizer | None, factor: float) -> dict[int, float]:
+def state_copies(optimizer: torch.optim.Optimizer, factor: float) -> dict[int, float]:
     """For each parameter, by ``id``, its optimizer state in copies of the parameter.
 
     ``factor`` stands in for classes that are not known here. Parameters that no optimizer holds
     are left out: they have no state.
     """
-    if optimizer is None:
-        return {}
     copies = {}
     known = _STATE_COPIES.get(type(optimizer))
     if known is None:

@@ -104,9 +104,11 @@ def request(global_rows, config, mixing, synced, wanted_schedules):
     )
 
 
-def optimizer_bytes(graph, parameters, optimizer, config) -> list[float]:
+def optimizer_bytes(graph, parameters, optimizers, config) -> list[float]:
     """For each parameter of ``graph``, in its order, the bytes of its optimizer state."""
-    copies = user_optimizer.state_copies(optimizer, config.opt_param_factor)
+    copies = {}
+    for optimizer in optimizers:
+        copies |= user_optimizer.state_copies(optimizer, config.opt_param_factor)
     return [
         copies.get(id(parameters[name]), 0) * parameters[name].nbytes
         for name in _C.ir.state_names(graph)

@@ -30,25 +30,27 @@ class Costs:
     optimizer: object  # _C.predict.OptimizerMemory
 
 
-def measure(graph, parameters, optimizer, world) -> Costs:
+def measure(graph, parameters, optimizers, world) -> Costs:
     """Every rank measures, and the median counts.
 
     Args:
         graph: ``_C.ir.Graph``.
         parameters: All tensors of the model, by name.
-        optimizer: The user's optimizer, or None. It is not touched.
+        optimizers: The user's. They are not touched.
         world: The communicator of the job.
     """
     world.barrier()  # side by side, as in a step: ranks of a host share its memory's bandwidth
     trained = sum(parameter.nbytes for parameter in parameters.values() if parameter.requires_grad)
-    mine = {"accumulate": _accumulate_ns_per_byte(trained), "groups": _optimizer_lines(optimizer)}
+    lines = [line for optimizer in optimizers for line in _optimizer_lines(optimizer)]
+    mine = {"accumulate": _accumulate_ns_per_byte(trained), "groups": lines}
     everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
     lines = [
         [statistics.median(values) for values in zip(*group, strict=True)]
         for group in zip(*(each["groups"] for each in everyone), strict=True)
     ]
     group_of = {}
-    for index, group in enumerate(optimizer.param_groups if optimizer else ()):
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    for index, group in enumerate(groups):
         group_of.update({id(parameter): index for parameter in group["params"]})
 
     def of_optimizer(value):
@@ -102,8 +104,6 @@ def _accumulate_ns_per_byte(trained_bytes):
 def _optimizer_lines(optimizer):
     """For each parameter group the time of one step as (fixed per parameter, per byte), and the
     bytes that it computes with, per byte of the largest parameter and of all of them."""
-    if optimizer is None:
-        return []
     try:
         return [_group_line(optimizer, group) for group in optimizer.param_groups]
     except Exception as error:

@@ -18,7 +18,7 @@ class measure:
 
     Args:
         model: The :class:`RaNNCModule`.
-        optimizer: Its state counts as memory. Default: the one that the model was given.
+        optimizer: Its state counts as memory. Default: those that the model was given.
 
     Attributes:
         iteration_ms: Mean time of one step (forward, backward and the optimizer that the model
@@ -42,15 +42,15 @@ class measure:
 
     def __init__(self, model, optimizer=None):
         self._deployment = model._deployed("measure")
-        given = self._deployment.task.optimizer
-        self._optimizer = optimizer if optimizer is not None else given
+        given = self._deployment.task.optimizers
+        self._optimizers = given if optimizer is None else [optimizer]
         self.iteration_ms, self.peak_mib = 0.0, []
         self.shares, self.hidden = [], []
         self._now = {}
 
     def __enter__(self):
         model = self._deployment.model
-        self._held = training_steps.held_bytes(model, self._optimizer, with_gradients=False)
+        self._held = training_steps.held_bytes(model, self._optimizers, with_gradients=False)
         # Gradients of the step before are usually freed by zero_grad(), which the recorder does
         # not see, as it did not see them come: they count only if they outlive the block.
         self._old = [

@@ -34,14 +34,16 @@ class TrainingSteps:
     def __init__(self, deployment):
         self.count = 0
         self.seconds = 0.0
-        self._deployment, self._optimizer = deployment, deployment.task.optimizer
+        self._deployment, self._optimizers = deployment, deployment.task.optimizers
         self._activations = 0  # bytes between forward and backward
         self._peak = 0
         self._start = (0, 0.0, {})
         self._counts = True  # the step at hand
-        if hasattr(self._optimizer, "register_step_pre_hook"):  # else its time is not known
-            self._optimizer.register_step_pre_hook(self._before_optimizer)
-            self._optimizer.register_step_post_hook(self._after_optimizer)
+        self._optimizer_begin = None  # of a step that is under way, and the seconds until then
+        for optimizer in self._optimizers:
+            if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
+                optimizer.register_step_pre_hook(self._before_optimizer)
+                optimizer.register_step_post_hook(self._after_optimizer)
 
     @contextlib.contextmanager
     def forward(self, trains, as_planned):
@@ -71,7 +73,7 @@ class TrainingSteps:
     @contextlib.contextmanager
     def _timed(self, counts):
         if counts and WARM_UP_STEPS < self.count <= REPORT_AFTER:
-            held = held_bytes(self._deployment.model, self._optimizer)
+            held = held_bytes(self._deployment.model, self._optimizers)
             with _C.runtime.MemoryRecorder() as memory:
                 begin = time.perf_counter()
                 yield
@@ -89,11 +91,15 @@ class TrainingSteps:
         return time_shares.spent(self._deployment.first.executor)
 
     def _before_optimizer(self, *_):
-        self._optimizer_begin = time.perf_counter()
+        self._optimizer_begin = time.perf_counter(), self.seconds
 
     def _after_optimizer(self, *_):
-        if self._counts:
-            self.seconds += time.perf_counter() - self._optimizer_begin
+        if self._optimizer_begin is None:  # the first call was in a closure of this step
+            return
+        begin, seconds = self._optimizer_begin
+        self._optimizer_begin = None
+        if self._counts:  # what a closure has called is counted already
+            self.seconds = seconds + time.perf_counter() - begin
 
     def _report(self):
         count, seconds, spent = self._start
@@ -129,7 +135,7 @@ class TrainingSteps:
             )
 
 
-def held_bytes(model, optimizer, with_gradients=True) -> int:
+def held_bytes(model, optimizers, with_gradients=True) -> int:
     """Parameters, buffers, gradients and optimizer state that this rank holds now."""
     held = {
         id(tensor): tensor
@@ -139,7 +145,7 @@ def held_bytes(model, optimizer, with_gradients=True) -> int:
     total = sum(tensor.nbytes for tensor in held.values())
     if with_gradients:
         total += sum(tensor.grad.nbytes for tensor in held.values() if tensor.grad is not None)
-    for entry in optimizer.state.values() if optimizer is not None else ():
+    for entry in (entry for optimizer in optimizers for entry in optimizer.state.values()):
         total += sum(value.nbytes for value in entry.values() if hasattr(value, "nbytes"))
     return total
 

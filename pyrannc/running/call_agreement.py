@@ -15,6 +15,12 @@ from pyrannc.running.loss_scales import LossScales, fingerprint, first_differenc
     _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
 ) = range(8)  # fmt: skip
 
+#: Where ranks call the same otherwise.
+PAD_HINT = (
+    " Where sequences differ in length, RaNNCModule(..., pad={'name of the argument': 0}) pads "
+    "them to the longest of all ranks."
+)
+
 # Beyond the number of any call: what tells the models apart begins here.
 _CALLS = 2**40
 
@@ -27,6 +33,7 @@ class AgreedCall:
     local_rows: list  # [rank]
     no_sync: bool
     loss_seed: float  # see loss_scales.loss_seed
+    sizes: list  # [rank], what each has told of its arguments
 
 
 class CallAgreement:
@@ -52,7 +59,7 @@ class CallAgreement:
         self.summoned = None  # state.summon.Summoned, inside summon()
         self._loss_seed = 1.0
 
-    def forward(self, rows, kind, no_sync, describe) -> AgreedCall:
+    def forward(self, rows, kind, no_sync, describe, sizes=None) -> AgreedCall:
         """Agrees on the next forward pass.
 
         Args:
@@ -60,6 +67,8 @@ class CallAgreement:
             kind: Number of the capture, 0 for a new one.
             no_sync: Whether its backward leaves the gradients of the replicas unsummed.
             describe: Function that says in words what is called, for the error.
+            sizes: Of this rank's arguments that are padded, in JSON's types: ranks may differ in
+                them.
         """
         self._refuse_summoned("a forward pass")
         number = self._calls
@@ -70,12 +79,12 @@ class CallAgreement:
             what, how = _FORWARD_NO_SYNC, "with grad, under no_sync()"
         elif grad:
             what, how = _FORWARD, "with grad"
-        all_rows = self._agree(
-            rows, what, number, kind, lambda: f"forward pass {number} {how}, {describe()}"
+        all_rows, sizes = self._agree(
+            rows, what, number, kind, lambda: f"forward pass {number} {how}, {describe()}", sizes
         )
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
-        return AgreedCall(number, all_rows, no_sync, self._loss_seed)
+        return AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes)
 
     def backward(self, number, keep_graph) -> None:
         """Agrees on the backward of a forward pass, where that communicates."""
@@ -109,7 +118,7 @@ class CallAgreement:
                 "unwrapped model can be called inside, under no_grad()."
             )
 
-    def _agree(self, rows, what, number, kind, describe) -> list:
+    def _agree(self, rows, what, number, kind, describe, sizes=None):
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
         scales = self.scales.take()
@@ -121,29 +130,29 @@ class CallAgreement:
             rows,
             what + _KINDS * kept,
             number + self.model * _CALLS,
-            fingerprint(kind, steps, scales),
+            fingerprint(kind if sizes is None else [kind, sizes], steps, scales),
         )
-        everyones = (
-            [scales]
-            if same
-            else self._compare([what, kept, number, kind], steps, scales, left or describe())
-        )
+        everyones, all_sizes = [scales], [sizes]
+        if not same:
+            everyones, all_sizes = self._compare(
+                [what, kept, number, kind], steps, scales, left or describe(), sizes
+            )
         if left:
             raise RaNNCError(
                 f"{left}\n  Messages of that call are left over, and another one could take them "
                 "for its own. Save state_dict() if you need it, and start the job again."
             )
         self._loss_seed = loss_seed(everyones, self._loss_seed)
-        return all_rows
+        return all_rows, all_sizes
 
-    def _compare(self, turn, steps, scales, text):
+    def _compare(self, turn, steps, scales, text, sizes):
         """Raises an error where the ranks differ in more than the last bits of scales, or in scales
-        that are of no matter. Returns those of all ranks.
+        that are of no matter, or in sizes. Returns scales and sizes of all ranks.
         """
         if self._kept.passes:
             text += f", after {self._kept.passes} backward passes under no_sync()"
-        mine = json.dumps([self.model, turn, steps, scales, self._peers(), text])
-        models, turns, steps, scales, peers, texts = zip(
+        mine = json.dumps([self.model, turn, steps, scales, self._peers(), text, sizes])
+        models, turns, steps, scales, peers, texts, sizes = zip(
             *map(json.loads, self._world.all_gather(mine.encode())), strict=True
         )
         if len(set(models)) > 1:
@@ -156,6 +165,7 @@ class CallAgreement:
                 f"the ranks do not do the same:{by_rank(texts)}\n"
                 "  Every rank calls the model, and backward, in the same order, with the same "
                 "modes, shapes and constants; only the number of rows may differ."
+                f"{PAD_HINT if len({json.dumps(turn[:-1]) for turn in turns}) == 1 else ''}"
             )
         if len(set(steps)) > 1:
             raise RaNNCError(
@@ -174,4 +184,4 @@ class CallAgreement:
                 "into the model, as weights of rows. Gradients of this pass are wrong; if the "
                 "optimizer has used them, load a checkpoint."
             )
-        return scales
+        return scales, sizes

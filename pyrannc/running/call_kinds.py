@@ -25,6 +25,7 @@ OFTEN = 4
 @dataclasses.dataclass
 class _Kind:
     number: int  # in the order of their captures, which is the same on all ranks
+    family: int  # the same for kinds that differ in nothing but the lengths of padded arguments
     settings: tuple
     run: object
 
@@ -35,9 +36,12 @@ class CallKinds:
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
     hold: modes and plain attributes of the modules, which parameters take a gradient, shapes,
     dtypes and constant arguments are in the captured graph.
+
+    Args:
+        call: The first one, which the deployment was made for; None where the model is a copy.
     """
 
-    def __init__(self, deployment, call, batch_dims):
+    def __init__(self, deployment, call, batch_dims, padding):
         first = deployment.first
         self._deployment = deployment
         self._modules = list(deployment.model.modules())  # walking through them takes a while
@@ -53,34 +57,52 @@ class CallKinds:
         self._attributes.leave_out(first.capture.changed_attributes)
         self._first_attributes = self._attributes.now()
         self._changes = 0  # captures because of attributes
-        self._batch_dims = batch_dims
+        self._batch_dims, self._padding = batch_dims, padding
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
-        self._made = 0
+        self._made, self._families = 0, 0
         self._kinds = []  # the one used last first
-        self._add((settings_of(self._modules, call), self._first_attributes), first)
+        if call is not None:
+            self._add((settings_of(self._modules, call), self._first_attributes), call, first)
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
 
-    def enter(self, call, args, kwargs, no_sync):
-        """The run of a call and the turn that all ranks have agreed on."""
+    def enter(self, call, no_sync):
+        """The run of a call, the turn that all ranks have agreed on, and the call as it is padded
+        to the longest of them."""
         self._refuse_replaced()
         settings = (settings_of(self._modules, call), self._attributes.now())
-        kind = self._find(settings, call)
-        dims = kind.run.capture.batch_dims if kind else self._dims(call)
-        number = kind.number if kind else 0
+        # Before ranks have padded, each may know another length, and none of them counts as used.
+        kind = None if self._padding else self._find(settings, call)
+        relative = self._relative(settings, call) if self._padding else kind
+        dims = relative.run.capture.batch_dims if relative else self._dims(call)
+        number, sizes = relative.number if relative else 0, None
+        if self._padding:
+            number = relative.family if relative else 0
+            sizes = self._padding.sizes(call, dims)
         turn = self._deployment.call_agreement.forward(
-            call.rows(dims), number, no_sync, lambda: self._describe(call)
+            call.rows(dims), number, no_sync, lambda: self._describe(call), sizes
         )
+        if self._padding:
+            call = self._padding.apply(self._deployment.model, call, turn.sizes)
+            kind = self._find(settings, call)
         if kind is None:
-            kind = self._capture(settings, call, args, kwargs)
+            kind = self._capture(settings, call)
         self._deployment.note_batch(turn.local_rows)
-        return kind.run, turn
+        return kind.run, turn, call
 
     def _find(self, settings, call):
         for position, kind in enumerate(self._kinds):
             if kind.settings == settings and kind.run.capture.difference(call) is None:
                 self._kinds.insert(0, self._kinds.pop(position))
+                return kind
+        return None
+
+    def _relative(self, settings, call):
+        """A kind that differs from the call's in nothing but the lengths of padded arguments."""
+        padded = self._padding.places(self._deployment.model, call) if self._padding else ()
+        for kind in self._kinds:
+            if kind.settings == settings and kind.run.capture.difference(call, padded) is None:
                 return kind
         return None
 
@@ -103,14 +125,13 @@ class CallKinds:
         names = input_names(self._deployment.model, call)
         return find_batch_dims(call, names, self._batch_dims, self._known)
 
-    def _capture(self, settings, call, args, kwargs):
+    def _capture(self, settings, call):
         log.info("deploy", f"captured again, for a call in {self._describe(call)}")
         config = self._deployment.task.config
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self._deployment.model,
-                args,
-                kwargs,
+                *call.arguments(),
                 self._batch_dims,
                 exact_loss=config.exact_loss,
                 known=self._known,
@@ -120,10 +141,12 @@ class CallKinds:
         at_work.forget()
         self._attributes.leave_out(captured.changed_attributes)
         self._warn_of_attributes(settings)
-        return self._add(settings, self._deployment.run_of(captured))
+        return self._add(settings, call, self._deployment.run_of(captured))
 
     def _warn_of_attributes(self, settings):
         """Says once that each call is captured anew, as an attribute changes from call to call."""
+        if not self._kinds:
+            return
         last = self._kinds[0].settings
         self._changes = self._changes + 1 if last[0] == settings[0] and last != settings else 0
         if self._changes == OFTEN and self._deployment.world.rank == 0:
@@ -134,9 +157,12 @@ class CallKinds:
                 "changes as a tensor, or keep it outside of the model.",
             )
 
-    def _add(self, settings, run):
+    def _add(self, settings, call, run):
         self._made += 1
-        self._kinds.insert(0, _Kind(self._made, settings, run))
+        relative = self._relative(settings, call)
+        self._families += relative is None
+        family = relative.family if relative else self._families
+        self._kinds.insert(0, _Kind(self._made, family, settings, run))
         if self._made == MOST_KINDS + 1:
             log.info(
                 "deploy",

@@ -1,5 +1,7 @@
 """A plan at work on this rank, and the runs of its captures."""
 
+import dataclasses
+
 import torch
 
 from pyrannc import _C, log
@@ -73,9 +75,16 @@ class Deployment:
         used = {*executor.parameter_names, *executor.buffer_names}
         shared = self._sharing_memory() if self.world.size > 1 else []
         self.owners.assign(used, shared)
-        if self.task.optimizer is not None:
-            held = {id(p) for p in self.model.parameters() if not is_released(p)}
-            user_optimizer.keep_local(self.task.optimizer, held)
+        held = {id(p) for p in self.model.parameters() if not is_released(p)}
+        for optimizer in self.task.optimizers:
+            user_optimizer.keep_local(optimizer, held)
+
+    def of_copy(self, model, optimizers):
+        """That of a copy of the model, on the same plan. Collective."""
+        task = dataclasses.replace(self.task, model=model, optimizers=optimizers)
+        made = Deployment(task, self.local_rows, self.plan, self._bucket_bytes)
+        made.hold()
+        return made
 
     def _sharing_memory(self):
         """Tensors of which the optimizer or forward() changes one and with it the other."""
@@ -96,7 +105,7 @@ class Deployment:
         ``inputs``; None for a model that does not train."""
         graph, outputs = self.task.captured.graph, self.task.outputs
         program = _C.plan.lower(self.plan, graph, self.local_rows, True, outputs)
-        return self.first.calibrate(inputs, program, self.task.optimizer, patience)
+        return self.first.calibrate(inputs, program, self.task.optimizers, patience)
 
     def run_of(self, captured):
         """The run of another capture of the model: its nodes go to the stages of the plan."""
@@ -115,8 +124,9 @@ class Deployment:
         return Run(self, captured, executor, elsewhere)
 
     def _move_in_optimizer(self, tensor, root, ranks):
-        if self.task.optimizer is not None and isinstance(tensor, torch.nn.Parameter):
-            user_optimizer.move(self.task.optimizer, tensor, self.world, root, ranks)
+        if isinstance(tensor, torch.nn.Parameter):
+            for optimizer in self.task.optimizers:
+                user_optimizer.move(optimizer, tensor, self.world, root, ranks)
 
     def note_batch(self, local_rows):
         """Says once that a batch is larger than planned, and once that one is of another size."""

@@ -63,8 +63,8 @@ def loss_seed(scales, before) -> float:
 
 
 def fingerprint(kind, steps, scales) -> int:
-    """64 bits of two numbers and what ``LossScales.take()`` returned."""
-    if not scales and kind < 2**16:
+    """64 bits of ``kind``, in JSON's types, a number, and what ``LossScales.take()`` returned."""
+    if not scales and isinstance(kind, int) and kind < 2**16:
         return kind + (steps << 16)
     text = json.dumps([kind, steps, scales])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -83,7 +83,7 @@ class Run:
             if parameter.requires_grad and not is_released(parameter)
         ]
 
-    def calibrate(self, inputs, program, optimizer, patience):
+    def calibrate(self, inputs, program, optimizers, patience):
         if not self._trains:
             return None
         wanted = self._differentiable
@@ -97,7 +97,7 @@ class Run:
             program,
             self._deployment.local_rows,
             self._deployment.world,
-            optimizer and steps_on_copies.StepBesideRuns(optimizer, self._parameters),
+            steps_on_copies.StepBesideRuns(optimizers, self._parameters) if optimizers else None,
             patience,
             self._written,
         )

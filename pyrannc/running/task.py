@@ -10,7 +10,7 @@ class Task:
     Attributes:
         model: The user's ``nn.Module``.
         captured: What the first call has captured of it.
-        optimizer: Of its parameters; or None.
+        optimizers: Of its parameters, in the order in which the user gave them.
         config: :class:`pyrannc.Config`.
         outputs: ``_C.plan.Outputs``, which outputs are sent.
         outside_loss: "mean" or "sum", what the user makes of outputs that hold rows.
@@ -20,7 +20,7 @@ class Task:
 
     model: object
     captured: object
-    optimizer: object
+    optimizers: tuple
     config: object
     outputs: object
     outside_loss: str

@@ -40,14 +40,14 @@ def mixing_reason(captured, proved: bool, refuted: str) -> str:
     return next(filter(None, map(_C.ir.why_rows_may_interact, parts)), "")
 
 
-def tell(captured, mixing, optimizer, world) -> None:
+def tell(captured, mixing, optimizers, world) -> None:
     """Tells the user, once, what is not as in the model.
 
     Args:
         mixing: What :func:`mixing_reason` found.
 
     Raises:
-        ConfigError: The optimizer cannot take the gradients; on every rank.
+        ConfigError: An optimizer cannot take the gradients; on every rank.
     """
     if world.rank == 0:
         if not mixing:
@@ -55,7 +55,7 @@ def tell(captured, mixing, optimizer, world) -> None:
         if captured.changed_attributes:
             warn_of_attributes(captured.changed_attributes)
     if captured.made_dense:
-        note_dense(captured.made_dense, optimizer, world)
+        note_dense(captured.made_dense, optimizers, world)
 
 
 def warn_of_averages(graph) -> None:
@@ -87,12 +87,12 @@ def warn_of_attributes(changed) -> None:
     )
 
 
-def note_dense(nodes, optimizer, world) -> None:
+def note_dense(nodes, optimizers, world) -> None:
     """Says once that gradients which the model wants sparse are dense."""
     op, module, source = nodes[0]
     others = f", and {len(nodes) - 1} more" if len(nodes) > 1 else ""
     place = f"{op} (module '{module}', {source}{others})"
-    if isinstance(optimizer, torch.optim.SparseAdam):
+    if any(isinstance(each, torch.optim.SparseAdam) for each in optimizers):
         raise ConfigError(
             f"SparseAdam takes sparse gradients only, but that of {place} is dense: micro-batches "
             "and replicas sum gradients in arrays.\n  Use Adam or AdamW."

@@ -2,16 +2,18 @@
 
 It is the Python object that the user knows, so optimizer groups, ``model.layers[3].weight`` and
 the order of ``parameters()`` stay what they were. Its memory is gone. What torch would silently do
-with it (compute on the meta device, save no numbers, pair other tensors) is an error.
+with it (compute on the meta device, save no numbers, pair other tensors) is an error. Operators
+that treat each element by itself do nothing (``nothing_done.py``): the ranks that hold it do them.
 """
 
 import contextlib
+import inspect
 
 import torch
 from torch import nn
 
 from pyrannc.errors import RaNNCError
-from pyrannc.state import torch_private
+from pyrannc.state import nothing_done, torch_private
 
 # What is read of the tensor itself, which lies on the meta device and keeps sizes, dtype and flags.
 _ATTRIBUTES = """
@@ -74,6 +76,8 @@ class _Released:
                 return function(*args, **(kwargs or {}))
         if function in _OF_DEVICE:
             return _OF_DEVICE[function](args[0].place_elsewhere.device)
+        if nothing_done.is_elementwise(function) and not _is_saved(inspect.currentframe().f_back):
+            return nothing_done.call(function, args, kwargs or {}, is_released, _like, _refuse)
         raise RaNNCError(_complaint(function, args, kwargs or {}))
 
     def __repr__(self, **_):
@@ -99,6 +103,11 @@ class _Place:
     def __init__(self, name, ranks, tensor):
         self.name, self.ranks = name, ranks
         self.device, self.kind = tensor.device, type(tensor)
+
+
+def _is_saved(frame) -> bool:
+    """Whether a module's own state_dict() asks, which would be without what is not here."""
+    return frame.f_code.co_name == nn.Module._save_to_state_dict.__name__
 
 
 def is_released(tensor) -> bool:
@@ -139,9 +148,20 @@ def _swap(tensor, other):
     torch_private.swap_tensors(tensor, other)
 
 
+def _like(made, released):
+    """``made``, computed of nothing, is released like another tensor."""
+    made = made.as_subclass(ReleasedBuffer)
+    made.place_elsewhere = released.place_elsewhere
+    return made
+
+
+def _refuse(function, args, kwargs):
+    raise RaNNCError(_complaint(function, args, kwargs))
+
+
 def _described(tensor) -> str:
     place = tensor.place_elsewhere
-    kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+    kind = "parameter" if issubclass(place.kind, nn.Parameter) else "buffer"
     one = len(place.ranks) == 1
     ranks = f"rank{'' if one else 's'} {', '.join(map(str, place.ranks))} hold{'s' if one else ''}"
     return f"{kind} '{place.name}' {list(tensor.shape)}, which {ranks}"
@@ -150,13 +170,22 @@ def _described(tensor) -> str:
 def _complaint(function, args, kwargs) -> str:
     tensors = [each for each in _flat((args, kwargs)) if isinstance(each, torch.Tensor)]
     released = next(each for each in tensors if is_released(each))
-    beside = next((each for each in tensors if not is_released(each)), None)
     name = getattr(function, "__name__", str(function))
     if name in ("__get__", "__set__"):
         name = f"its attribute {getattr(getattr(function, '__self__', None), '__name__', '?')}"
     text = f"{name} of a tensor that this rank has released: {_described(released)}"
-    if beside is not None:
-        text += f"; beside it stands a tensor with values, {list(beside.shape)}"
+    mine = released.place_elsewhere.name
+    others = [each for each in tensors if is_released(each) and each.place_elsewhere.name != mine]
+    with_values = [each for each in tensors if not is_released(each)]
+    if others:
+        text += f"; beside it stands another one, {_described(others[0])}"
+    elif with_values:
+        kind = "parameter" if isinstance(with_values[0], nn.Parameter) else "tensor"
+        text += (
+            f"; beside it stands a {kind} with values, {with_values[0].dtype} "
+            f"{list(with_values[0].shape)}. To average a model in the loop, copy the wrapped one "
+            "before its first call: copy.deepcopy(model) holds the same parts"
+        )
     return (
         f"{text}.\n  Its shape, dtype, device and requires_grad can be read on every rank. For its "
         "values use state_dict() of the RaNNCModule, which all ranks call; for this rank's own "

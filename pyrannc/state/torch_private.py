@@ -39,6 +39,7 @@ ATTRIBUTES = {
     "_modules": (nn.Module(), "a replaced module is not noticed"),
     "_non_persistent_buffers_set": (nn.Module(), "checkpoints hold non-persistent buffers"),
     "_parameters": (nn.Module(), "state cannot be found by name"),
+    "_save_to_state_dict": (nn.Module, "a part's state_dict() has tensors without values"),
     "_post_accumulate_grad_hooks": (
         torch.Tensor,
         "the user's hooks after accumulation run although there is no gradient",

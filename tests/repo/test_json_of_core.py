@@ -10,7 +10,7 @@ BETWEEN_RANKS = "a message that Python itself has made on another rank"
 # Calls of json.loads by file, and why each may be there.
 ALLOWED = {
     "capture/reference.py": (1, BETWEEN_RANKS),
-    "job/agreement.py": (3, BETWEEN_RANKS),
+    "job/agreement.py": (4, BETWEEN_RANKS),
     "job/process.py": (1, BETWEEN_RANKS),
     "loop/gradient_norm.py": (1, BETWEEN_RANKS),
     "profiling/operators.py": (2, BETWEEN_RANKS),
@@ -18,6 +18,7 @@ ALLOWED = {
     "report/measurement.py": (1, BETWEEN_RANKS),
     "report/training_steps.py": (1, BETWEEN_RANKS),
     "running/call_agreement.py": (1, BETWEEN_RANKS),
+    "running/copies.py": (1, BETWEEN_RANKS),
     "state/owners.py": (1, BETWEEN_RANKS),
     "trial/measured_runs.py": (1, BETWEEN_RANKS),
     "profiling/cache.py": (1, "the user's file of measured operators, which Python has written"),

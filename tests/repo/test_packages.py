@@ -14,6 +14,7 @@ BELOW = {
     "launch": {"job"},
     "wrapper": {"capture", "launch"},
     "loop": {"job", "state"},
+    "generation": {"capture", "state"},
     "optimizer": {"state"},
     "selfcheck": {"capture", "state"},
     "profiling": {"capture", "optimizer"},

@@ -23,6 +23,15 @@ def input_names(model, call):
     return names
 
 
+def keys_of(path, name) -> list:
+    """What a user may call a tensor argument, the longest first: its path (``args[0]['mask']``),
+    the same below the parameter (``batch['mask']``), ``name`` (``batch.mask``), and the position
+    and name of the argument that it is, or is in."""
+    position, rest = _split(path)
+    root = name.partition(".")[0]
+    return [path, f"{root}{rest}", name, position, root]
+
+
 def _split(path):
     """``("labels", "")`` of ``kwargs['labels']``; the position for positional arguments."""
     key, _, rest = path.partition("[")[2].partition("]")
@@ -82,7 +91,7 @@ def _said_batch_dims(call, names, batch_dims, known):
             batch_dims = dict(enumerate(batch_dims))
         keys = []
         for path, name in zip(call.paths, names, strict=True):
-            keys.append({_split(path)[0], path, name, name.partition(".")[0]})
+            keys.append(set(keys_of(path, name)))
     unknown = [key for key in batch_dims if not any(key in these for these in keys)]
     if unknown and not known:  # a later call may lack what the first one had
         words = sorted({str(key) for these in keys for key in these})

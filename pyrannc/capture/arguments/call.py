@@ -29,6 +29,11 @@ class Call:
         """Where each of the tensors stands: ``kwargs['labels']``."""
         return [_readable(path) for path in pytree.paths(self.shape)]
 
+    def arguments(self) -> tuple:
+        """Those of the call: positional ones, and those with keywords."""
+        tree = pytree.unflatten(self.shape, self.tensors)
+        return tree["args"], tree["kwargs"]
+
     def rows(self, batch_dims) -> int:
         """The number of rows, with the dimension of each tensor that holds them, or None.
 
@@ -61,7 +66,8 @@ class Like:
         self.dtype, self.device_type, self.dim = tensor.dtype, tensor.device.type, dim
         self.shape = list(tensor.shape)
 
-    def difference(self, tensor) -> str | None:
+    def difference(self, tensor, any_length=False) -> str | None:
+        """``any_length``: in all dimensions."""
         if tensor.dtype != self.dtype:
             return f"has dtype {tensor.dtype}, but had {self.dtype}"
         if tensor.device.type != self.device_type:
@@ -71,7 +77,7 @@ class Like:
             expected = list(self.shape)
             if self.dim is not None:
                 expected[self.dim] = shape[self.dim]
-            if shape == expected:
+            if any_length or shape == expected:
                 return None
         rows = "" if self.dim is None else f" (any number of rows in dimension {self.dim})"
         return f"has shape {shape}, but had {self.shape}{rows}"

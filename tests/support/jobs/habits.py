@@ -21,6 +21,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_nor
 
 import pyrannc
 from pyrannc import Config, RaNNCError, RaNNCModule, launch
+from pyrannc.running import call_kinds
 
 RANK, SIZE = pyrannc.get_rank(), pyrannc.get_world_size()
 CASES = {}
@@ -167,13 +168,17 @@ def released_parameters_raise_on_use():
     for parameter in wrapped.parameters():
         if all(parameter is not each for each in wrapped.parameters(from_global=False)):
             for use in (
-                lambda p: p + 1,
+                lambda p: p.sum(),
+                lambda p: (p + 1).sum(),
+                lambda p: p + torch.ones(6),
+                lambda p: p.numpy(),
                 lambda p: torch.zeros(6, 6).add_(p),
-                lambda p: p.detach(),
-                lambda p: p.data,
-                lambda p: p.norm(),
+                lambda p: p.detach().tolist(),
+                lambda p: p.data.norm(),
                 lambda p: copy.deepcopy(p),
-                lambda p: p.mul_(2),
+                lambda p: copy.deepcopy(p.detach()),
+                lambda p: p.copy_(torch.ones(6)),
+                lambda p: p @ p,
             ):
                 with raises("that this rank has released"):
                     use(parameter)
@@ -185,6 +190,89 @@ def released_parameters_raise_on_use():
             if (SIZE == 1)
             else AssertionError
         )
+
+
+def ema(shadow, parameter):
+    """Averages by hand, as libraries write them."""
+    yield lambda: shadow.mul_(0.9).add_(parameter, alpha=0.1)
+    yield lambda: shadow.lerp_(parameter, 0.2)
+    yield lambda: shadow.data.copy_(0.9 * shadow.data + (1 - 0.9) * parameter.data)
+    yield lambda: shadow.sub_((1 - 0.9) * (shadow - parameter.detach().to(shadow.device)))
+    yield lambda: shadow.copy_(shadow * torch.tensor(0.9) + parameter.float() / torch.tensor(10.0))
+    yield lambda: setattr(shadow, "data", torch.lerp(shadow, parameter, torch.tensor(0.3)))
+
+
+@case
+def averages_of_a_copy_are_right_and_saved_whole():
+    plain, own, wrapped, theirs = pair()
+    pairs = [(plain, copy.deepcopy(plain)), (wrapped, copy.deepcopy(wrapped))]
+    optimizers = own, theirs
+    for seed in range(6):
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, seed)
+        with torch.no_grad():
+            for optimizer, (model, shadow) in zip(optimizers, pairs, strict=True):
+                optimizer.step()
+                for averaged, each in zip(shadow.parameters(), model.parameters(), strict=True):
+                    list(ema(averaged, each))[seed]()
+                parameters = list(shadow.parameters()), list(model.parameters())
+                torch._foreach_lerp_(*parameters, 0.1)
+                torch._foreach_mul_(parameters[0], 0.9)
+                torch._foreach_add_(*parameters, alpha=0.1)
+    (_, expected), (_, shadow) = pairs
+    equal_weights(expected, shadow)
+    expected.eval(), shadow.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(shadow(mine(rows())), mine(expected(rows())))
+    names = {name for name, _ in shadow.named_parameters(from_global=False)}
+    assert names == {name for name, _ in wrapped.named_parameters(from_global=False)}
+
+
+@case
+def averaged_models_of_torch_are_right_and_saved_whole():
+    from torch.optim import swa_utils
+
+    for settings in (
+        {},
+        {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.8), "use_buffers": True},
+        {"avg_fn": swa_utils.get_ema_avg_fn(0.8)},
+    ):
+        plain, own, wrapped, theirs = pair()
+        both = [swa_utils.AveragedModel(each, **settings) for each in (plain, wrapped)]
+        for seed in range(4):
+            own.zero_grad(), theirs.zero_grad()
+            backward(plain, wrapped, seed)
+            own.step(), theirs.step()
+            both[0].update_parameters(plain), both[1].update_parameters(wrapped)
+        equal_weights(both[0].module, both[1].module)
+        expected, state = both[0].state_dict(), both[1].state_dict()
+        if RANK == 0:
+            assert list(state) == list(expected) and state["n_averaged"] == 4
+            for name, value in expected.items():
+                torch.testing.assert_close(state[name], value)
+        torch.testing.assert_close(both[1](mine(rows())), mine(both[0](rows())))
+
+
+@case
+def a_shadow_with_values_beside_a_released_parameter_is_an_error():
+    plain, _, wrapped, _ = pair()
+    wrapped(mine(rows()))
+    held = {id(each) for each in wrapped.parameters(from_global=False)}
+    for (name, own), each in zip(plain.named_parameters(), wrapped.parameters(), strict=True):
+        for use in (
+            ()
+            if id(each) in held
+            else (
+                lambda s, p: s.detach().lerp_(p, 0.1),
+                lambda s, p: s.detach().mul_(0.9).add_(p.detach(), alpha=0.1),
+                lambda s, p: torch._foreach_lerp_([s.detach()], [p], 0.1),
+                lambda s, p: p.detach().copy_(s),
+            )
+        ):
+            with raises(f"'{name}'"):
+                use(own, each)
+            with raises("with values, torch.float32"):
+                use(own, each)
 
 
 @case
@@ -199,6 +287,177 @@ def a_plain_attribute_set_later_counts():
         own.step(), theirs.step()
         equal_weights(plain, wrapped)
     assert wrapped.model.beta == 0.5
+
+
+@case
+def the_first_forward_is_in_a_closure():
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        plain, _, wrapped, _ = pair()
+        own, theirs = (kind(each.parameters(), lr=0.1) for each in (plain, wrapped.module))
+        wrapped = RaNNCModule(wrapped.module, theirs, wrapped.config)
+
+        def closure(optimizer, model, batch):
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward()
+            return loss
+
+        for seed in range(3):
+            whole = rows(seed=seed)
+            own.step(lambda: closure(own, plain, whole))  # noqa: B023
+            assert theirs.step(lambda: closure(theirs, wrapped, mine(whole))).dim() == 0  # noqa: B023
+            equal_weights(plain, wrapped)
+
+
+@case
+def several_optimizers_step_their_parts():
+    plain, _, wrapped, _ = pair()
+    pairs = []
+    for model in (plain, wrapped.module):
+        second = [p for name, p in model.named_parameters() if name == "second.weight"]
+        others = [p for name, p in model.named_parameters() if name != "second.weight"]
+        pairs.append(
+            [torch.optim.AdamW(second, lr=0.1), torch.optim.SGD(others, lr=0.1, momentum=0.9)]
+        )
+    own, theirs = pairs
+    wrapped = RaNNCModule(wrapped.module, theirs, wrapped.config)
+    for seed in range(3):
+        plain.zero_grad(), wrapped.zero_grad()
+        backward(plain, wrapped, seed)
+        for each in (*own, *theirs):
+            each.step()
+        equal_weights(plain, wrapped)
+    held = sum(len(each.param_groups[0]["params"]) for each in theirs)
+    assert held == len(list(wrapped.parameters(from_global=False)))
+
+
+class Text(nn.Module):
+    """One layer of attention with a mask of four dimensions, and a loss that leaves out labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.query, self.head = nn.Embedding(9, 6), nn.Linear(6, 6), nn.Linear(6, 9)
+
+    def forward(self, ids, batch=None, labels=None):
+        hidden = self.embed(ids)
+        scores = self.query(hidden) @ hidden.mT + batch["mask"].squeeze(1)
+        logits = self.head(torch.softmax(scores, -1) @ hidden) * batch["weights"].unsqueeze(-1)
+        if labels is None:
+            return logits
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+PAD = {"ids": 8, "batch['mask']": -1e4, "batch.weights": 0.0, "labels": -100}
+
+
+def text_of(rank, seed, length=None):
+    """A batch of a rank's own length, if none is given."""
+    made = torch.Generator().manual_seed(100 * seed + rank)
+    length = length or (5, 3, 7, 4)[(rank + seed) % 4]
+    ids = torch.randint(0, 8, (2, length), generator=made)
+    batch = {
+        "mask": torch.randn(2, 1, length, length, generator=made),
+        "weights": torch.rand(2, length, generator=made),
+    }
+    return ids, batch, torch.randint(0, 9, (2, length), generator=made)
+
+
+def one_batch_of(texts, side):
+    """Those of all ranks, padded by hand."""
+    longest = max(ids.shape[1] for ids, _, _ in texts)
+
+    def padded(tensor, value):
+        more = longest - tensor.shape[-1]
+        width = [more, 0] if side == "left" else [0, more]
+        return nn.functional.pad(tensor, width * (tensor.dim() // 2), value=value)
+
+    ids = torch.cat([padded(ids, 8) for ids, _, _ in texts])
+    mask = torch.cat([padded(batch["mask"], -1e4) for _, batch, _ in texts])
+    weights = torch.cat([padded(batch["weights"], 0.0) for _, batch, _ in texts])
+    labels = torch.cat([padded(labels, -100) for _, _, labels in texts])
+    return ids, {"mask": mask, "weights": weights}, labels
+
+
+@case
+def ranks_of_different_lengths_are_padded_to_the_longest():
+    for side, stages in (("right", min(SIZE, 2)), ("left", 1)):
+        torch.manual_seed(0)
+        plain = Text()
+        model = copy.deepcopy(plain)
+        own, theirs = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (plain, model))
+        config = Config(partition_num=stages, calibrate=False)
+        wrapped = RaNNCModule(model, theirs, config, pad=PAD, pad_side=side)
+        for seed in (0, 1, 2, 1):
+            whole = one_batch_of([text_of(rank, seed) for rank in range(SIZE)], side)
+            ids, batch, labels = text_of(RANK, seed)
+            own.zero_grad(), theirs.zero_grad()
+            expected, found = plain(*whole), wrapped(ids, batch, labels=labels)
+            torch.testing.assert_close(found, expected)
+            expected.backward(), found.backward()
+            for name, parameter in wrapped.named_parameters(from_global=False):
+                torch.testing.assert_close(parameter.grad, plain.get_parameter(name).grad)
+            own.step(), theirs.step()
+            equal_weights(plain, wrapped)
+        wrapped.eval()
+        with torch.no_grad():  # the labels, which pad names, may be missing later
+            found = wrapped(ids, batch)
+            torch.testing.assert_close(found, plain(*whole[:2])[2 * RANK : 2 * RANK + 2])
+
+
+@case
+def ranks_forget_the_same_lengths():
+    # The length before padding must not count as used: ranks would keep others, and one of them
+    # would capture what the other one runs.
+    config = Config(partition_num=1, calibrate=False, comm_timeout_s=20.0)
+    wrapped = RaNNCModule(Text(), None, config, pad=PAD)
+    most, call_kinds.MOST_KINDS = call_kinds.MOST_KINDS, 2
+    try:
+        for lengths in ((3, 3), (4, 4), (3, 5), (4, 4), (3, 3)):
+            ids, batch, labels = text_of(RANK, 0, lengths[RANK % 2])
+            wrapped(ids, batch, labels).backward()
+    finally:
+        call_kinds.MOST_KINDS = most
+
+
+@case
+def lengths_that_differ_without_pad_are_an_error_that_names_it():
+    torch.manual_seed(0)
+    config = Config(partition_num=1, calibrate=False)
+    ids, batch, labels = text_of(RANK, 0)
+    alike = text_of(RANK, 0, length=3)
+    for pad in (None, {key: value for key, value in PAD.items() if key != "labels"}):
+        wrapped = RaNNCModule(Text(), None, config, pad=pad)
+        for first in (alike, (ids, batch, labels)):
+            if SIZE == 1 or first is alike:
+                wrapped(*first).backward()
+                continue
+            with raises("RaNNCModule(..., pad={"):
+                wrapped(*first)
+        if SIZE > 1:
+            with raises("RaNNCModule(..., pad={"):
+                RaNNCModule(Text(), None, config, pad=pad)(ids, batch, labels)
+
+
+@case
+def a_pad_that_does_not_fit_is_an_error():
+    config = Config(partition_num=1, calibrate=False)
+    for key, more in (("idz", "did you mean 'ids'"), ("batch['masc']", "'batch['mask']'")):
+        wrapped = RaNNCModule(Text(), None, config, pad=PAD | {key: 0})
+        with raises(f"pad names {key!r}, which is no tensor argument", pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
+        with raises(more.split("'")[1], pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
+    with raises("pad_side is 'both'", pyrannc.ConfigError):
+        RaNNCModule(Text(), None, config, pad=PAD, pad_side="both")
+    with raises("pad['ids'] is None; it must be a number", pyrannc.ConfigError):
+        RaNNCModule(Text(), None, config, pad={"ids": None})
+    if SIZE > 1:
+        wrapped = RaNNCModule(Text(), None, config, pad={"ids": RANK})
+        with raises("the ranks pad differently", pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
+        wrapped = RaNNCModule(Text(), None, config, pad=PAD if RANK else None)
+        with raises("the ranks pad differently", pyrannc.ConfigError):
+            wrapped(*text_of(RANK, 0))
 
 
 @case

@@ -27,7 +27,7 @@ class Deployment(SimpleNamespace):
 @pytest.fixture
 def deployments():
     made = [
-        Deployment(number=number, model=Counted(2, 2), task=SimpleNamespace(optimizer=None))
+        Deployment(number=number, model=Counted(2, 2), task=SimpleNamespace(optimizers=()))
         for number in range(2)
     ]
     for each in made:
@@ -71,5 +71,5 @@ def test_a_parameter_that_comes_into_a_model_later_counts_from_the_next_capture_
 
 def test_an_optimizer_of_a_deployment_is_its_own_without_parameters(deployments):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
-    deployments[1].task.optimizer = optimizer
+    deployments[1].task.optimizers = (optimizer,)
     assert found(optimizer, deployments) == [1]

@@ -1,0 +1,150 @@
+"""Operators on released tensors that the ranks which hold them do, each on its own part.
+
+An average of a model in the loop goes through all parameters of two: ``shadow.lerp_(p, 0.1)``.
+Where both are released and have one name, nothing is to be done here, and what comes out is
+released, too. torch's ``AveragedModel`` works so, and averages by hand.
+"""
+
+import torch
+
+from pyrannc.state import torch_private
+
+# Operators that compute each element from those in the same place, and what only passes them on.
+_NAMES = """
+    add sub rsub mul multiply div divide true_divide neg negative lerp addcmul addcdiv subtract
+    square sqrt rsqrt reciprocal abs sign clamp clamp_min clamp_max maximum minimum
+    copy zero fill detach clone contiguous float double half bfloat16 to cpu type_as
+    __rsub__ __rdiv__ __rtruediv__ __radd__ __rmul__
+"""
+# Where a number in the place of the second tensor, or a third, is a factor and not what is paired.
+_FACTORS = ("mul", "multiply", "div", "divide", "true_divide", "__rmul__", "__rdiv__")
+
+
+def _functions():
+    found = {torch.Tensor.data.__get__: "data", torch.Tensor.data.__set__: "data_"}
+    for name in _NAMES.split():
+        for spelled in (name, f"{name}_"):
+            for place in (torch.Tensor, torch):
+                if function := getattr(place, spelled, None):
+                    found[function] = spelled
+        for spelled in (f"_foreach_{name}", f"_foreach_{name}_"):
+            if function := getattr(torch, spelled, None):
+                found[function] = spelled
+    return found
+
+
+_FUNCTIONS = _functions()
+
+
+def is_elementwise(function) -> bool:
+    return function in _FUNCTIONS
+
+
+def call(function, args, kwargs, is_released, like, refuse):
+    """What ``function`` of tensors of which some are released gives.
+
+    Args:
+        is_released: Function that tells a tensor that is.
+        like: Function that makes a tensor on the meta device a released one like another.
+        refuse: Function that raises the error of a released tensor beside another one.
+    """
+    name = _FUNCTIONS[function]
+    if name.startswith("_foreach_"):
+        return _for_each(function, args, kwargs, is_released, like, refuse)
+    released = next(each for each in _tensors((args, kwargs)) if is_released(each))
+    factors = () if released.dim() else _factors(name, args, kwargs)
+    for each in _tensors((args, kwargs)):
+        if is_released(each):
+            fits = each.place_elsewhere.name == released.place_elsewhere.name
+        else:  # one number counts for all elements
+            fits = not each.dim() and (released.dim() or any(each is one for one in factors))
+        if not fits:
+            refuse(function, args, kwargs)
+    if name == "data_":
+        return None
+    if name.endswith("_") and not name.endswith("__"):
+        return _in_place(args, is_released, lambda: refuse(function, args, kwargs))
+    with torch_private.without_subclasses():
+        if name in ("to", "cpu"):
+            made = _converted(released, args[1:], kwargs)
+        else:
+            made = function(*_numbers(args, is_released), **_numbers(kwargs, is_released))
+    return released if made is released else like(made, released)
+
+
+def _in_place(args, is_released, refuse):
+    """Writes nothing into the first argument, and returns it."""
+    if not is_released(args[0]):  # a tensor with values
+        refuse()
+    with torch_private.without_subclasses():
+        args[0].mul_(1)  # raises what torch has against writing into it
+    return args[0]
+
+
+def _for_each(function, args, kwargs, is_released, like, refuse):
+    """The others of the lists are computed with."""
+    lists = [each for each in (*args, *kwargs.values()) if isinstance(each, list | tuple)]
+    count = len(lists[0])
+    gone = {i for each in lists for i, one in enumerate(each) if is_released(one)}
+    for index in gone:
+        these = [each[index] for each in lists if isinstance(each[index], torch.Tensor)]
+        names = {one.place_elsewhere.name if is_released(one) else None for one in these[:2]}
+        if len(names) > 1:
+            refuse(function, these, {})
+    rest = [index for index in range(count) if index not in gone]
+
+    def cut(value):
+        whole = isinstance(value, list | tuple) and len(value) == count
+        return [value[index] for index in rest] if whole else value
+
+    made = []
+    if rest:
+        made = function(*map(cut, args), **{key: cut(value) for key, value in kwargs.items()})
+    if made is None or function.__name__.endswith("_"):
+        return None
+    by_index = dict(zip(rest, made, strict=True))
+    with torch_private.without_subclasses():
+        blanks = {index: torch.empty_like(lists[0][index], device="meta") for index in gone}
+    for index, blank in blanks.items():
+        released = next(each[index] for each in lists if is_released(each[index]))
+        by_index[index] = like(blank, released)
+    return [by_index[index] for index in range(count)]
+
+
+def _factors(name, args, kwargs):
+    base = name.removesuffix("_")
+    if base in _FACTORS:
+        return [*args, *kwargs.values()]
+    if base == "lerp":
+        return [*args[2:], *([kwargs["weight"]] if "weight" in kwargs else [])]
+    return []
+
+
+def _converted(tensor, args, kwargs):
+    """``tensor.to(...)`` or ``cpu()``; the device of a released tensor is only a word."""
+    wanted = [*args, *kwargs.values()]
+    dtypes = [each for each in wanted if isinstance(each, torch.dtype)]
+    dtypes += [each.dtype for each in wanted if isinstance(each, torch.Tensor)]
+    return tensor.to(dtypes[0]) if dtypes and dtypes[0] != tensor.dtype else tensor
+
+
+def _numbers(values, is_released):
+    """With a number of Python for each tensor that holds one, as it may be on another device."""
+    if isinstance(values, dict):
+        return {key: _numbers([value], is_released)[0] for key, value in values.items()}
+    return [
+        (1 if each.is_meta else each.item())
+        if isinstance(each, torch.Tensor) and not is_released(each)
+        else each
+        for each in values
+    ]
+
+
+def _tensors(tree):
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        yield from _tensors(list(tree.values()))
+    elif isinstance(tree, list | tuple):
+        for each in tree:
+            yield from _tensors(each)
