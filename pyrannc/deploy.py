@@ -133,6 +133,7 @@ def measure(task, agreed, proved) -> Measured:
         world,
         max(agreed.local_rows),
         task.config.profile_cache,
+        task.device,
     )
     parameters = named_tensors.tensors(task.model)
     costs = step_costs.measure(graph, parameters, task.optimizers, world)

@@ -25,6 +25,7 @@ from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
 from pyrannc.state import checkpoint, pretrained, summon
+from pyrannc.state.model_device import device_of
 from pyrannc.state.released import is_released
 from pyrannc.wrapper import compiled, own_names
 from pyrannc.wrapper.signature import ForwardOfModel
@@ -161,6 +162,7 @@ class RaNNCModule(nn.Module):
     def _deploy(self, call):
         """The first call; returns it as it is padded to the longest of all ranks."""
         refuse_wrappers(self.module)
+        device = device_of(self.module, call.tensors)
         world = launch.world(self._config.comm_timeout_s)
         world.timeout_s = self._config.comm_timeout_s
         launchers.check_group(world)
@@ -188,6 +190,7 @@ class RaNNCModule(nn.Module):
             outside_loss=self._outside_loss,
             plan_file=self._load_deployment or from_file,
             world=world,
+            device=device,
         )
         self._deployment = deploy.deploy(task, call.arguments())
         self._runs = CallKinds(self._deployment, call, self._batch_dims, self._padding)

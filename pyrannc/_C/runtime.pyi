@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'staged']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -43,7 +43,7 @@ class KeptGradients:
     """
     Gradients of backward passes whose sum over the replicas is put off.
     """
-    def __init__(self) -> None:
+    def __init__(self, device: str = 'cpu') -> None:
         ...
     def drop(self) -> None:
         ...
@@ -119,4 +119,8 @@ class Executor:
 def join_autograd(call: Call, leaves: collections.abc.Sequence[torch.Tensor], differentiable: collections.abc.Sequence[bool], around: collections.abc.Callable) -> list[torch.Tensor | None]:
     """
     A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments). around(output_grads, keep_graph, backward) is called for each backward, and calls backward().
+    """
+def staged(host: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.Communicator:
+    """
+    A communicator that sends and sums memory of the device over the host's, through pinned memory; for the CPU the host's itself.
     """

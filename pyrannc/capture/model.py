@@ -268,12 +268,14 @@ def _refuse_another_second_call(traces, changes):
 
 
 def _fake_like(tensor):
-    """A FakeTensor on the CPU like a parameter or buffer, which may be meta: released by its rank.
+    """A FakeTensor like a parameter or buffer, on its device; what is meta counts as the host's.
+    What its rank has released says where the model is.
 
     Not ``mode.from_tensor``, which keeps a weak reference to the tensor, and a tensor with weak
     references cannot be released later.
     """
-    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+    device = "cpu" if tensor.device.type == "meta" else tensor.device
+    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
     return fake.requires_grad_(tensor.requires_grad)
 
 

@@ -27,7 +27,7 @@ def warn_of_same_rows(tensors, batch_dims, world) -> None:
             flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
             part = flat[: _MOST_COMPARED_BYTES // tensor.itemsize]
             digest.update(repr(tuple(tensor.shape)).encode())
-            digest.update(part.view(torch.uint8).numpy().tobytes())
+            digest.update(part.cpu().view(torch.uint8).numpy().tobytes())
     if len(set(world.all_gather(digest.digest()))) == 1 and world.rank == 0 and world.size > 1:
         log.warn(
             "deploy",

@@ -17,7 +17,7 @@ _QUIET_S = 2.0
 _LINE_S = 5.0
 
 
-def profile(graph, objects, world, local_rows, cache_folder="off"):
+def profile(graph, objects, world, local_rows, cache_folder="off", device="cpu"):
     """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
 
     Collective. Each distinct operator is timed once, forward and backward, at a few numbers of
@@ -29,21 +29,23 @@ def profile(graph, objects, world, local_rows, cache_folder="off"):
         world: The communicator of the job.
         local_rows: Rows of one rank's batch.
         cache_folder: Of costs that earlier runs have measured; see :class:`ProfileCache`.
+        device: On which the operators run.
     """
     rows = row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
-    traced = trace(graph, objects, rows) if world.rank == 0 else None
+    traced = trace(graph, objects, rows, device) if world.rank == 0 else None
     message = b"" if traced is None else json.dumps(dataclasses.asdict(traced)).encode()
     traced = Traced(**json.loads(world.broadcast(message, 0).decode()))
-    return time_operators(graph, objects, traced, world, rows, cache_folder), traced
+    return time_operators(graph, objects, traced, world, rows, cache_folder, device), traced
 
 
-def time_operators(graph, objects, traced, world, rows, cache_folder="off"):
+def time_operators(graph, objects, traced, world, rows, cache_folder="off", device="cpu"):
     """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
     for those that rank 0 finds in the cache."""
     message = b""
     if world.rank == 0:
-        cache = ProfileCache(cache_folder)
+        on_host = torch.device(device).type == "cpu"  # what the cache's keys know of
+        cache = ProfileCache(cache_folder if on_host else "off")
         keys = _C.profile.keys(graph, rows, traced.strides)
         message = json.dumps(cache.read(keys)).encode()
     known = json.loads(world.broadcast(message, 0).decode())
@@ -55,6 +57,7 @@ def time_operators(graph, objects, traced, world, rows, cache_folder="off"):
             world,
             rows,
             traced.strides,
+            device=str(device),
             progress=progress,
             known=known,
         )
@@ -91,7 +94,7 @@ class Traced:
     strides: list
 
 
-def trace(graph, objects, rows) -> Traced:
+def trace(graph, objects, rows, device="cpu") -> Traced:
     """Runs ``graph`` on fake tensors at the first and at the last number of ``rows``, or at all of
     them where sizes are no lines in the rows.
 
@@ -100,7 +103,10 @@ def trace(graph, objects, rows) -> Traced:
     """
     line = _C.ir.sizes_are_linear(graph)
     try:
-        found = [_trace_at(graph, objects, n) for n in ((rows[0], rows[-1]) if line else rows)]
+        found = [
+            _trace_at(graph, objects, n, str(device))
+            for n in ((rows[0], rows[-1]) if line else rows)
+        ]
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         log.warn("profile", f"bytes saved for backward are estimated, not measured: {reason}")
@@ -131,7 +137,7 @@ def _by_first_node(storages, count):
     return [([node], size) for node, size in enumerate(sums)]
 
 
-def _trace_at(graph, objects, rows):
+def _trace_at(graph, objects, rows, device):
     """(nodes that save it, bytes) of each storage, and each node's strides, at ``rows`` rows."""
     kept = {}  # by address; a storage that is held keeps its address
     strides = []
@@ -147,13 +153,13 @@ def _trace_at(graph, objects, rows):
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed)
     with torch.inference_mode(False), FakeMode(), hooks:
-        tensors, is_input = _C.profile.placeholders(graph, rows)
+        tensors, is_input = _C.profile.placeholders(graph, rows, device)
         state = {
             tensor.untyped_storage()._cdata
             for tensor, batched in zip(tensors, is_input, strict=True)
             if not batched
         }
-        _C.profile.replay(graph, objects, tensors, rows, enter)
+        _C.profile.replay(graph, objects, tensors, rows, enter, device)
     found = [
         (nodes, storage.nbytes()) for key, (storage, nodes) in kept.items() if key not in state
     ]

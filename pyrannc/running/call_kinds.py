@@ -198,5 +198,8 @@ def settings_of(modules, call) -> tuple:
         tuple(module.training for module in modules),
         trained(modules),
         tuple(tensor.requires_grad for tensor in call.tensors),
-        torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None,
+        *(
+            torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+            for kind in sorted({"cpu", *(tensor.device.type for tensor in call.tensors)})
+        ),
     )

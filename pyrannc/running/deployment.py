@@ -43,6 +43,7 @@ class Deployment:
         self.local_rows = local_rows
         self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
+        self.comm = _C.runtime.staged(self.world, str(task.device))
         self.unsummed = UnsummedGradients(self)
         self.owners = owners.Owners(self.world, self.model)
         self.optimizer_steps = OptimizerSteps(self)
@@ -174,7 +175,8 @@ class Deployment:
             captured.graph,
             captured.objects,
             plan,
-            self.world,
+            self.comm,
+            device=str(self.task.device),
             preludes=captured.preludes,
             outside_sum=self.task.outside_loss == "sum",
             outputs=self.task.outputs,

@@ -15,7 +15,7 @@ class UnsummedGradients:
     """What a deployment keeps, and who must not run as long as it does."""
 
     def __init__(self, deployment):
-        self.kept = _C.runtime.KeptGradients()
+        self.kept = _C.runtime.KeptGradients(str(deployment.task.device))
         self._deployment = weakref.ref(deployment)
         self._to_guard = deployment.task.config.guard_no_sync
 
@@ -45,7 +45,7 @@ class UnsummedGradients:
         """Sums what is kept over the replicas and adds it to ``.grad``. Collective."""
         deployment = self._deployment()
         tensors = named_tensors.tensors(deployment.model)
-        for name, gradient in self.kept.sum(deployment.world).items():
+        for name, gradient in self.kept.sum(deployment.comm).items():
             parameter = tensors[name]
             if is_released(parameter):  # it was borrowed, and its owners have the sum, too
                 continue

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True)
 class Task:
@@ -16,6 +18,7 @@ class Task:
         outside_loss: "mean" or "sum", what the user makes of outputs that hold rows.
         plan_file: Path of the plan to run; None to make one.
         world: The communicator of the job.
+        device: Where the model is, and each rank computes.
     """
 
     model: object
@@ -26,3 +29,4 @@ class Task:
     outside_loss: str
     plan_file: str | None
     world: object
+    device: torch.device

@@ -57,8 +57,8 @@ def write(tensor: torch.Tensor, content: torch.Tensor) -> None:
 
 def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
     """``tensor`` of ``root`` into that of every rank in ``ranks``, in place."""
-    # Complex numbers may lie there as their conjugates.
-    whole = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    # Complex numbers may lie there as their conjugates; what a device holds goes by the host.
+    whole = tensor.detach().resolve_conj().resolve_neg().contiguous().cpu()
     comm.broadcast_into(raw(whole), root, ranks)
     if whole.data_ptr() != tensor.data_ptr():
         write(tensor.detach(), whole)

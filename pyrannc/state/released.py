@@ -135,10 +135,12 @@ def materialize(tensor: torch.Tensor) -> None:
     _swap(tensor, other)
 
 
-def blank(tensor: torch.Tensor, requires_grad=False) -> torch.Tensor:
-    """A tensor like this one, released or not, in memory; its values are undefined."""
+def blank(tensor: torch.Tensor, requires_grad=False, device=None) -> torch.Tensor:
+    """A tensor like this one, released or not, in memory of the model's or of another device; its
+    values are undefined."""
+    device = device or ("cpu" if tensor.device.type == "meta" else tensor.device)
     with torch_private.without_subclasses():
-        return torch.empty_like(tensor, device="cpu", requires_grad=requires_grad)
+        return torch.empty_like(tensor, device=device, requires_grad=requires_grad)
 
 
 def _swap(tensor, other):

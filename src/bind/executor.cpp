@@ -4,6 +4,7 @@
 
 #include "bind/module.h"
 #include "bind/objects.h"
+#include "rannc/runtime/device_stream.h"
 #include "rannc/runtime/join_autograd.h"
 
 namespace rannc::bind {
@@ -48,8 +49,8 @@ std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequen
   return std::make_unique<Executor>(
       graph, held, plan, std::move(communicator), c10::Device(device),
       runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws),
-                       stream ? stream : comm::make_host_stream(), std::move(kept), bucket_bytes,
-                       std::move(holders)});
+                       stream ? stream : runtime::device_stream(c10::Device(device)),
+                       std::move(kept), bucket_bytes, std::move(holders)});
 }
 
 /// Calls `function`(output_grads, keep_graph, backward), and lets go of it where Python still runs.
@@ -99,11 +100,23 @@ void init_executor(py::module_& m) {
 
   py::class_<runtime::KeptGradients, std::shared_ptr<runtime::KeptGradients>>(
       m, "KeptGradients", "Gradients of backward passes whose sum over the replicas is put off.")
-      .def(py::init([] { return runtime::KeptGradients(comm::make_host_stream()); }))
+      .def(py::init([](const std::string& device) {
+             return runtime::KeptGradients(runtime::device_stream(c10::Device(device)));
+           }),
+           "device"_a = "cpu")
       .def_property_readonly("passes", &runtime::KeptGradients::passes)
       .def_property_readonly("lost", &runtime::KeptGradients::lost)
       .def("sum", &runtime::KeptGradients::sum, "communicator"_a, Unlocked())
       .def("drop", &runtime::KeptGradients::drop, Unlocked());
+
+  m.def(
+      "staged",
+      [](std::shared_ptr<comm::Communicator> host, const std::string& device) {
+        return runtime::staged(std::move(host), c10::Device(device));
+      },
+      "host"_a, "device"_a,
+      "A communicator that sends and sums memory of the device over the host's, through pinned "
+      "memory; for the CPU the host's itself.");
 
   py::class_<runtime::DrawSteps, std::shared_ptr<runtime::DrawSteps>>(
       m, "DrawSteps", "What deterministic random numbers are told from, beside node and sample.")

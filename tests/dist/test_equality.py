@@ -14,6 +14,7 @@ import os
 
 import mpi
 import pytest
+import standin
 
 SCRIPT = mpi.JOBS / "equality.py"
 FIRST_SEED = int(os.environ.get("RANNC_TEST_SEED", "0"))
@@ -262,6 +263,25 @@ def dropouts():
     ]
 
 
+def on_a_device():
+    """A covering selection for a device that works late, in memory of its own: models, schedules,
+    recompute, uneven batches, statistics of the whole batch, told random numbers."""
+    yield from [
+        "mlp/2+2~7/m2/b6/float64/sgd",
+        "residual_cnn/auto/m1/b8/float32/sgd",
+        "unet/2+1+1/m2/b10/float64/sgd",
+        "gpt2/1+1+1+1/m4/b4/float64/sgd/mixed/1f1b",
+        "loss/1+3/m2/b3/float64/sgd/always/gpipe",
+        "tied_lm/2x(2+2)/m4/b5/float64/adamw/auto/interleaved",
+        f"tied_lm/2+1+1/m3/b{UNEVEN[0]}/float64/sgd",
+        "bert/2+2~5/m2/b6/float64/sgd/mixed",
+        "t5/1+3/m2/b3/float64/sgd",
+        "padded_gpt2/2+2/m2/b6/float64/sgd/mixed/1f1b",
+        "dropout_language/3+1/m4/b4/float64/sgd/never/1f1b",
+        "flat_norms/2+2/m1/b3/float64/sgd/auto/auto/sync",
+    ]
+
+
 GROUPS = {
     "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"])],
     "transformers": [
@@ -278,6 +298,7 @@ GROUPS = {
     ],
     "synchronised": [*synchronised()],
     "dropouts": [*dropouts()],
+    "standin": [*on_a_device()],
 }
 _reports = {}
 
@@ -285,7 +306,8 @@ _reports = {}
 def report_of(group, names, timeout):
     """Runs a group once; afterwards the reports of its cases, by name."""
     if group not in _reports:
-        done = mpi.run([str(SCRIPT), *names], 4, timeout)
+        device = "standin" if group == "standin" else "cpu"
+        done = mpi.run([str(SCRIPT), *names], 4, timeout, env={"TEST_DEVICE": device})
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
         _reports[group] = {entry["case"]: entry for entry in map(json.loads, lines)}
         _reports[group]["end"] = (done.stdout + done.stderr)[-3000:]
@@ -332,6 +354,12 @@ def test_batch_normalisation_of_the_whole_batch_equals_one_process(name):
 @pytest.mark.parametrize("name", GROUPS["dropouts"])
 def test_dropout_equals_one_process_with_its_masks(name):
     check("dropouts", name, GROUPS["dropouts"], timeout=200)
+
+
+@pytest.mark.skipif(not standin.built(), reason="the stand-in device was not built")
+@pytest.mark.parametrize("name", GROUPS["standin"])
+def test_models_on_a_stand_in_device_equal_one_process(name):
+    check("standin", name, GROUPS["standin"], timeout=400)
 
 
 @pytest.mark.all

@@ -18,6 +18,8 @@ OF_THE_WHOLE = {
     "dist/outside_losses",
     "dist/set_order",
     "dist/soak",
+    "torch/accelerator/one_rank",
+    "torch/accelerator/staged",
     "torch/capture/golden_graphs",
     "torch/capture/guesses",
     "torch/garbage",

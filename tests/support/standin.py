@@ -21,7 +21,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(
-    os.environ.get("RANNC_STANDIN", ROOT / "build" / "tests" / "accelerator" / "libstandin.so")
+    os.environ.get("STANDIN_LIBRARY", ROOT / "build" / "tests" / "accelerator" / "libstandin.so")
 )
 # What can be told to fail; the order is that of Fault in tests/accelerator/machine/faults.h.
 FAULTS = ("allocation", "copy", "pinned")
@@ -40,14 +40,14 @@ def start(devices=1, memory_bytes=1 << 30, delay_us=50.0, seed=None):
 
     Before each kernel its stream waits: before half of them not at all, before the others for a
     random time, ``delay_us`` microseconds on the average of all. The seed of these times is
-    printed; the environment's ``RANNC_STANDIN_SEED`` repeats it.
+    printed; the environment's ``STANDIN_SEED`` repeats it.
     """
     global _library, _devices
     if _library is not None:
         raise RuntimeError("the stand-in devices have been started before")
     if seed is None:
-        seed = int(os.environ.get("RANNC_STANDIN_SEED", random.SystemRandom().getrandbits(32)))
-    print(f"stand-in devices: {devices}, RANNC_STANDIN_SEED={seed}", flush=True)
+        seed = int(os.environ.get("STANDIN_SEED", random.SystemRandom().getrandbits(32)))
+    print(f"stand-in devices: {devices}, STANDIN_SEED={seed}", flush=True)
     torch.ops.load_library(str(LIBRARY))
     _library = _declare(ctypes.CDLL(str(LIBRARY)))
     _library.standin_start(devices, memory_bytes, delay_us, seed)

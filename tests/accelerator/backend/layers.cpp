@@ -38,12 +38,16 @@ constexpr int64_t kOverrideable = 4;
 int64_t attention_choice(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const OptionalTensor& mask, double dropout_p, bool is_causal,
                          std::optional<double> scale, bool enable_gqa) {
-  Device& device = Accelerator::get().device(query.device().index());
-  KernelTensors tensors(device);
-  const auto seen = [&tensors](const at::Tensor& tensor) {
-    at::Tensor alias = tensors.of(tensor);
-    if (tensor.requires_grad()) alias.set_requires_grad(true);
-    return alias;
+  // Without memory, as the choice depends on shapes: these may be fake tensors.
+  const auto seen = [](const at::Tensor& tensor) {
+    c10::Storage none(c10::Storage::use_byte_size_t(), 0,
+                      c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)),
+                      /*allocator=*/nullptr, /*resizable=*/false);
+    auto shape = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(none), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+    shape.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides());
+    if (tensor.requires_grad()) shape.set_requires_grad(true);
+    return shape;
   };
   const OptionalTensor seen_mask =
       mask && mask->defined() ? OptionalTensor(seen(*mask)) : std::nullopt;
@@ -78,6 +82,29 @@ AttentionGradients attention_backward(const at::Tensor& grad_out, const at::Tens
   Stack stack{grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, given, scale};
   issue(operator_named("aten::_scaled_dot_product_flash_attention_for_cpu_backward"), &stack);
   return {stack[0].toTensor(), stack[1].toTensor(), stack[2].toTensor(), {}};
+}
+
+// Has no meta kernel.
+std::tuple<at::Tensor, at::Tensor> batch_norm_update_stats(const at::Tensor& input,
+                                                           const OptionalTensor& mean,
+                                                           const OptionalTensor& variance,
+                                                           double momentum) {
+  Device& device = Accelerator::get().use(input.device().index());
+  const at::Tensor made_mean = empty(device, {input.size(1)}, {1}, input.scalar_type());
+  const at::Tensor made_variance = empty(device, {input.size(1)}, {1}, input.scalar_type());
+  KernelTensors tensors(device);
+  const auto seen = [&tensors](const OptionalTensor& tensor) {
+    return tensor && tensor->defined() ? IValue(tensors.of(*tensor)) : IValue();
+  };
+  launch(device, "aten::batch_norm_update_stats",
+         [stack = Stack{tensors.of(input), seen(mean), seen(variance), momentum},
+          to_mean = tensors.of(made_mean), to_variance = tensors.of(made_variance)]() mutable {
+           operator_named("aten::batch_norm_update_stats")
+               .redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+           to_mean.copy_(stack[0].toTensor());
+           to_variance.copy_(stack[1].toTensor());
+         });
+  return {made_mean, made_variance};
 }
 
 // The CPU's, but its kernel draws from the host's default generator.
@@ -116,6 +143,8 @@ std::vector<ByHand> layers() {
        KernelFunction::makeFromUnboxedRuntimeFunction(&attention)},
       {"_scaled_dot_product_fused_attention_overrideable_backward",
        KernelFunction::makeFromUnboxedRuntimeFunction(&attention_backward)},
+      {"batch_norm_update_stats",
+       KernelFunction::makeFromUnboxedRuntimeFunction(&batch_norm_update_stats)},
       {"native_dropout", KernelFunction::makeFromUnboxedRuntimeFunction(&native_dropout)},
   };
 }

@@ -96,7 +96,7 @@ class Call {
   }
 
  private:
-  [[nodiscard]] bool takes_host_tensors() const {
+  [[nodiscard]] bool takes_host_indices() const {
     return name_ == "aten::index" || name_.starts_with("aten::index_put") ||
            name_ == "aten::_index_put_impl_";
   }
@@ -125,11 +125,12 @@ class Call {
 
   /// Tensors of the host have their values of now, whatever the host does with them later.
   IValue with_host_values(size_t index) const {
-    const c10::AliasInfo* alias = op_.schema().arguments()[index].alias_info();
-    const bool written = alias != nullptr && alias->isWrite();
+    const c10::Argument& described = op_.schema().arguments()[index];
+    const bool written = described.alias_info() != nullptr && described.alias_info()->isWrite();
+    const bool indices = takes_host_indices() && described.name() == "indices";
     return with_tensors(arguments_[index], [&](const at::Tensor& tensor) {
       if (tensor.device().type() == kType) return tensor;
-      TORCH_CHECK(tensor.is_cpu() && !written && (tensor.dim() == 0 || takes_host_tensors()),
+      TORCH_CHECK(tensor.is_cpu() && !written && (tensor.dim() == 0 || indices),
                   "Expected all tensors to be on the same device, but found at least two devices, "
                   "standin:",
                   device_.index(), " and ", tensor.device(), "! (", name_, ")");
@@ -146,7 +147,7 @@ class Call {
   }
 
   [[nodiscard]] bool selects_by_mask() const {
-    const IValue* indices = takes_host_tensors() ? argument("indices") : nullptr;
+    const IValue* indices = takes_host_indices() ? argument("indices") : nullptr;
     if (indices == nullptr) return false;
     bool mask = false;
     for_each_tensor(*indices, [&](const at::Tensor& tensor) {
@@ -158,13 +159,22 @@ class Call {
   }
 
   [[nodiscard]] bool needs_values() const {
-    if (takes_host_tensors()) return selects_by_mask();
+    if (takes_host_indices()) return selects_by_mask();
     if (const IValue* size = argument("output_size"); size != nullptr && !size->isNone()) {
       return false;
     }
     return op_.hasTag(at::Tag::dynamic_output_shape) ||
-           op_.hasTag(at::Tag::data_dependent_output) ||
-           !op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+           op_.hasTag(at::Tag::data_dependent_output) || !has_meta_kernel();
+  }
+
+  [[nodiscard]] bool has_meta_kernel() const {
+    using Key = c10::DispatchKey;
+    for (const Key key :
+         {Key::Meta, Key::CompositeExplicitAutograd, Key::CompositeExplicitAutogradNonFunctional,
+          Key::CompositeImplicitAutograd}) {
+      if (op_.hasKernelForDispatchKey(key)) return true;
+    }
+    return false;
   }
 
   Stack for_meta() {

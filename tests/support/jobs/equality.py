@@ -4,11 +4,15 @@ Started by test_equality.py on several ranks with the names of the cases; rank 0
 JSON for each. Every rank computes the twin itself: one process on the concatenated batch, or, for
 models with BatchNorm that is not synchronised, on the same micro-batches and shares. Where there is
 dropout, it is that of ``deterministic_dropout``, and the twin, a plain model, is handed its masks.
+
+With TEST_DEVICE=standin the wrapped model and its batches are on a stand-in accelerator. The
+twin is on the CPU.
 """
 
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import tempfile
 import traceback
@@ -18,6 +22,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 
 import pyrannc
 from pyrannc import _C, launch
@@ -26,6 +31,7 @@ from pyrannc.planning import candidates, schedules
 
 sys.path.append(str(Path(__file__).parents[1]))
 import borders
+import standin
 from dropout_models import DROPOUTS
 from keyed_masks import KeyedMasks
 from loss_models import LANGUAGE_LOSSES, LOSSES
@@ -51,6 +57,7 @@ MODEL_WIDE = {torch.float32: 1e-5, torch.float64: 1e-10}
 PER_TENSOR = {torch.float32: 1e-4, torch.float64: 1e-9}
 STEPS = 3
 SEED = 2**33 + 5  # of random numbers
+DEVICE = os.environ.get("TEST_DEVICE", "cpu")  # of the wrapped model
 # These compute their loss in float32 whatever the model's dtype.
 FLOAT32_LOSS = {"gpt2", "llama", "padded_gpt2", "dropout_gpt2"}
 
@@ -132,7 +139,8 @@ class Comparison:
 
     def add(self, kind, name, ours, twin):
         assert ours.shape == twin.shape, f"{kind} {name}: {ours.shape}, one process {twin.shape}"
-        self.pairs.setdefault(kind, []).append((name, ours.detach(), twin.detach()))
+        pair = ours.detach().to("cpu", copy=True), twin.detach().clone()  # as they are now
+        self.pairs.setdefault(kind, []).append((name, *pair))
 
     def failures(self):
         for kind, pairs in self.pairs.items():
@@ -393,14 +401,14 @@ def run_case(case, comm, folder):
     entry, dtype = entry_of(case), case.torch_dtype
     twin = Twin(case, entry)
     twin_optimizer = make_optimizer(case, twin.model.parameters())
-    plain = entry.build().to(dtype)
+    plain = on_device(entry.build().to(dtype))
     optimizer = make_optimizer(case, plain.parameters())
     path = None
     if case.seed is not None:
         path = f"{folder}/plan.json"
         if comm.rank == 0:
             whole, _, _ = batch_of(entry, dtype, 0, case.local_rows(0, comm.size), comm.rank)
-            write_plan(path, case, entry, plain, *whole)
+            write_plan(path, case, entry, plain, *pytree.tree_map(on_device, whole))
     model = pyrannc.RaNNCModule(
         plain,
         optimizer,
@@ -423,7 +431,7 @@ def run_case(case, comm, folder):
         loss.backward()
         twin_loss, twin_output = twin.step(model, args, kwargs, local_rows)
 
-        whole = loss.detach().double().reshape(1)
+        whole = loss.detach().double().reshape(1).cpu()
         if not inside:  # the mean of no rows is nan, and counts nothing
             whole = whole * len(mine) / total if len(mine) else torch.zeros_like(whole)
             comm.all_reduce_sum(whole.numpy(), list(range(comm.size)))
@@ -461,7 +469,17 @@ def batch_of(entry, dtype, seed, local_rows, rank):
     args, kwargs = entry.inputs(total, seed=seed)
     args = tuple(cast(value, dtype) for value in args)
     kwargs = {key: cast(value, dtype) for key, value in kwargs.items()}
-    return (args, kwargs), select_rows(entry, args, kwargs, total, mine), mine
+    own = pytree.tree_map(on_device, select_rows(entry, args, kwargs, total, mine))
+    return (args, kwargs), own, mine
+
+
+def on_device(thing):
+    """A tensor or a model where the wrapped model computes; what else there is stays."""
+    if not isinstance(thing, torch.Tensor | nn.Module) or DEVICE == "cpu":
+        return thing
+    # Otherwise torch gives each user of a tied parameter one of its own on a foreign device.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    return thing.to(DEVICE)
 
 
 def compare_eval(compare, case, comm, entry, model, twin):
@@ -519,6 +537,8 @@ def describe(model):
 def main(names):
     comm = launch.world()
     torch.set_num_threads(1)
+    if DEVICE == "standin":
+        standin.start()
     folder = tempfile.TemporaryDirectory()
     for name in names:
         torch.manual_seed(SEED)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 # What names the CPU itself, is compiled, or is a layer that torch has for CUDA only.
-NOT_HERE = {"autocast", "stray_tensor", "script_loop", "lstm", "lstm_sequence_first"}
+NOT_HERE = {"autocast", "experts", "stray_tensor", "script_loop", "lstm", "lstm_sequence_first"}
 
 
 class Gpt(nn.Module):

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include "rannc/comm/communicator.h"
+
+namespace rannc::runtime {
+
+/// The order of `device`'s work: for an accelerator that of the stream which is current where it is
+/// asked, for the CPU the host's. Made of c10's streams and events, so it is any accelerator's.
+[[nodiscard]] std::shared_ptr<comm::Stream> device_stream(c10::Device device);
+
+/// Messages and sums of `device`'s memory over `host`, through pinned memory of the host, in the
+/// order of the device's work. All else is done by `host`, which lives on.
+///
+/// A thread of its own waits for what the device computes before it is sent; who waits for a
+/// message or a sum issues the copy to the device, on its current stream, and does not wait for
+/// that. For the CPU: `host` itself.
+[[nodiscard]] std::shared_ptr<comm::Communicator> staged(std::shared_ptr<comm::Communicator> host,
+                                                         c10::Device device);
+
+}  // namespace rannc::runtime
