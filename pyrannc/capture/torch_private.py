@@ -4,6 +4,7 @@ All were seen in torch 2.11, 2.12 and 2.13. Beside each stands what breaks witho
 for all of them in each supported release.
 """
 
+import inspect
 import sys
 
 import torch
@@ -66,6 +67,15 @@ def not_compiled(module):
     while compiled is not None and isinstance(module, compiled):
         module = module._orig_mod
     return module
+
+
+def has_compiled_forward(module) -> bool:
+    """Whether torch.compile was called for ``module.forward``, and the result put there. Without it
+    such a model cannot be traced."""
+    forward = vars(module).get("forward")
+    if not hasattr(forward, "_torchdynamo_orig_callable"):
+        return False
+    return getattr(inspect.unwrap(forward), "__func__", None) is type(module).forward
 
 
 #: Private attributes by name: an object that has each, and what breaks without it.

@@ -20,6 +20,9 @@ def made_of(model: nn.Module) -> nn.Module:
         if module._compiled_call_impl is not None:
             found.append(f"'{path}'" if path else "the model")
             module._compiled_call_impl = None
+        if torch_private.has_compiled_forward(module):
+            found.append(f"'{path}'" if path else "the model")
+            del module.forward
         for name, child in module.named_children():
             if (inner := torch_private.not_compiled(child)) is not child:
                 found.append(f"'{path}.{name}'" if path else f"'{name}'")

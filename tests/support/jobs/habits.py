@@ -452,6 +452,10 @@ def a_pad_that_does_not_fit_is_an_error():
     with raises("pad['ids'] is None; it must be a number", pyrannc.ConfigError):
         RaNNCModule(Text(), None, config, pad={"ids": None})
     if SIZE > 1:
+        wrapped = RaNNCModule(Text(), None, config, pad=PAD)
+        wrapped(*text_of(RANK, 0)).backward()
+        with raises("the ranks do not do the same"):  # beside what is padded
+            wrapped.train(RANK == 0)(*text_of(RANK, 0))
         wrapped = RaNNCModule(Text(), None, config, pad={"ids": RANK})
         with raises("the ranks pad differently", pyrannc.ConfigError):
             wrapped(*text_of(RANK, 0))
