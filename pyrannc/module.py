@@ -17,7 +17,7 @@ from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.generation import generate
 from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
-from pyrannc.loop import gradient_norm, shared_overflow
+from pyrannc.loop import gradient_norm, shared_overflow, writers
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
@@ -193,6 +193,7 @@ class RaNNCModule(nn.Module):
             device=device,
         )
         self._deployment = deploy.deploy(task, call.arguments())
+        writers.install()
         self._runs = CallKinds(self._deployment, call, self._batch_dims, self._padding)
         self._kin.follow(self, world)
         return call

@@ -47,6 +47,11 @@ def of_optimizer(optimizer) -> list:
     return found
 
 
+def world():
+    """All ranks, where models run on several; else None."""
+    return next((each.world for each in _deployments if each.world.size > 1), None)
+
+
 def last_backward():
     """The deployment whose backward was the last one; None before the first."""
     return _last[0] and _last[0]()
