@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
+__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
 class Prediction:
     @property
     def activation_bytes(self) -> int:
@@ -289,6 +289,8 @@ def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Se
 def map_to(plan: Plan, from_graph: pyrannc._C.ir.Graph, to_graph: pyrannc._C.ir.Graph) -> Plan:
     ...
 def show(plan: Plan, width: typing.SupportsInt | typing.SupportsIndex = 110, global_batch: typing.SupportsInt | typing.SupportsIndex | None = None) -> str:
+    ...
+def show_dot(plan: Plan, graph: pyrannc._C.ir.Graph, stage: typing.SupportsInt | typing.SupportsIndex | None = None) -> str:
     ...
 def simulate(program: Program, durations: Durations) -> Simulation:
     ...

@@ -75,6 +75,7 @@ void init_plans(py::module_& m) {
       .def_readonly("recompute", &plan::StageSummary::recompute);
 
   m.def("show", &plan::show, "plan"_a, "width"_a = 110, "global_batch"_a = py::none());
+  m.def("show_dot", &plan::show_dot, "plan"_a, "graph"_a, "stage"_a = py::none());
   m.def("verify", py::overload_cast<const plan::Plan&, const ir::Graph&, int>(&plan::verify),
         "plan"_a, "graph"_a, "world"_a, py::call_guard<py::gil_scoped_release>());
   m.def("map_to", &plan::map_to, "plan"_a, "from_graph"_a, "to_graph"_a,

@@ -29,4 +29,9 @@ namespace rannc::plan {
 /// borders cost. Throws PlanError, naming the closest module, when there is none.
 [[nodiscard]] std::string explain(const Plan& plan, std::string_view module, size_t width = 110);
 
+/// The graph for Graphviz, each stage a box around its nodes; with `stage`, that one alone, and
+/// beside it the values that enter and leave it.
+[[nodiscard]] std::string show_dot(const Plan& plan, const ir::Graph& graph,
+                                   std::optional<int> stage = {});
+
 }  // namespace rannc::plan
