@@ -100,7 +100,7 @@ class Times:
     def send_ns(self) -> int:
         ...
 class Executor:
-    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None, bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400, holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, stream: pyrannc._C.comm.Stream = None) -> None:
+    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None, bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400, holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, show_values: bool = False, stream: pyrannc._C.comm.Stream = None) -> None:
         ...
     def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True, no_sync: bool = False, loss_seed: typing.SupportsFloat | typing.SupportsIndex = 1.0) -> Call:
         ...
@@ -118,7 +118,7 @@ class Executor:
         ...
 def join_autograd(call: Call, leaves: collections.abc.Sequence[torch.Tensor], differentiable: collections.abc.Sequence[bool], around: collections.abc.Callable) -> list[torch.Tensor | None]:
     """
-    A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments). around(output_grads, keep_graph, backward) is called for each backward, and calls backward().
+    A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments). around(output_grads, keep_graph, backward) is called for each backward, and calls backward(), or backward(keep_graph).
     """
 def staged(host: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.Communicator:
     """

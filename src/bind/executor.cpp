@@ -35,22 +35,20 @@ MaybeTensors to_optional(Tensors tensors) {
   return maybe;
 }
 
-std::unique_ptr<Executor> make_executor(const ir::Graph& graph, const py::sequence& objects,
-                                        const plan::Plan& plan,
-                                        std::shared_ptr<comm::Communicator> communicator,
-                                        const std::string& device, plan::Outputs outputs,
-                                        std::vector<ir::Graph> preludes, bool outside_sum,
-                                        std::shared_ptr<runtime::DrawSteps> draws,
-                                        std::shared_ptr<runtime::KeptGradients> kept,
-                                        int64_t bucket_bytes, plan::ParameterHolders holders,
-                                        const std::shared_ptr<comm::Stream>& stream) {
+std::unique_ptr<Executor> make_executor(
+    const ir::Graph& graph, const py::sequence& objects, const plan::Plan& plan,
+    std::shared_ptr<comm::Communicator> communicator, const std::string& device,
+    plan::Outputs outputs, std::vector<ir::Graph> preludes, bool outside_sum,
+    std::shared_ptr<runtime::DrawSteps> draws, std::shared_ptr<runtime::KeptGradients> kept,
+    int64_t bucket_bytes, plan::ParameterHolders holders, bool show_values,
+    const std::shared_ptr<comm::Stream>& stream) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
   return std::make_unique<Executor>(
       graph, held, plan, std::move(communicator), c10::Device(device),
       runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws),
                        stream ? stream : runtime::device_stream(c10::Device(device)),
-                       std::move(kept), bucket_bytes, std::move(holders)});
+                       std::move(kept), bucket_bytes, std::move(holders), show_values});
 }
 
 /// Calls `function`(output_grads, keep_graph, backward), and lets go of it where Python still runs.
@@ -61,14 +59,16 @@ runtime::AroundBackward around_backward(py::function function) {
                                              const py::gil_scoped_acquire gil;
                                              delete last;
                                            });
-  return
-      [held](const Tensors& output_grads, bool keep_graph, const std::function<void()>& backward) {
-        const py::gil_scoped_acquire gil;
-        (*held)(to_optional(output_grads), keep_graph, py::cpp_function([&backward] {
-                  const py::gil_scoped_release unlocked;
-                  backward();
-                }));
-      };
+  return [held](const Tensors& output_grads, bool keep_graph,
+                const std::function<void(bool)>& backward) {
+    const py::gil_scoped_acquire gil;
+    const auto run = [&backward](bool keep) {
+      const py::gil_scoped_release unlocked;
+      backward(keep);
+    };
+    (*held)(to_optional(output_grads), keep_graph,
+            py::cpp_function(run, "keep_graph"_a = keep_graph));
+  };
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ void init_executor(py::module_& m) {
       "call"_a, "leaves"_a, "differentiable"_a, "around"_a,
       "A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments)."
       " around(output_grads, keep_graph, backward) is called for each backward, and calls "
-      "backward().");
+      "backward(), or backward(keep_graph).");
 
   py::class_<runtime::KeptGradients, std::shared_ptr<runtime::KeptGradients>>(
       m, "KeptGradients", "Gradients of backward passes whose sum over the replicas is put off.")
@@ -144,7 +144,7 @@ void init_executor(py::module_& m) {
            "device"_a = "cpu", "outputs"_a = plan::Outputs::loss,
            "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none(),
            "kept"_a = py::none(), "bucket_bytes"_a = plan::kBucketBytes,
-           "holders"_a = plan::ParameterHolders(), "stream"_a = py::none())
+           "holders"_a = plan::ParameterHolders(), "show_values"_a = false, "stream"_a = py::none())
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

@@ -26,7 +26,7 @@ class PipelineStep final : public torch::autograd::Node {
     const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
     std::vector<at::Tensor> gradients;
     around_(output_grads, keep_graph,
-            [&] { gradients = call_->backward(std::move(output_grads), keep_graph); });
+            [&](bool keep) { gradients = call_->backward(std::move(output_grads), keep); });
     RANNC_CHECK(gradients.size() == num_outputs(), c10::str(gradients.size()));
     return gradients;
   }

@@ -72,6 +72,8 @@ struct Options {
   /// Of parameters that are held by other ranks than those whose stages use them: such a rank takes
   /// part in the sum of their gradients. Equal on all ranks.
   plan::ParameterHolders holders;
+  /// Logs what enters and leaves the stages, on every rank.
+  bool show_values = false;
 };
 
 /// Runs one rank's part of a plan, on batches of any size.

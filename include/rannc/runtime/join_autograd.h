@@ -11,10 +11,12 @@
 namespace rannc::runtime {
 
 /// Called for each backward through a call, with the gradients of the outputs (undefined where none
-/// comes in), whether it may be repeated, and the backward itself, to be called once. Grad mode is
-/// on where the user asks for second derivatives, which there are none of.
-using AroundBackward = std::function<void(const std::vector<at::Tensor>& output_grads,
-                                          bool keep_graph, const std::function<void()>& backward)>;
+/// comes in), whether the user asks that it may be repeated, and the backward itself, to be called
+/// once with whether it may. Grad mode is on where the user asks for second derivatives, which
+/// there are none of.
+using AroundBackward =
+    std::function<void(const std::vector<at::Tensor>& output_grads, bool keep_graph,
+                       const std::function<void(bool keep_graph)>& backward)>;
 
 /// Joins a call to the user's autograd graph, as one node: all outputs, and all it is made from.
 ///

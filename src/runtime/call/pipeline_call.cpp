@@ -14,6 +14,7 @@
 #include "rannc/util/log.h"
 #include "runtime/call/tags.h"
 #include "runtime/stage/random_state.h"
+#include "runtime/stage/show_values.h"
 
 namespace rannc::runtime {
 
@@ -295,11 +296,19 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
 
   if (local.statistics.shared()) batch.statistics = local.statistics.lend(state);
   std::vector<at::Tensor> inputs = take_inputs(local, batch);
+  if (part_->show_values) {
+    show_values(part_->graph, local.stage->inputs(), inputs,
+                c10::str("into stage ", stage, ", micro-batch ", micro_batch));
+  }
   const std::shared_ptr<WholeBatch> whole = whole_batch(stage, micro_batch);
   batch.outputs =
       with_backward_ ? local.stage->forward(std::move(inputs), local.input_requires_grad, state,
                                             batch.rows, local.recompute, batch.pass, key, whole)
                      : local.stage->forward(std::move(inputs), state, batch.rows, key.get(), whole);
+  if (part_->show_values) {
+    show_values(part_->graph, local.stage->outputs(), batch.outputs,
+                c10::str("out of stage ", stage, ", micro-batch ", micro_batch));
+  }
   boundary_.add_scalars(local, batch);
   if (batch.unsent == 0) batch.outputs.clear();
 }

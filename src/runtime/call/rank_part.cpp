@@ -60,6 +60,7 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
       rank(comm->rank()),
       prelude(options.preludes, objects, on_device),
       outside_sum(options.outside_sum),
+      show_values(options.show_values),
       draw_steps(options.draws),
       from_generators(!draw_steps && std::ranges::any_of(model.nodes, &ir::draws)),
       output_values(std::move(outputs)) {

@@ -59,6 +59,7 @@ struct RankPart {
   int rank = 0;
   Prelude prelude;
   bool outside_sum = false;
+  bool show_values = false;
   std::shared_ptr<const DrawSteps> draw_steps;  ///< null: from the generators
   bool from_generators = false;                 ///< some rank draws from its generator, or may
   std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none
