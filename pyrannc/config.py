@@ -191,6 +191,32 @@ ITEMS = {
     "save_deployment": Item(boolean, False, "write the plan to deployment_file"),
     "load_deployment": Item(boolean, False, "take the plan from deployment_file"),
     "deployment_file": Item(text, "rannc_plan.json", "where the plan is written and read"),
+    "dp_search_all": Item(
+        boolean, True, "plans of every number of stages; false: the fewest stages that fit"
+    ),
+    "min_pipeline_bs": Item(positive, 1, "fewest rows of a replica in a micro-batch"),
+    "limit_dev_num_pot": Item(boolean, False, "each stage has a power of two of replicas"),
+    "partitioning_dry_run_np": Item(
+        count, 0, "plan for so many ranks, show and save that plan, and end; 0: train"
+    ),
+    "verify_partitioning": Item(
+        boolean, False, "compare outputs and gradients under the plan with those of one process"
+    ),
+    "verify_recomp": Item(
+        boolean, False, "compare gradients with and without recompute, before the first step"
+    ),
+    "save_graph_profile": Item(boolean, False, "write measured costs to graph_profile_file"),
+    "load_graph_profile": Item(
+        boolean, False, "take measured costs from graph_profile_file, of whatever machine"
+    ),
+    "graph_profile_file": Item(text, "rannc_graph_profiles.json", "where these costs are"),
+    "dump_graph": Item(
+        boolean, False, "write the graph, and each stage, to dump_graph_prefix + _*.dot (Graphviz)"
+    ),
+    "dump_graph_prefix": Item(text, "rannc_graph", "what the names of these files begin with"),
+    "profiling": Item(boolean, False, "log at the end of a plan where each rank's time went"),
+    "display_comm_value": Item(boolean, False, "log what enters and leaves the stages"),
+    "display_act_value": Item(boolean, False, "log the results of all operators"),
     "comm_timeout_s": Item(seconds, 600.0, "longest wait for another rank, in seconds"),
     "log_level": Item(text, "warn", "debug, info, warn, error or off; per module: comm=debug"),
     "show_config_items": Item(boolean, False, "print the settings that are not defaults"),

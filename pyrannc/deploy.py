@@ -12,13 +12,15 @@ from pyrannc.errors import PlanError
 from pyrannc.job import process
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
-from pyrannc.planning import candidates, plan_file, planner_inputs, schedules
+from pyrannc.original import switches
+from pyrannc.planning import allowed, candidates, dry_run, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
-from pyrannc.report import training_steps
+from pyrannc.report import graph_files, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
 from pyrannc.selfcheck import findings
 from pyrannc.state import named_tensors
+from pyrannc.trial import verify
 from pyrannc.trial.try_plans import try_plans
 
 
@@ -45,6 +47,7 @@ class Measured:
     """What is known of the ranks and, unless the plan comes from a file, of the model on them."""
 
     devices: object  # _C.cost.Cluster
+    links: object  # _C.comm.LinkSpeeds
     operators: object = None  # _C.cost.CostTable
     storages: list | None = None  # see profiling.operators
     step: step_costs.Costs | None = None
@@ -68,6 +71,8 @@ def deploy(task: Task, call) -> Deployment:
     proved = prove(task, call, agreed)
     task = dataclasses.replace(task, captured=agreed.captured)
     measured = measure(task, agreed, proved)
+    if task.config.partitioning_dry_run_np:
+        dry_run.plan(task, agreed, measured, proved, make_planner)
     chosen = choose(task, agreed, proved, measured)
     return start(task, call, agreed, chosen)
 
@@ -81,6 +86,7 @@ def agree(task, call) -> Agreed:
         "outputs": task.outputs.name,
         "outside_loss": task.outside_loss,
         "model.training": task.model.training,
+        "sync_params_on_init()": switches.is_on("sync_params_on_init"),
     }
     same_settings(config, others, world)
     on_rank(0, world, lambda: plan_file.check_save(config))
@@ -88,7 +94,7 @@ def agree(task, call) -> Agreed:
     if task.model.training and torch.is_grad_enabled():
         tensors = captured.flatten(*call)
         warn_of_same_rows(tensors, captured.batch_dims, world)
-    if config.sync_params_on_init and world.size > 1:
+    if others["sync_params_on_init()"] and config.sync_params_on_init and world.size > 1:
         named_tensors.broadcast_all(world, task.model)
     hosts = hosts_of(world)
     memory = planner_inputs.memory_bytes(config, hosts.count(world.host))
@@ -126,7 +132,7 @@ def measure(task, agreed, proved) -> Measured:
     links = _C.comm.measure_links(world)
     devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
     if task.plan_file is not None:
-        return Measured(devices)
+        return Measured(devices, links)
     table, traced = operators.profile(
         graph,
         task.captured.objects,
@@ -134,10 +140,12 @@ def measure(task, agreed, proved) -> Measured:
         max(agreed.local_rows),
         task.config.profile_cache,
         task.device,
+        task.config.graph_profile_file if task.config.load_graph_profile else "",
+        task.config.graph_profile_file if task.config.save_graph_profile else "",
     )
     parameters = named_tensors.tensors(task.model)
     costs = step_costs.measure(graph, parameters, task.optimizers, world)
-    return Measured(devices, table, traced.storages, costs)
+    return Measured(devices, links, table, traced.storages, costs)
 
 
 def choose(task, agreed, proved, measured) -> Chosen:
@@ -188,6 +196,7 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
         task.config.max_partition_num,
         proved.mixing,
         training_steps.held_bytes(task.model, task.optimizers),
+        allowed=allowed.of(task.config),
     )
 
 
@@ -195,6 +204,8 @@ def start(task, call, agreed, chosen) -> Deployment:
     """Puts the plan to work, or a faster one after some runs; from then on each rank holds its part
     of the model."""
     deployment = Deployment(task, agreed.local_rows, chosen.plan, chosen.bucket_bytes)
+    wanted = task.config.verify_partitioning
+    reference = verify.Reference(task, call, agreed.local_rows, chosen.plan) if wanted else None
     trains = torch.is_grad_enabled() and task.model.training
     if task.plan_file is None and task.config.calibrate and trains:
         inputs = task.captured.flatten(*call)
@@ -205,4 +216,10 @@ def start(task, call, agreed, chosen) -> Deployment:
         log.info("deploy", "the plan\n" + _C.plan.show(deployment.plan))
     if task.config.save_deployment:
         plan_file.save_plan(deployment, task.config.deployment_file)
+    if task.config.dump_graph and task.world.rank == 0:
+        graph_files.write(deployment.plan, task.captured.graph, task.config.dump_graph_prefix)
+    if reference:
+        reference.compare(deployment)
+    if task.config.verify_recomp:
+        verify.recompute(deployment, task.captured.flatten(*call))
     return deployment

@@ -2,12 +2,16 @@
 
 import contextlib
 import textwrap
+import weakref
+from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from pyrannc import _C, deploy, launch, log
+from pyrannc.capture.arguments import rank_0
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.arguments.padding import Padding
@@ -19,12 +23,14 @@ from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import gradient_norm, shared_overflow, writers
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
+from pyrannc.original import methods, switches
+from pyrannc.original import names as original
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
-from pyrannc.state import checkpoint, pretrained, summon
+from pyrannc.state import checkpoint, named_tensors, one_tensor, pretrained, summon
 from pyrannc.state.model_device import device_of
 from pyrannc.state.released import is_released
 from pyrannc.wrapper import compiled, own_names
@@ -45,6 +51,8 @@ class RaNNCModule(nn.Module):
             cut down in place to this rank's part.
         config: Limits and choices of the planner. Default: ``Config.from_env()``.
         load_deployment: Path of a plan to use instead of measuring and planning.
+        gather_inputs: With False the batch is that of rank 0 alone, whatever the other ranks pass,
+            and every rank gets its outputs. Gradients are those of rank 0's loss.
         outside_loss: What you make of outputs that hold rows: "mean" when the loss of all ranks is
             the mean over all their rows, "sum" when it is the sum of the ranks' losses.
         batch_dims: For positional arguments whose batch is not dimension 0, the dimension by
@@ -97,6 +105,8 @@ class RaNNCModule(nn.Module):
         elementwise_optimizer=False,
         pad=None,
         pad_side="right",
+        gather_inputs=True,
+        **of_original,
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -109,9 +119,15 @@ class RaNNCModule(nn.Module):
         shared_overflow.install()
         if outside_loss not in ("mean", "sum"):
             raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
+        if not isinstance(config, Config | None):
+            raise TypeError(
+                f"config is {config!r}: the third argument of RaNNCModule is a pyrannc.Config; "
+                "write others as gather_inputs=..., load_deployment=..."
+            )
+        notes = original.take_arguments(of_original, RaNNCModule)
         config = config or Config.from_env()
         log.configure(config.log_level)
-        for note in config.notes if launch.get_rank() == 0 else ():
+        for note in [*notes, *config.notes] if launch.get_rank() == 0 else ():
             log.warn("module", note)
         if config.show_config_items and launch.get_rank() == 0:
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
@@ -131,6 +147,8 @@ class RaNNCModule(nn.Module):
             raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
         self._outputs = getattr(_C.plan.Outputs, outputs)
         self._outside_loss = outside_loss
+        self._gather_inputs = gather_inputs
+        self._ended = ""  # why there will be no other plan
         self._deployment = None
         self._runs = None  # see CallKinds; from the first call on
         self._no_sync = False
@@ -151,16 +169,31 @@ class RaNNCModule(nn.Module):
 
     @summon.forward_pass
     def _call(self, args, kwargs):
+        known = self._runs.known_dims() if self._runs else None
+        if not self._gather_inputs:
+            world = launch.world(self._config.comm_timeout_s)
+            args, kwargs, known = rank_0.arguments(
+                world, self.module, args, kwargs, self._batch_dims, known
+            )
         call = Call(args, kwargs)
         if self._deployment is None:
-            call = self._deploy(call)
-        run, turn, call = self._runs.enter(call, self._no_sync)
+            call = self._deploy(call, known)
+        delayed = switches.is_on("delay_grad_allreduce") and not self._no_sync
+        run, turn, call = self._runs.enter(call, self._no_sync or delayed)
         captured = run.capture
-        outputs = run.step(captured.in_order(call.tensors), turn)
-        return captured.unflatten(outputs, call.rows(captured.batch_dims))
+        outputs = run.step(captured.in_order(call.tensors), replace(turn, delayed=delayed))
+        if self._gather_inputs:
+            return captured.unflatten(outputs, call.rows(captured.batch_dims))
+        outputs = rank_0.to_all(self._deployment.world, captured, outputs)
+        return captured.unflatten(outputs, turn.local_rows[0])
 
-    def _deploy(self, call):
-        """The first call; returns it as it is padded to the longest of all ranks."""
+    def _deploy(self, call, known):
+        """The first call; returns it as it is padded to the longest of all ranks.
+
+        ``known``: which dimension of an input holds the rows, by its path, where that is known.
+        """
+        if self._ended:
+            raise RaNNCError(f"the model cannot be called after {self._ended}: build another one")
         refuse_wrappers(self.module)
         device = device_of(self.module, call.tensors)
         world = launch.world(self._config.comm_timeout_s)
@@ -168,12 +201,13 @@ class RaNNCModule(nn.Module):
         launchers.check_group(world)
         process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
-        call = self._padded(call, world)
+        call = self._padded(call, world, known)
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self.module,
                 *call.arguments(),
                 self._batch_dims,
+                known=known,
                 exact_loss=self._config.exact_loss,
                 explicit_draws=self._config.deterministic_dropout,
                 sync_batch_norm=self._config.sync_batch_norm,
@@ -192,20 +226,33 @@ class RaNNCModule(nn.Module):
             world=world,
             device=device,
         )
-        self._deployment = deploy.deploy(task, call.arguments())
+        self._put_to_work(deploy.deploy(task, call.arguments()), call)
         writers.install()
-        self._runs = CallKinds(self._deployment, call, self._batch_dims, self._padding)
         self._kin.follow(self, world)
         return call
 
-    def _padded(self, call, world):
+    def _put_to_work(self, deployment, call) -> None:
+        """From here on calls run on ``deployment``; ``call``: the first one, or None."""
+        self._deployment = deployment
+        self._runs = CallKinds(deployment, call, self._batch_dims, self._padding)
+        if self._config.profiling:
+            made = weakref.ref(deployment)
+            weakref.finalize(self, lambda: made() and made().tell_time())
+        own = weakref.ref(self)
+        deployment.when_it_ends(lambda reason: own() and own()._forget(reason))
+
+    def _forget(self, reason):
+        self._deployment = self._runs = None
+        self._ended = reason
+
+    def _padded(self, call, world, known):
         """The first call, before anything is known of it on other ranks. Collective."""
         model, padding = self.module, self._padding
         fault, sizes = "", {}
         if padding:
             try:
                 fault = padding.unknown(model, call)
-                dims = find_batch_dims(call, input_names(model, call), self._batch_dims)
+                dims = find_batch_dims(call, input_names(model, call), self._batch_dims, known)
                 sizes = padding.sizes(call, dims)
             except RaNNCError as error:  # raised on every rank
                 fault = str(error)
@@ -302,6 +349,50 @@ class RaNNCModule(nn.Module):
         parameters = self.module.parameters()
         return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite).item()
 
+    def calc_grad_norm(self) -> float:
+        """The L2 norm of the gradients over the whole model. Every rank calls it."""
+        return gradient_norm.of_model(self._deployed("calc_grad_norm"))
+
+    def get_param(self, name: str, amp_master_param: bool = False) -> torch.Tensor:
+        """A copy of the parameter ``name``, on the CPU of every rank. Every rank calls it.
+
+        ``amp_master_param``: of RaNNC 0.7; parameters have no other copies.
+        """
+        return one_tensor.value(self.module, self._agreed(f"get_param('{name}')"), name)
+
+    def get_param_grad(self, name: str, amp_master_param: bool = False) -> torch.Tensor | None:
+        """As :meth:`get_param`, its gradient; None where it has none."""
+        return one_tensor.gradient(self.module, self._agreed(f"get_param_grad('{name}')"), name)
+
+    def _agreed(self, what):
+        if self._deployment is not None:
+            self._deployment.call_agreement.other(what)
+        return self._deployment
+
+    def enable_dropout(self, enable: bool) -> None:
+        """With False, calls from here on compute without dropout, in training mode, too.
+
+        Every rank calls it, after the first call of the model. ``eval()`` does the same and more.
+        """
+        if self._deployment is None:
+            log.warn("module", "enable_dropout() does nothing before the first call of the model")
+        else:
+            self._deployment.dropout = bool(enable)
+
+    def is_checkpointing_enabled(self) -> bool:
+        """Whether some stage of the plan runs its forward again in its backward (recompute)."""
+        plan = self._deployed("is_checkpointing_enabled").plan
+        return any(stage.recompute for stage in plan.stages)
+
+    def undeploy(self) -> None:
+        """Ends the plan; every rank has the whole model and state of the optimizer again.
+
+        Every rank calls it. Gradients are dropped. The next call plans anew; before the first one
+        there is nothing to do.
+        """
+        if self._deployment is not None:
+            self._deployment.undeploy()
+
     # -- nn.Module: names, state and modes are those of the wrapped model -----------------------
 
     def parameters(self, recurse=True, *, from_global=True):
@@ -357,21 +448,34 @@ class RaNNCModule(nn.Module):
             log.warn("module", "to(), float() and the like do nothing after the first call")
         return self
 
-    def state_dict(self, destination=None, prefix="", keep_vars=False, *, rank0_only=True):
+    def state_dict(
+        self,
+        destination=None,
+        prefix="",
+        keep_vars=False,
+        *,
+        rank0_only=True,
+        no_hook=False,
+        amp_master_params=True,
+    ):
         """The whole model's state by name, as the unwrapped model would give it.
 
         Every rank calls it. With ``rank0_only`` the other ranks get an empty dict; without, every
         rank gets everything, on the CPU. The first three arguments are those with which an outer
-        module collects its state; after the first call there are copies only (``keep_vars``).
+        module collects its state; after the first call there are copies only (``keep_vars``). With
+        ``no_hook``, hooks on ``state_dict()`` of the model do not run. ``amp_master_params``: of
+        RaNNC 0.7; parameters have no other copies.
         """
-        if self._deployment is None:
-            return self.module.state_dict(
-                destination=destination, prefix=prefix, keep_vars=keep_vars
+        without = named_tensors.without_state_hooks(self.module) if no_hook else nullcontext()
+        with without:
+            if self._deployment is None:
+                return self.module.state_dict(
+                    destination=destination, prefix=prefix, keep_vars=keep_vars
+                )
+            self._deployment.call_agreement.other("state_dict()", inside_summon=True)
+            return checkpoint.gather_state(
+                self.module, self._deployment, rank0_only, destination, prefix
             )
-        self._deployment.call_agreement.other("state_dict()", inside_summon=True)
-        return checkpoint.gather_state(
-            self.module, self._deployment, rank0_only, destination, prefix
-        )
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Loads a whole model's state by name; each rank keeps its part. Every rank calls it.
@@ -436,7 +540,13 @@ class RaNNCModule(nn.Module):
         except AttributeError:
             if name in ("module", "_deployment"):  # not there yet: __init__ has raised
                 raise
-            found = pretrained.for_all_ranks(self, name, own_names.read(self, name))
+            try:
+                found = own_names.read(self, name)
+            except AttributeError:
+                if hasattr(type(self.module), name):  # a property of the user's has raised it
+                    raise
+                return methods.missing(self, name)
+            found = pretrained.for_all_ranks(self, name, found)
             return generate.for_all_ranks(self, name, found)
 
 

@@ -91,6 +91,12 @@ class Capture:
         parts = _C.ir.hoist_input_sums(whole, by_share=not self._choices.exact_loss)
         self.graph, self.preludes = parts.main, parts.preludes
 
+    def without_dropout(self) -> "Capture":
+        """This capture with all dropout at probability 0."""
+        other = copy.copy(self)
+        other._set_graph(_C.ir.without_dropout(self.whole))
+        return other
+
     def reference(self) -> Reference:
         """What other ranks have to know of this capture."""
         inputs = self.in_order(self.input_paths)

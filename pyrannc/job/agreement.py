@@ -14,10 +14,18 @@ from pyrannc.job.by_rank import by_rank
 OWN = {
     "comm_timeout_s",
     "deployment_file",
+    "display_act_value",
+    "display_comm_value",
+    "dump_graph",
+    "dump_graph_prefix",
+    "graph_profile_file",
     "keep_freed_memory",
+    "load_graph_profile",
     "log_level",
     "profile_cache",
+    "profiling",
     "save_deployment",
+    "save_graph_profile",
     "self_check",
     "show_config_items",
 }

@@ -19,6 +19,20 @@ def forget() -> None:
     _of_optimizers.clear()
 
 
+def remove(deployment) -> None:
+    _deployments.discard(deployment)
+    if last_backward() is deployment:
+        _last[0] = None
+
+
+def take_all() -> list:
+    """All of them, in the order in which every rank has made them; none is at work after that."""
+    found = _in_order()
+    _deployments.clear()
+    _last[0] = None
+    return found
+
+
 def of_tensors(tensors) -> list:
     """The deployments of which some parameter, or its gradient, is among ``tensors``; in the order
     in which every rank has made them."""

@@ -47,6 +47,13 @@ def clip(torchs, parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, 
     return norm
 
 
+def of_model(deployment) -> float:
+    """The norm of all gradients of a model. Collective."""
+    deployment.unsummed.check(WHAT)
+    gradients = [each.grad for each in deployment.model.parameters() if each.grad is not None]
+    return _total([deployment], gradients, 2.0, False).item()
+
+
 def install() -> None:
     """Once per process."""
     process.replace_in_torch(clip_grad.clip_grad_norm_, clip)

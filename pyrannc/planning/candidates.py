@@ -7,6 +7,7 @@ import time
 
 from pyrannc import _C, log
 from pyrannc.errors import InfeasibleError, PlanError
+from pyrannc.planning.allowed import Allowed
 
 #: A plan of another arrangement that is slower by more than this share, by its operators, is not
 #: worth a run.
@@ -32,6 +33,7 @@ class Planner:
         most_blocks: Of the search; 0: by the cluster.
         mixing: Why rows cannot be told apart, or nothing.
         held_bytes: What a rank with the whole model holds before the first step.
+        allowed: What every stage of a plan must have.
     """
 
     step: object
@@ -39,6 +41,7 @@ class Planner:
     most_blocks: int
     mixing: str
     held_bytes: int
+    allowed: Allowed = dataclasses.field(default_factory=Allowed)
 
     def plan(self):
         """The best one that fits."""
@@ -48,6 +51,10 @@ class Planner:
     def best(self):
         """The same as ``_C.partition.Found``."""
         found = self._search(self.request)
+        restricted = self.allowed.request(self.request, found.plan, self._ranks, self._search)
+        if restricted is not self.request:
+            self.request = restricted  # from here on the search looks at nothing else
+            found = self._search(restricted)
         try:
             if not found.plan.feasible:
                 raise InfeasibleError(found.plan.reason)
@@ -221,6 +228,10 @@ class Planner:
         return all(
             peak + needed[rank] + self.held_bytes <= self._limit for rank, peak in peaks.items()
         )
+
+    @property
+    def _ranks(self):
+        return self.step.cluster.hosts * self.step.cluster.devices_per_host
 
     @property
     def _limit(self):

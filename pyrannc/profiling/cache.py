@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from pyrannc import __version__, files, log
+from pyrannc.errors import ConfigError
 
 FORMAT, VERSION = "rannc-profile-cache", 1
 # To be counted up when operators are measured in another way. 2: the memory of a linear layer's
@@ -81,6 +82,41 @@ class ProfileCache:
     def _ignored(self, reason):
         log.warn("profile", f"{self._path} is ignored and will be written anew: {reason}")
         return {}
+
+
+class ProfileFile:
+    """Costs in one file that the user names, by the operators as they are."""
+
+    def __init__(self, path):
+        self._path = Path(path)
+
+    def read(self, keys) -> dict:
+        """As :meth:`ProfileCache.read`.
+
+        Raises:
+            ConfigError: There is no such file, or it is none of costs.
+        """
+        try:
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            environment = content.get("environment") if isinstance(content, dict) else None
+            costs = _checked(content, environment)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"load_graph_profile: {self._path}: {error}") from None
+        found = {key: costs.get(_digest(key)) for key in keys if key}
+        return {key: rows for key, rows in found.items() if rows is not None}
+
+    def write(self, known) -> None:
+        """Raises ConfigError where it cannot be written."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "environment": environment_of_process(),
+            "costs": {_digest(key): rows for key, rows in known.items()},
+        }
+        try:
+            files.write_whole(self._path, json.dumps(content))
+        except OSError as error:
+            raise ConfigError(f"save_graph_profile: {self._path}: {error}") from None
 
 
 def user_folder() -> Path | None:

@@ -10,14 +10,24 @@ import torch
 
 from pyrannc import _C, log
 from pyrannc.capture.fake_mode import FakeMode
-from pyrannc.profiling.cache import ProfileCache
+from pyrannc.job.agreement import on_rank
+from pyrannc.profiling.cache import ProfileCache, ProfileFile
 
 # Progress is worth showing from this many seconds on; plain lines come this far apart.
 _QUIET_S = 2.0
 _LINE_S = 5.0
 
 
-def profile(graph, objects, world, local_rows, cache_folder="off", device="cpu"):
+def profile(
+    graph,
+    objects,
+    world,
+    local_rows,
+    cache_folder="off",
+    device="cpu",
+    load_file="",
+    save_file="",
+):
     """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
 
     Collective. Each distinct operator is timed once, forward and backward, at a few numbers of
@@ -30,25 +40,40 @@ def profile(graph, objects, world, local_rows, cache_folder="off", device="cpu")
         local_rows: Rows of one rank's batch.
         cache_folder: Of costs that earlier runs have measured; see :class:`ProfileCache`.
         device: On which the operators run.
+        load_file: Of such costs, which count whatever machine they were measured on; or empty.
+        save_file: Where all costs of this graph are written; or empty.
     """
     rows = row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
     traced = trace(graph, objects, rows, device) if world.rank == 0 else None
     message = b"" if traced is None else json.dumps(dataclasses.asdict(traced)).encode()
     traced = Traced(**json.loads(world.broadcast(message, 0).decode()))
-    return time_operators(graph, objects, traced, world, rows, cache_folder, device), traced
+    files = load_file, save_file
+    costs = time_operators(graph, objects, traced, world, rows, cache_folder, device, *files)
+    return costs, traced
 
 
-def time_operators(graph, objects, traced, world, rows, cache_folder="off", device="cpu"):
+def time_operators(
+    graph,
+    objects,
+    traced,
+    world,
+    rows,
+    cache_folder="off",
+    device="cpu",
+    load_file="",
+    save_file="",
+):
     """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
     for those that rank 0 finds in the cache."""
-    message = b""
-    if world.rank == 0:
-        on_host = torch.device(device).type == "cpu"  # what the cache's keys know of
-        cache = ProfileCache(cache_folder if on_host else "off")
+    on_host = torch.device(device).type == "cpu"  # what the cache's keys know of
+    cache = ProfileCache(cache_folder if on_host else "off") if world.rank == 0 else None
+
+    def stored():
         keys = _C.profile.keys(graph, rows, traced.strides)
-        message = json.dumps(cache.read(keys)).encode()
-    known = json.loads(world.broadcast(message, 0).decode())
+        return cache.read(keys) | (ProfileFile(load_file).read(keys) if load_file else {})
+
+    known = on_rank(0, world, stored)
     with _Progress(world.rank == 0) as progress:
         table, measured = _C.profile.measure(
             graph,
@@ -63,6 +88,8 @@ def time_operators(graph, objects, traced, world, rows, cache_folder="off", devi
         )
     if world.rank == 0:
         cache.add({key: costs for key, costs in measured.items() if key not in known})
+        if save_file:
+            ProfileFile(save_file).write(known | measured)
     return table
 
 

@@ -11,6 +11,15 @@ def spent(executor) -> dict:
     return {kind: getattr(executor.times, f"{kind}_ns") for kind in KINDS}
 
 
+def in_words(steps) -> str:
+    """What the training steps of a plan took on this rank; ``steps``: TrainingSteps."""
+    seconds, before = steps.seconds, steps.spent_before
+    parts = ", ".join(
+        f"{kind} {(ns - before.get(kind, 0)) / 1e9:.3f} s" for kind, ns in steps.spent().items()
+    )
+    return f"profiling: {steps.count} training steps as planned took {seconds:.3f} s: {parts}"
+
+
 def between(before, after, seconds) -> dict:
     """Shares of ``seconds``, by kind, and ``rest``."""
     if seconds <= 0:

@@ -40,10 +40,17 @@ class TrainingSteps:
         self._start = (0, 0.0, {})
         self._counts = True  # the step at hand
         self._optimizer_begin = None  # of a step that is under way, and the seconds until then
+        self.spent_before = {}  # the first step, by runs of plans
+        self._hooks = []
         for optimizer in self._optimizers:
             if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
-                optimizer.register_step_pre_hook(self._before_optimizer)
-                optimizer.register_step_post_hook(self._after_optimizer)
+                self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer))
+                self._hooks.append(optimizer.register_step_post_hook(self._after_optimizer))
+
+    def end(self) -> None:
+        """The plan has ended."""
+        for hook in self._hooks:
+            hook.remove()
 
     @contextlib.contextmanager
     def forward(self, trains, as_planned):
@@ -55,6 +62,8 @@ class TrainingSteps:
             self._counts = as_planned
         counts = trains and as_planned
         if counts:
+            if self.count == 0:
+                self.spent_before = self.spent()
             if self.count == WARM_UP_STEPS:
                 self._start = (self.count, self.seconds, self.spent())
             if self.count == REPORT_AFTER:

@@ -34,6 +34,7 @@ class AgreedCall:
     no_sync: bool
     loss_seed: float  # see loss_scales.loss_seed
     sizes: list  # [rank], what each has told of its arguments
+    delayed: bool = False  # by delay_grad_allreduce(), whose state at the backward counts
 
 
 class CallAgreement:

@@ -62,7 +62,7 @@ class CallKinds:
         self._made, self._families = 0, 0
         self._kinds = []  # the one used last first
         if call is not None:
-            self._add((settings_of(self._modules, call), self._first_attributes), call, first)
+            self._add((self._settings_of(call), self._first_attributes), call, first)
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
@@ -71,7 +71,7 @@ class CallKinds:
         """The run of a call, the turn that all ranks have agreed on, and the call as it is padded
         to the longest of them."""
         self._refuse_replaced()
-        settings = (settings_of(self._modules, call), self._attributes.now())
+        settings = (self._settings_of(call), self._attributes.now())
         # Before ranks have padded, each may know another length, and none of them counts as used.
         kind = None if self._padding else self._find(settings, call)
         relative = self._relative(settings, call) if self._padding else kind
@@ -90,6 +90,13 @@ class CallKinds:
             kind = self._capture(settings, call)
         self._deployment.note_batch(turn.local_rows)
         return kind.run, turn, call
+
+    def _settings_of(self, call):
+        return (*settings_of(self._modules, call), self._deployment.dropout)
+
+    def known_dims(self):
+        """The dimension of each input of the first call that holds the rows, by its path."""
+        return self._known
 
     def _find(self, settings, call):
         for position, kind in enumerate(self._kinds):
@@ -139,6 +146,8 @@ class CallKinds:
                 sync_batch_norm=config.sync_batch_norm,
             )
         at_work.forget()
+        if not self._deployment.dropout:
+            captured = captured.without_dropout()
         self._attributes.leave_out(captured.changed_attributes)
         self._warn_of_attributes(settings)
         return self._add(settings, call, self._deployment.run_of(captured))
@@ -177,6 +186,8 @@ class CallKinds:
         mode = "training mode" if model.training else "eval mode"
         if (now := trained(self._modules)) != self._trained:
             mode += f", with gradients for {sum(now)} parameters instead of {sum(self._trained)}"
+        if not self._deployment.dropout:
+            mode += ", after enable_dropout(False)"
         if changed := difference(self._first_attributes, self._attributes.now()):
             mode += f", with {changed}"
         return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"

@@ -9,7 +9,6 @@ import json
 import weakref
 
 from pyrannc.optimizer import fused_step, named_state
-from pyrannc.running.call_kinds import CallKinds
 from pyrannc.state import named_tensors
 
 
@@ -66,5 +65,4 @@ def _follow(wrapper, deployment):
         named_tensors.broadcast_all(world, wrapper.module)
     for optimizer in wrapper._optimizers if config.fused_optimizer else ():
         fused_step.prefer(optimizer)
-    wrapper._deployment = deployment.of_copy(wrapper.module, wrapper._optimizers)
-    wrapper._runs = CallKinds(wrapper._deployment, None, wrapper._batch_dims, wrapper._padding)
+    wrapper._put_to_work(deployment.of_copy(wrapper.module, wrapper._optimizers), None)

@@ -1,5 +1,6 @@
 """A plan at work on this rank, and the runs of its captures."""
 
+import contextlib
 import dataclasses
 
 import torch
@@ -10,6 +11,9 @@ from pyrannc.job.agreement import same_graph
 from pyrannc.loop import at_work
 from pyrannc.loop.optimizer_steps import OptimizerSteps
 from pyrannc.optimizer import user_optimizer
+from pyrannc.original import switches
+from pyrannc.report import time_shares
+from pyrannc.report.operator_values import OperatorValues
 from pyrannc.report.training_steps import TrainingSteps
 from pyrannc.running.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
@@ -44,6 +48,9 @@ class Deployment:
         self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
         self.comm = _C.runtime.staged(self.world, str(task.device))
+        self._ends = []
+        self.dropout = True  # see RaNNCModule.enable_dropout
+        self.whole_groups = []  # of the optimizers, before they are cut down
         self.unsummed = UnsummedGradients(self)
         self.owners = owners.Owners(self.world, self.model)
         self.optimizer_steps = OptimizerSteps(self)
@@ -65,7 +72,7 @@ class Deployment:
         self._take(plan)
 
     def _take(self, plan):
-        executor = self._executor(self.task.captured, plan)
+        executor = self.executor(self.task.captured, plan)
         self.plan = plan
         self.first = Run(self, self.task.captured, executor)
 
@@ -76,6 +83,10 @@ class Deployment:
         used = {*executor.parameter_names, *executor.buffer_names}
         shared = self._sharing_memory() if self.world.size > 1 else []
         self.owners.assign(used, shared)
+        self.whole_groups = [
+            (optimizer, [[*group["params"]] for group in optimizer.param_groups])
+            for optimizer in self.task.optimizers
+        ]
         held = {id(p) for p in self.model.parameters() if not is_released(p)}
         for optimizer in self.task.optimizers:
             user_optimizer.keep_local(optimizer, held)
@@ -112,19 +123,56 @@ class Deployment:
         """The run of another capture of the model: its nodes go to the stages of the plan."""
         captured, _ = same_graph(captured, 1, self.world)
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
-        executor = self._executor(captured, plan)
+        executor = self.executor(captured, plan)
         users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
-        self.owners.move_unused(users, self._move_in_optimizer)
+        self.owners.move_unused(users, self.move_in_optimizers)
         elsewhere = {
             name: ranks for name, ranks in users.items() if ranks != self.owners.ranks[name]
         }
         if elsewhere:
             parameters = dict(self.model.named_parameters(remove_duplicate=False))
             holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
-            executor = self._executor(captured, plan, holders)
+            executor = self.executor(captured, plan, holders)
         return Run(self, captured, executor, elsewhere)
 
-    def _move_in_optimizer(self, tensor, root, ranks):
+    def when_it_ends(self, forget) -> None:
+        """Calls ``forget(reason)`` once the plan has ended."""
+        self._ends.append(forget)
+
+    def end(self, reason) -> None:
+        """Lets go of the plan; ``reason``: why the model cannot be called any more, or empty."""
+        self.tell_time()
+        self.steps.end()
+        at_work.remove(self)
+        for forget in self._ends:
+            forget(reason)
+        self.first = None
+
+    def undeploy(self) -> None:
+        """Ends the plan, and gives every rank all tensors of the model and all states of the
+        optimizers. Collective.
+
+        Gradients are dropped. The model can be called again, which plans anew.
+        """
+        self.call_agreement.other("undeploy()")
+        self.unsummed.check("undeploy()")
+        self.owners.give_all(self.move_in_optimizers)
+        for optimizer, groups in self.whole_groups:
+            for group, whole in zip(optimizer.param_groups, groups, strict=False):
+                held, known = set(map(id, group["params"])), set(map(id, whole))
+                later = [each for each in group["params"] if id(each) not in known]
+                group["params"] = [each for each in whole if id(each) in held] + later
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        self.end("")
+
+    def tell_time(self) -> None:
+        """Logs where this rank's time went so far, once, where that is wanted."""
+        if self.task.config.profiling and "time" not in self._noted:
+            self._noted.add("time")
+            log.warn("deploy", time_shares.in_words(self.steps))
+
+    def move_in_optimizers(self, tensor, root, ranks):
         if isinstance(tensor, torch.nn.Parameter):
             for optimizer in self.task.optimizers:
                 user_optimizer.move(optimizer, tensor, self.world, root, ranks)
@@ -150,7 +198,7 @@ class Deployment:
             )
 
     def backward(self, call, turn, numbers, gradients, keep_graph, run):
-        """Around ``run()``, the backward of a call of the executor;
+        """Around ``run(keep_graph)``, the backward of a call of the executor;
         ``numbers``: see LossScales.add().
 
         ``gradients`` are those of the call's outputs.
@@ -160,17 +208,28 @@ class Deployment:
                 "backward(create_graph=True) through a RaNNCModule is not possible: second "
                 "derivatives would have to run the pipeline again"
             )
+        keep_graph = keep_graph or switches.is_on("keep_graph")
         at_work.note_backward(self)
         self.call_agreement.scales.add(turn.number, numbers, gradients)
         communicates = call.communicates
         if communicates:
             self.call_agreement.backward(turn.number, keep_graph)
-        with self.steps.backward():
-            run()
-        if communicates and not turn.no_sync:
+        with self.steps.backward(), self.shown():
+            run(keep_graph)
+        if turn.delayed and not switches.is_on("delay_grad_allreduce"):
+            self.call_agreement.other("a backward after delay_grad_allreduce(False)")
+            self.unsummed.add_to_gradients()
+        elif communicates and not turn.no_sync:
             self.unsummed.add_to_gradients()  # of parameters that this call does not have
 
-    def _executor(self, captured, plan, holders=None):
+    def shown(self):
+        """Around what operators compute: logs their results where that is wanted."""
+        if self.task.config.display_act_value:
+            return OperatorValues()
+        return contextlib.nullcontext()
+
+    def executor(self, captured, plan, holders=None):
+        """What runs ``captured`` under ``plan`` on this rank."""
         return _C.runtime.Executor(
             captured.graph,
             captured.objects,
@@ -184,4 +243,5 @@ class Deployment:
             kept=self.unsummed.kept,
             bucket_bytes=self._bucket_bytes,
             holders=holders or {},
+            show_values=self.task.config.display_comm_value,
         )

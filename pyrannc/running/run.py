@@ -110,7 +110,7 @@ class Run:
         tracked = self._trains and torch.is_grad_enabled()
         with_backward = tracked and not self._forward_only
         parameters, buffers = self._parameters, self._buffers
-        with deployment.steps.forward(with_backward, as_planned):
+        with deployment.steps.forward(with_backward, as_planned), deployment.shown():
             if self._borrowing:
                 parameters, buffers = self._borrowing.begin(parameters, buffers)
             call = self.executor.forward(

@@ -3,6 +3,7 @@
 A tensor that this rank does not hold is released (``released.py``), in the same Python object.
 """
 
+import collections
 import contextlib
 
 import torch
@@ -40,6 +41,20 @@ def in_place(model: nn.Module, others: dict[int, torch.Tensor]):
     finally:
         for registry, name, tensor in before:
             registry[name] = tensor
+
+
+@contextlib.contextmanager
+def without_state_hooks(model: nn.Module):
+    """Inside, hooks on ``state_dict()`` of the model and its modules do not run."""
+    kept = [(each, each._state_dict_hooks, each._state_dict_pre_hooks) for each in model.modules()]
+    try:
+        for module, _, _ in kept:
+            module._state_dict_hooks = collections.OrderedDict()
+            module._state_dict_pre_hooks = collections.OrderedDict()
+        yield
+    finally:
+        for module, hooks, pre_hooks in kept:
+            module._state_dict_hooks, module._state_dict_pre_hooks = hooks, pre_hooks
 
 
 def raw(tensor: torch.Tensor):

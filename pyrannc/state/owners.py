@@ -97,5 +97,11 @@ class Owners:
                 release(tensor, name, self.ranks[name])
         self._used.update(users)
 
+    def give_all(self, moved) -> None:
+        """Lets every rank hold everything; ``moved`` as for :meth:`move_unused`. Collective."""
+        self._used.clear()
+        everyone = list(range(self._comm.size))
+        self.move_unused({name: everyone for name in self.ranks}, moved)
+
     def _gather(self, value) -> list[str]:
         return [item.decode() for item in self._comm.all_gather(json.dumps(value).encode())]

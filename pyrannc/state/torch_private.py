@@ -7,6 +7,7 @@ for all of them in each supported release.
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad
+from torch.utils import _python_dispatch
 
 #: Gives two tensors each other's memory, and lets both Python objects be. torch.utils.swap_tensors
 #: calls it after it has refused tensors with weak references, which nn.LSTM keeps of its weights.
@@ -26,6 +27,9 @@ clip_with_norm = clip_grad._clip_grads_with_norm_
 #: about a step that is left out.
 unscale = torch.amp.GradScaler._unscale_grads_
 
+#: Sees every operator of a thread. Without it display_act_value shows nothing.
+TorchDispatchMode = _python_dispatch.TorchDispatchMode
+
 #: The key, behind a module's path, of what get_extra_state() returns, which checkpoints lack
 #: without it.
 EXTRA_STATE = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
@@ -44,4 +48,6 @@ ATTRIBUTES = {
         torch.Tensor,
         "the user's hooks after accumulation run although there is no gradient",
     ),
+    "_state_dict_hooks": (nn.Module(), "state_dict(no_hook=True) runs the hooks"),
+    "_state_dict_pre_hooks": (nn.Module(), "state_dict(no_hook=True) runs the hooks"),
 }

@@ -17,14 +17,16 @@ BELOW = {
     "generation": {"capture", "state"},
     "optimizer": {"state"},
     "selfcheck": {"capture", "state"},
-    "profiling": {"capture", "optimizer"},
-    "planning": {"profiling", "optimizer"},
+    "profiling": {"capture", "job", "optimizer"},
+    "planning": {"profiling", "optimizer", "job"},
     "report": {"job", "state"},
-    "trial": {"planning", "report", "job", "state"},
+    "trial": {"planning", "report", "job", "selfcheck", "state"},
     "running": {"trial", "planning", "report", "optimizer", "loop", "capture", "job", "state"},
 }
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner"}
 BELOW["module"] = BELOW.keys() - {"planner"}
+BELOW["comm_utils"] = {"launch", "loop"}
+BELOW["amp"] = BELOW["opt"] = set()
 BELOW["cli"] = {"launch", "planner", "profiling"}
 
 

@@ -1,0 +1,78 @@
+"""What the ranks of a job do together outside of a model; the names are those of RaNNC 0.7."""
+
+import pickle
+
+import torch
+
+from pyrannc import launch
+from pyrannc.errors import CommError, RaNNCError
+from pyrannc.loop import at_work
+
+
+def bcast_obj(obj, root: int = 0):
+    """``obj`` of rank ``root``, on every rank. Collective.
+
+    Raises:
+        RaNNCError: There is no such rank.
+    """
+    world = launch.world()
+    if not 0 <= root < world.size:
+        raise RaNNCError(f"bcast_obj: there is no rank {root} among {world.size}")
+    mine = pickle.dumps(obj) if world.rank == root else b""
+    return pickle.loads(world.broadcast(mine, root))
+
+
+def all_gather(ten: torch.Tensor, buf: torch.Tensor) -> None:
+    """Writes the tensors of all ranks into ``buf``, one after the other in rank order. Collective.
+
+    Args:
+        ten: Of the same shape and dtype on every rank.
+        buf: As many entries as these have together, of the same dtype.
+
+    Raises:
+        RaNNCError: ``buf`` or the tensor of a rank is of another size or dtype.
+    """
+    world = launch.world()
+    mine = {"entries": ten.numel(), "dtype": str(ten.dtype), "room": buf.numel()}
+    fits = buf.numel() == world.size * ten.numel() and buf.dtype == ten.dtype
+    own = ten.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    everyones = [pickle.loads(item) for item in world.all_gather(pickle.dumps((mine, fits, own)))]
+    for rank, (their, fit, _) in enumerate(everyones):
+        if not fit or (their["entries"], their["dtype"]) != (ten.numel(), str(ten.dtype)):
+            raise RaNNCError(
+                f"all_gather: rank {rank} gives {their['entries']} entries of {their['dtype']} and "
+                f"has room for {their['room']}, rank {world.rank} gives {ten.numel()} of "
+                f"{ten.dtype}; buf takes {world.size} times as many, of the same dtype"
+            )
+    with torch.no_grad():
+        pieces = [
+            torch.frombuffer(bytearray(content), dtype=torch.uint8).view(ten.dtype)
+            for _, _, content in everyones
+            if content
+        ]
+        if pieces:
+            buf.copy_(torch.cat(pieces).reshape(buf.shape))
+
+
+def recreate_all_communicators() -> None:
+    """Returns when every rank has called it. There is one communicator, which stays. Collective.
+
+    Raises:
+        CommError: A rank does not answer, or messages of a call that failed are left over.
+    """
+    world = launch.world()
+    if world.left_messages:
+        raise CommError(
+            f"{world.left_messages}\n  A communicator is not made anew within a job: start the job "
+            "again."
+        )
+    world.barrier()
+
+
+def clear() -> None:
+    """Ends the plans of all wrapped models and lets go of what they hold; the ranks stay together.
+
+    These models cannot be called any more. Build and wrap another one.
+    """
+    for deployment in at_work.take_all():
+        deployment.end("pyrannc.clear()")

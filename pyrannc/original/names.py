@@ -1,0 +1,117 @@
+"""Names of RaNNC 0.7 that do nothing here: what to use instead, and what is not there yet."""
+
+import difflib
+import inspect
+
+from pyrannc.errors import ConfigError, RaNNCError
+
+_SHARDS = (
+    "parameters that are shared out over the ranks are not there yet; build the model as usual"
+)
+_GATHER = "the state of an optimizer of all ranks is not there yet; save each rank's state_dict()"
+_EVENTS = "a trace of events is not written yet; rannc show says where the time goes"
+_ZERO = "optimizer states that are shared out over the replicas are not there yet"
+_APEX = "Apex is gone: torch.autocast and pyrannc.GradScaler take the place of pyrannc.amp"
+
+#: Of the module ``pyrannc``.
+FUNCTIONS = {
+    "store_dist_param": _SHARDS,
+    "load_dist_param": _SHARDS,
+    "set_dist_param": _SHARDS,
+    "get_dist_param_range": _SHARDS,
+    "set_dist_param_dtype": _SHARDS,
+    "patch_optimizer": "RaNNCModule(model, optimizer) does all that the optimizer needs",
+    "_dump_events": _EVENTS,
+    "_run_dp_dry": "the command rannc plan, and pyrannc.plan(), plan from files",
+}
+#: Of ``pyrannc.amp``.
+AMP = {
+    "zip_params": f"{_APEX}; parameters have no master copies",
+    "register_amp_params": f"{_APEX}; parameters have no master copies",
+    "named_master_params": f"{_APEX}; use named_parameters() of the model",
+    "patch_amp_scaler": f"{_APEX}, whose ranks skip a step together",
+    "unset_master_grads": f"{_APEX}; use zero_grad() of the optimizer",
+}
+#: Of ``pyrannc.opt``.
+OPT = {
+    "gather_optimizer_state_dict": _GATHER,
+    "patch_optimizer": FUNCTIONS["patch_optimizer"],
+    "merge_state_dict": _GATHER,
+    "append_param_ranks": _GATHER,
+    "remove_params_from_state": _GATHER,
+    "to_cuda_tensor": "use tensor.cuda()",
+}
+#: Methods of ``RaNNCModule``.
+METHODS = {
+    "allreduce_grads_zero": f"{_ZERO}; allreduce_grads() sums all gradients",
+    "align_params": f"{_ZERO}, so nothing has to be aligned",
+    "sync_param_zero": _ZERO,
+    "get_local_param_range": f"{_ZERO}; parameters(from_global=False) are this rank's",
+    "get_local_param_segment": f"{_ZERO}; get_param(name) is the whole of one",
+    "_sync_orig_params": "state_dict(rank0_only=False) gives every rank the whole model",
+}
+#: Arguments of ``RaNNCModule`` that are accepted: their defaults, and what to say of others.
+ARGUMENTS = {
+    "enable_apex_amp": (False, _APEX),
+    "allreduce_amp_master_params": (False, _APEX),
+    "check_unused_values": (True, None),
+    "offload_params": (False, "parameters are not offloaded: without a device they are in memory"),
+}
+#: The same, not there yet.
+LATER_ARGUMENTS = {"enable_zero": _ZERO}
+
+
+def take_arguments(given: dict, wrapper) -> list[str]:
+    """The lines to tell about arguments of ``RaNNCModule`` that only RaNNC 0.7 had; ``wrapper``:
+    the class.
+
+    Raises:
+        TypeError: It had none of this name.
+        ConfigError: One is not there yet.
+    """
+    lines = []
+    for name, value in given.items():
+        if name in LATER_ARGUMENTS:
+            if value:
+                raise ConfigError(f"{name} = {value!r}: {LATER_ARGUMENTS[name]}")
+        elif name in ARGUMENTS:
+            default, line = ARGUMENTS[name]
+            if line is None:
+                line = "values that nothing uses are never an error"
+            if value != default or name == "check_unused_values":
+                lines.append(f"RaNNCModule({name}={value!r}) does nothing here: {line}")
+        else:
+            _, *own, _ = inspect.signature(wrapper.__init__).parameters
+            known = [*own, *ARGUMENTS, *LATER_ARGUMENTS]
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+            raise TypeError(
+                f"RaNNCModule() got an unexpected keyword argument '{name}'; did you mean "
+                f"'{close}'?"
+            )
+    return lines
+
+
+def answer(table: dict, name: str, owner: str):
+    """A function that says why there is none of this name."""
+
+    def instead(*_, **__):
+        raise RaNNCError(f"{owner}{name}(): {table[name]}")
+
+    instead.__name__ = name
+    instead.__doc__ = f"Of RaNNC 0.7: {table[name]}."
+    return instead
+
+
+class DistributeModelParams:
+    """``with DistributeModelParams(enable):`` of RaNNC 0.7, which shared out parameters as they
+    were made. With ``enable=False`` it does nothing; else it is an error."""
+
+    def __init__(self, enable=True):
+        if enable:
+            raise RaNNCError(f"pyrannc.DistributeModelParams(): {_SHARDS}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
