@@ -15,6 +15,7 @@ from typing import Any
 
 from pyrannc import files
 from pyrannc.errors import ConfigError
+from pyrannc.original import loggers
 from pyrannc.original import settings as original
 
 FILE_NAME = "rannc_conf.toml"
@@ -282,20 +283,25 @@ def _items(given: dict[str, Any], place: Callable[[str], str], notes: list[str])
 
 
 def _from_file(notes: list[str]) -> dict[str, Any]:
-    folder = os.environ.get("RANNC_CONF_DIR")
+    """Of ``rannc_conf.toml``, and the log levels of ``logging.toml`` beside it, where there are."""
+    given = os.environ.get("RANNC_CONF_DIR")
     home = files.home()
-    if not folder and home is None:
+    if not given and home is None:
         return {}
-    path = Path(folder or home / ".pyrannc") / FILE_NAME
+    folder = Path(given or home / ".pyrannc")
+    path, of_loggers = folder / FILE_NAME, folder / loggers.FILE_NAME
+    found = {}
+    if of_loggers.is_file():
+        found["log_level"] = loggers.of_file(of_loggers)
+    elif not path.is_file() and given is not None:
+        raise ConfigError(f"RANNC_CONF_DIR is {given}, but there is no {path}")
     if not path.is_file():
-        if folder is not None:
-            raise ConfigError(f"RANNC_CONF_DIR is {folder}, but there is no {path}")
-        return {}
+        return found
     try:
         content = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
-    return _items(content, lambda _: f"in {path}", notes)
+    return found | _items(content, lambda _: f"in {path}", notes)
 
 
 def _from_environment(notes: list[str]) -> dict[str, Any]:
