@@ -216,8 +216,9 @@ def start(task, call, agreed, chosen) -> Deployment:
         log.info("deploy", "the plan\n" + _C.plan.show(deployment.plan))
     if task.config.save_deployment:
         plan_file.save_plan(deployment, task.config.deployment_file)
-    if task.config.dump_graph and task.world.rank == 0:
-        graph_files.write(deployment.plan, task.captured.graph, task.config.dump_graph_prefix)
+    if task.config.dump_graph:
+        picture = deployment.plan, task.captured.graph, task.config.dump_graph_prefix
+        on_rank(0, task.world, lambda: graph_files.write(*picture))
     if reference:
         reference.compare(deployment)
     if task.config.verify_recomp:

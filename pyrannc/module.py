@@ -23,7 +23,7 @@ from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import gradient_norm, shared_overflow, writers
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
-from pyrannc.original import methods, switches
+from pyrannc.original import methods, optimizer_calls, switches
 from pyrannc.original import names as original
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
@@ -136,6 +136,7 @@ class RaNNCModule(nn.Module):
             user_optimizer.check(each, model)
             elementwise.check(each, elementwise_optimizer)
             named_state.mark(each, model)
+            optimizer_calls.answer(each)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "module", model)
         self._config = config

@@ -12,13 +12,13 @@ def missing(module, name):
     Raises:
         AttributeError: RaNNC 0.7 had none, either; names the closest one.
     """
-    if name in _SAME:
-        return functools.partial(_SAME[name], module)
+    if name in SAME:
+        return functools.partial(SAME[name], module)
     if name in names.METHODS:
         return names.answer(names.METHODS, name, "RaNNCModule.")
     hint = ""
     if not name.startswith("_"):  # which libraries look for, often
-        known = [*_public(dir(type(module))), *_SAME, *_public(dir(module.module))]
+        known = [*_public(dir(type(module))), *SAME, *_public(dir(module.module))]
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
     raise AttributeError(
@@ -46,7 +46,7 @@ def _name(module, pid):
 
 
 # Methods of RaNNC 0.7 that only have another name here.
-_SAME = {
+SAME = {
     "_calc_grad_norm": lambda module: module.calc_grad_norm(),
     "use_amp_master_params": lambda module: False,
     "sync_param": _sync_param,

@@ -116,7 +116,7 @@ class ProfileFile:
         try:
             files.write_whole(self._path, json.dumps(content))
         except OSError as error:
-            raise ConfigError(f"save_graph_profile: {self._path}: {error}") from None
+            raise ConfigError(f"save_graph_profile: {self._path}: {error.strerror}") from None
 
 
 def user_folder() -> Path | None:

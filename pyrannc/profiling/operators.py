@@ -88,8 +88,8 @@ def time_operators(
         )
     if world.rank == 0:
         cache.add({key: costs for key, costs in measured.items() if key not in known})
-        if save_file:
-            ProfileFile(save_file).write(known | measured)
+    if save_file:
+        on_rank(0, world, lambda: ProfileFile(save_file).write(known | measured))
     return table
 
 

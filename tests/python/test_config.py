@@ -113,7 +113,7 @@ def test_a_wait_of_no_seconds_is_refused():
 
 
 def test_a_setting_of_the_original_is_one_of_ours(monkeypatch, tmp_path):
-    write_conf(monkeypatch, tmp_path, "checkpointing = true\nrun_watchdog = false\n")
+    write_conf(monkeypatch, tmp_path, "run_watchdog = false\ncheckpointing = true\n")
     monkeypatch.setenv("RANNC_REPLICA_NUM", "2")
     config = Config(partition_num=3)
     assert (config.recompute, config.end_job_on_error) == ("always", False)

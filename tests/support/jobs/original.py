@@ -120,6 +120,8 @@ def single_parameters_and_the_norm():
         torch.testing.assert_close(found, parameter.detach())
         assert found.device.type == "cpu"
     assert wrapped.sync_param(id(wrapped.model.last.bias)).shape == (3,)
+    assert wrapped.sync_param_grad(id(wrapped.model.last.bias)).shape == (3,)
+    assert wrapped.use_amp_master_params() is False
     theirs.zero_grad()
     assert wrapped.get_param_grad("last.bias") is None
     with raises("no parameter 'last.bais'; did you mean 'last.bias'"):
