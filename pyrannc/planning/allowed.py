@@ -30,15 +30,18 @@ class Allowed:
         """``request``, or one with which the search finds nothing that is not allowed.
 
         Args:
-            plan: What the search has found for ``request``: if it is allowed, it is the best.
+            plan: What the search has found for ``request``: if it is allowed, it is the best, and
+                others of its arrangement are all that is looked at from here on.
             ranks: Of the cluster.
             search: Gives ``_C.partition.Found`` for a request.
 
         Raises:
             InfeasibleError: No plan that is allowed fits.
         """
-        if not self.fewest_stages and (not plan.feasible or self._allows(plan, request)):
+        if self == Allowed() or not plan.feasible:
             return request
+        if not self.fewest_stages and self._allows(plan, request):
+            return self._as(request, plan)
         numbers = range(1, ranks + 1) if self.fewest_stages else [None]
         for stages in [request.force.stages] if request.force.stages else numbers:
             best = self._best(request, ranks, stages, search)
@@ -49,6 +52,26 @@ class Allowed:
             f"{self.powers_of_two} and dp_search_all = {not self.fewest_stages}"
         )
 
+    def _as(self, request, plan):
+        counts = [len(stage.ranks) for stage in plan.stages]
+        interleave = {"interleave": plan.interleave} if plan.schedule == "interleaved" else {}
+        return _forced(
+            request,
+            self._numbers(request, counts),
+            stages=len(counts),
+            replicas=counts,
+            schedule=plan.schedule,
+            **interleave,
+        )
+
+    def _numbers(self, request, counts) -> list[int]:
+        """Of micro-batches that are allowed with so many replicas."""
+        return [
+            number
+            for number in request.micro_batches
+            if self._has_rows(request.global_batch, counts, number)
+        ]
+
     def _best(self, request, ranks, stages, search):
         """The request of the fastest plan with so many stages (None: any number) that fits."""
         if self.least_rows == 1 and not self.powers_of_two:
@@ -57,12 +80,7 @@ class Allowed:
         layouts = [tuple(forced)] if forced else _layouts(ranks, stages)
         found = []
         for counts in filter(self._allows_counts, layouts):
-            numbers = [
-                count
-                for count in request.micro_batches
-                if self._has_rows(request.global_batch, counts, count)
-            ]
-            if numbers:
+            if numbers := self._numbers(request, counts):
                 other = _forced(request, numbers, stages=len(counts), replicas=list(counts))
                 found.append(_feasible(other, search))
         fits = [each for each in found if each[1] is not None]
