@@ -148,7 +148,7 @@ class RaNNCModule(nn.Module):
             raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
         self._outputs = getattr(_C.plan.Outputs, outputs)
         self._outside_loss = outside_loss
-        self._gather_inputs = gather_inputs
+        self._gather_inputs = gather_inputs or launch.get_world_size() == 1
         self._ended = ""  # why there will be no other plan
         self._deployment = None
         self._runs = None  # see CallKinds; from the first call on

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary']
+__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
 class Prediction:
     @property
     def activation_bytes(self) -> int:
@@ -305,4 +305,6 @@ def verify(plan: Plan, graph: pyrannc._C.ir.Graph, world: typing.SupportsInt | t
 def verify(program: Program, graph: pyrannc._C.ir.Graph) -> None:
     ...
 def with_summary(plan: Plan, graph: pyrannc._C.ir.Graph, global_rows: typing.SupportsInt | typing.SupportsIndex) -> Plan:
+    ...
+def without_recompute(plan: Plan) -> Plan:
     ...

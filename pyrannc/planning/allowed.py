@@ -1,7 +1,6 @@
 """Which plans the settings of RaNNC 0.7 allow: sizes of shares, numbers of replicas and stages."""
 
 import dataclasses
-import json
 
 from pyrannc import _C
 from pyrannc.errors import ConfigError, InfeasibleError
@@ -99,6 +98,18 @@ class Allowed:
         return global_batch // micro_batches // max(counts) >= self.least_rows
 
 
+_OF_FORCE = ("stages", "micro_batches", "schedule", "interleave", "replicas")
+_OF_REQUEST = (
+    "gradient_bytes_per_param_byte",
+    "optimizer_bytes_per_param_byte",
+    "memory_margin",
+    "schedules",
+    "max_interleave",
+    "recompute",
+    "reduction_buckets",
+)
+
+
 def of(config) -> Allowed:
     return Allowed(config.min_pipeline_bs, config.limit_dev_num_pot, not config.dp_search_all)
 
@@ -126,10 +137,16 @@ def _shared_out(ranks, stages):
 
 
 def _forced(request, micro_batches, **force):
-    content = json.loads(request.to_json())
-    content["micro_batches"] = list(micro_batches)
-    content["force"] = content.get("force", {}) | {k: v for k, v in force.items() if v is not None}
-    return _C.partition.Request.from_json(json.dumps(content))
+    """``request`` with more that is forced, as far as it is not None."""
+    kept = {name: getattr(request, name) for name in _OF_REQUEST}
+    before = {name: getattr(request.force, name) for name in _OF_FORCE}
+    force = before | {name: value for name, value in force.items() if value is not None}
+    return _C.partition.Request(
+        request.global_batch,
+        **kept,
+        micro_batches=micro_batches,
+        force=_C.partition.Force(**force),
+    )
 
 
 def _feasible(request, search):

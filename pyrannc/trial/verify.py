@@ -1,6 +1,5 @@
 """Before the first step, on request: a plan against one process, and recompute against none."""
 
-import json
 import pickle
 
 import torch
@@ -113,15 +112,12 @@ def recompute(deployment, inputs) -> None:
     backward gives other gradients than one whose stages do not. Collective.
     """
     plan, world = deployment.plan, deployment.world
-    content = json.loads(plan.to_json())
-    recomputing = [stage for stage in content["stages"] if stage.get("recompute")]
-    if not recomputing or not deployment.model.training:
+    recomputes = any(stage.recompute for stage in plan.stages)
+    if not recomputes or not deployment.model.training:
         if world.rank == 0:
             log.warn("deploy", "verify_recomp: no stage of the plan runs its forward again")
         return
-    for stage in recomputing:
-        stage["recompute"] = False
-    without = _C.plan.Plan.from_json(json.dumps(content))
+    without = _C.plan.without_recompute(plan)
     captured, random = deployment.task.captured, torch.get_rng_state()
     found = []
     for each in (without, plan):

@@ -4,6 +4,7 @@
 
 #include "bind/module.h"
 #include "rannc/plan/program.h"
+#include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
 #include "rannc/plan/simulate.h"
 
@@ -75,6 +76,7 @@ void init_plans(py::module_& m) {
       .def_readonly("recompute", &plan::StageSummary::recompute);
 
   m.def("show", &plan::show, "plan"_a, "width"_a = 110, "global_batch"_a = py::none());
+  m.def("without_recompute", &plan::without_recompute, "plan"_a);
   m.def("show_dot", &plan::show_dot, "plan"_a, "graph"_a, "stage"_a = py::none());
   m.def("verify", py::overload_cast<const plan::Plan&, const ir::Graph&, int>(&plan::verify),
         "plan"_a, "graph"_a, "world"_a, py::call_guard<py::gil_scoped_release>());

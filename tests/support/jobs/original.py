@@ -329,10 +329,10 @@ def recipe_5_parameters_are_not_synchronised():
     try:
         _, _, wrapped, _ = pair()
         with torch.no_grad():
-            wrapped.model.first.bias.fill_(RANK)
+            wrapped.model.last.bias.fill_(RANK)
         wrapped(mine(rows(4 * SIZE)))
-        own = dict(wrapped.named_parameters(from_global=False)).get("first.bias")
-        assert own is None or own.tolist() == [RANK] * 6
+        assert wrapped.plan.stages[1].ranks == [1]
+        assert wrapped.get_param("last.bias").tolist() == [1] * 3
     finally:
         pyrannc.sync_params_on_init(True)
     _, _, wrapped, _ = pair()
