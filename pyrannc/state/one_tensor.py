@@ -40,6 +40,6 @@ def gradient(model, deployment, name):
 
 def _from_owner(deployment, name, parameter, held):
     world, owner = deployment.world, deployment.owners.ranks[name][0]
-    whole = held.detach().cpu().clone() if world.rank == owner else blank(parameter)
+    whole = held.detach().cpu().clone() if world.rank == owner else blank(parameter, device="cpu")
     named_tensors.broadcast(world, whole, owner, list(range(world.size)))
     return whole

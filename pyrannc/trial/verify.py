@@ -26,10 +26,11 @@ class Reference:
     def __init__(self, task, call, local_rows, plan):
         self._captured = task.captured.without_dropout()
         self._world, self._rows, self._plan = task.world, local_rows, plan
-        mine = pickle.dumps([tensor.detach() for tensor in self._captured.flatten(*call)])
+        mine = pickle.dumps([each.detach().cpu() for each in self._captured.flatten(*call)])
         # Its message to rank 0, as to all, is as long as the batch.
         parts = [pickle.loads(item) for item in self._world.all_gather(mine)]
-        self._mine = parts[self._world.rank]
+        self._device = task.device
+        self._mine = [each.to(task.device) for each in parts[self._world.rank]]
         self.reason = _C.ir.why_shares_differ(self._captured.whole)
         self._expected = None
         if self._world.rank == 0 and not self.reason:
@@ -39,10 +40,10 @@ class Reference:
         whole = self._captured.whole
         layouts = [whole.values[value].rows for value in whole.inputs]
         inputs = [
-            row_parts.join(list(each), self._rows, layout)
+            row_parts.join(list(each), self._rows, layout).to(self._device)
             for each, layout in zip(zip(*parts, strict=True), layouts, strict=True)
         ]
-        interpreter = _C.runtime.Interpreter(whole, self._captured.objects)
+        interpreter = _C.runtime.Interpreter(whole, self._captured.objects, str(self._device))
         state = _copies(model, interpreter.state_names())
         random = torch.get_rng_state()
         with torch.enable_grad():
@@ -60,10 +61,10 @@ class Reference:
             leaves = {name: leaf for name, leaf in state.items() if leaf.requires_grad}
             found = torch.autograd.grad(sum(terms), list(leaves.values()), allow_unused=True)
         gradients = {
-            name: torch.zeros_like(leaf) if gradient is None else gradient
+            name: (torch.zeros_like(leaf) if gradient is None else gradient).detach().cpu()
             for (name, leaf), gradient in zip(leaves.items(), found, strict=True)
         }
-        return [output.detach() for output in outputs], gradients
+        return [output.detach().cpu() for output in outputs], gradients
 
     def compare(self, deployment) -> None:
         """Raises PlanError, on every rank, where the plan at work computes something else.
@@ -94,7 +95,7 @@ class Reference:
         _, fault = compare.tensors(
             "outputs",
             {f"output {place}": output for place, output in wanted.items()},
-            {f"output {place}": found[place] for place in wanted},
+            {f"output {place}": found[place].detach().cpu() for place in wanted},
             allowed,
         )
         if fault is None and deployment.model.training:
@@ -169,7 +170,7 @@ def _gradients(call, held, plan, graph, rows):
     ]
     found = call.backward(seeds)
     return {
-        name: torch.zeros_like(parameter) if gradient is None else gradient
+        name: (torch.zeros_like(parameter) if gradient is None else gradient).detach().cpu()
         for (name, parameter), gradient in zip(held.items(), found, strict=False)
         if parameter.requires_grad
     }
