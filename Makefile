@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all sanitize build check warnings stubs golden tuning bench clean
+.PHONY: demo test test-all sanitize build check warnings stubs golden compatibility tuning bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -69,6 +69,10 @@ stubs: build
 # Accepts the captured graphs of the models of the zoo as they are now.
 golden: build
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/support/golden_graphs.py
+
+# Writes docs/compatibility.md anew from what two ranks report.
+compatibility: build
+	PYTHONPATH=$(CURDIR):$(CURDIR)/tests/support $(BIN)/python tests/support/compatibility.py
 
 # Writes docs/tuning.md anew from the comments beside the numbers.
 tuning:

@@ -174,7 +174,7 @@ def choose(task, agreed, proved, measured) -> Chosen:
 
 
 def make_planner(task, agreed, proved, measured) -> candidates.Planner:
-    """Of this job, on rank 0."""
+    """The planner of this job, on rank 0."""
     graph, parameters = task.captured.graph, named_tensors.tensors(task.model)
     optimizer_bytes = planner_inputs.optimizer_bytes(
         graph, parameters, task.optimizers, task.config

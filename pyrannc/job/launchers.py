@@ -15,7 +15,7 @@ _LAUNCHERS = (
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("a launcher with PMI", "PMI_SIZE", "PMI_RANK"),
     ("torchrun", "WORLD_SIZE", "RANK"),
-    # Of a step of srun; those of the allocation are in its batch script, too, which is one process.
+    # Those of a step; those of the allocation are in its batch script, too, which is one process.
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
 

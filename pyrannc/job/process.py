@@ -181,6 +181,6 @@ def replace_method(owner, name, ours) -> None:
 
 
 def number_of_model(world) -> int:
-    """Of one more model that runs on ``world``: how many there are before it."""
+    """Counts one more model that runs on ``world``, and returns how many there are before it."""
     _models[world] = _models.get(world, -1) + 1
     return _models[world]

@@ -16,7 +16,7 @@ KEY = "rannc_parameters"
 
 
 def mark(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
-    """Before the optimizer is cut down to a rank's part: its states carry names from here on."""
+    """Lets the optimizer's states carry names from here on; before it is cut to a rank's part."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     whole = [[name_of[id(each)] for each in group["params"]] for group in optimizer.param_groups]
     model = weakref.ref(model)

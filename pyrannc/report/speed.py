@@ -16,7 +16,7 @@ class AtSpeed(NamedTuple):
 
 
 class Speed:
-    """Of the ranks of one plan.
+    """How fast the ranks of one plan are, beside what was predicted.
 
     Args:
         compute_ns: Of each rank, what it computed for in a run of the plan before the first step.

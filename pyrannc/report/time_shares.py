@@ -2,7 +2,7 @@
 
 # As _C.runtime.Times names them; what is left of a step is the optimizer and Python.
 KINDS = ("compute", "send", "receive", "reduce", "idle")
-# Of more ranks only the first of each stage is shown.
+# Where there are more ranks, only the first of each stage is shown.
 MOST_LINES = 8
 
 

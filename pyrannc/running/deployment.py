@@ -24,7 +24,7 @@ from pyrannc.trial import measured_runs
 
 
 def draw_steps(world):
-    """Of random numbers that do not depend on the plan: the seed of rank 0's generator, and step 0.
+    """Where random numbers that do not depend on the plan begin: rank 0's seed, and step 0.
 
     Collective.
     """

@@ -19,7 +19,7 @@ LARGEST_SEED = 2.0**24
 
 
 class LossScales:
-    """Of this rank, since the ranks last compared them."""
+    """The scales that this rank has seen since the ranks last compared theirs."""
 
     def __init__(self):
         self._found = {}

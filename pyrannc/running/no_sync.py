@@ -22,7 +22,7 @@ class UnsummedGradients:
     def begin(self):
         """From here on gradients may be kept, and no optimizer must step over them."""
         if self._to_guard:
-            # Of all optimizers, because the one in use may be younger than the plan.
+            # All optimizers are watched, because the one in use may be younger than the plan.
             process.before_optimizer_steps(self, UnsummedGradients._before_step)
             self._to_guard = False
 

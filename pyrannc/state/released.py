@@ -83,7 +83,7 @@ class _Released:
     def __repr__(self, **_):
         return f"<{_described(self)}>"
 
-    # Of which torch's own say no more than that of a tensor.
+    # Torch's own refusals would say no more than that this is some tensor.
     def __reduce_ex__(self, protocol):
         raise RaNNCError(_complaint(torch.Tensor.__reduce_ex__, (self,), {}))
 

@@ -1,7 +1,6 @@
 """What users write around the plain loop, on two and four ranks, each with one start of them."""
 
-import json
-
+import compatibility
 import mpi
 import pytest
 
@@ -17,18 +16,25 @@ CASES = [
 
 @pytest.fixture(scope="module", params=[2, 4])
 def job(request):
-    return request.param, mpi.run([str(SCRIPT)], request.param, timeout=300)
+    return request.param, *compatibility.reports("habits.py", request.param)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_habit_is_right_or_an_error(case, job):
-    ranks, done = job
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
-    faults = [each["fault"] for each in map(json.loads, lines) if each["case"] == case]
+    ranks, reports, done = job
+    faults = [report["fault"] for report in reports if report["case"] == case]
     assert faults == [""] * ranks, "\n".join([*faults, done.stderr[-3000:]])
 
 
 def test_one_warning_names_the_sampler(job):
-    ranks, done = job
+    ranks, _, done = job
     assert done.stderr.count(f"all {ranks} ranks have fed the same rows") == 1, done.stderr[-3000:]
     assert "DistributedSampler" in done.stderr
+
+
+def test_the_page_says_what_came_of_them(job):
+    ranks, reports, _ = job
+    if ranks == compatibility.RANKS:
+        assert compatibility.habits_section(reports) in compatibility.PAGE.read_text(), (
+            "run `make compatibility`, and read the difference"
+        )

@@ -16,6 +16,7 @@ OF_THE_WHOLE = {
     "dist/loops",
     "dist/memory_limit",
     "dist/outside_losses",
+    "dist/scripts",
     "dist/set_order",
     "dist/soak",
     "torch/accelerator/one_rank",

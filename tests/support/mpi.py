@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,13 @@ def run(
                 f"not finished after {timeout} s; until then:\n{_text(out)}{_text(err)}"
             ) from None
         return subprocess.CompletedProcess(argv, process.returncode, _text(out), _text(err))
+
+
+def free_port() -> int:
+    """A port of this host that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
 
 
 def _text(file) -> str:

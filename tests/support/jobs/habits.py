@@ -1,18 +1,18 @@
 """Habits of PyTorch users around the plain loop, on several ranks: works, or is told why not.
 
-Run by mpirun; prints one line of JSON for each case: its name and, on each rank, what went wrong.
+Run by mpirun; each rank reports for each case what went wrong, and the errors that were expected.
 """
 
 import contextlib
 import copy
 import io
-import json
 import os
 import pickle
 import sys
 import tempfile
 import traceback
 
+import reports
 import torch
 from torch import nn
 
@@ -25,6 +25,7 @@ from pyrannc.running import call_kinds
 
 RANK, SIZE = pyrannc.get_rank(), pyrannc.get_world_size()
 CASES = {}
+ERRORS = []  # the first lines of those that the case at work has expected
 
 
 def case(function):
@@ -95,6 +96,8 @@ def raises(match, kind=RaNNCError):
     try:
         yield
     except kind as error:
+        if isinstance(error, RaNNCError):
+            ERRORS.append(str(error).splitlines()[0])
         assert match in str(error), f"{match!r} is not in: {error}"
     else:
         raise AssertionError(f"no error; expected {match!r}")
@@ -102,6 +105,7 @@ def raises(match, kind=RaNNCError):
 
 @case
 def clip_grad_norm_is_that_of_the_whole_model():
+    """`clip_grad_norm_(model.parameters(), x, norm_type)`, imported before pyrannc"""
     for kind in (2.0, 1.0, float("inf"), 0.5):
         plain, own, wrapped, theirs = pair()
         backward(plain, wrapped)
@@ -114,6 +118,7 @@ def clip_grad_norm_is_that_of_the_whole_model():
 
 @case
 def clip_grad_norm_of_some_parameters():
+    """`clip_grad_norm_(model.head.parameters(), x)`: a norm of some parameters"""
     plain, own, wrapped, theirs = pair()
     backward(plain, wrapped)
     for name in ("second", "last"):
@@ -127,6 +132,7 @@ def clip_grad_norm_of_some_parameters():
 
 @case
 def clip_grad_norm_of_the_optimizers_groups():
+    """`clip_grad_norm_(optimizer.param_groups[0]["params"], x)`"""
     plain, own, wrapped, theirs = pair()
     backward(plain, wrapped)
     expected = clip_grad_norm_(own.param_groups[0]["params"], 0.1)
@@ -135,6 +141,7 @@ def clip_grad_norm_of_the_optimizers_groups():
 
 @case
 def norm_and_clipping_in_two_steps():
+    """`get_total_norm(...)`, then `clip_grads_with_norm_(...)`"""
     plain, own, wrapped, theirs = pair()
     backward(plain, wrapped)
     norms = []
@@ -149,6 +156,7 @@ def norm_and_clipping_in_two_steps():
 
 @case
 def parameters_keep_length_order_and_what_can_be_read():
+    """`len(list(model.parameters()))`, shapes, dtypes, `next(model.parameters()).device`, counts"""
     plain, _, wrapped, _ = pair()
     backward(plain, wrapped)
     expected, found = list(plain.named_parameters()), list(wrapped.named_parameters())
@@ -163,6 +171,7 @@ def parameters_keep_length_order_and_what_can_be_read():
 
 @case
 def released_parameters_raise_on_use():
+    """what another rank holds: `shadow.add_(p)`, `p.norm()`, `copy.deepcopy(p)`"""
     _, _, wrapped, _ = pair()
     wrapped(mine(rows()))
     for parameter in wrapped.parameters():
@@ -204,6 +213,7 @@ def ema(shadow, parameter):
 
 @case
 def averages_of_a_copy_are_right_and_saved_whole():
+    """averages by hand, `zip(ema.parameters(), model.parameters())`, of a copy wrapped, too"""
     plain, own, wrapped, theirs = pair()
     pairs = [(plain, copy.deepcopy(plain)), (wrapped, copy.deepcopy(wrapped))]
     optimizers = own, theirs
@@ -230,6 +240,7 @@ def averages_of_a_copy_are_right_and_saved_whole():
 
 @case
 def averaged_models_of_torch_are_right_and_saved_whole():
+    """`torch.optim.swa_utils.AveragedModel(model)`"""
     from torch.optim import swa_utils
 
     for settings in (
@@ -255,6 +266,7 @@ def averaged_models_of_torch_are_right_and_saved_whole():
 
 @case
 def a_shadow_with_values_beside_a_released_parameter_is_an_error():
+    """averages by hand of a copy that was made before wrapping"""
     plain, _, wrapped, _ = pair()
     wrapped(mine(rows()))
     held = {id(each) for each in wrapped.parameters(from_global=False)}
@@ -277,6 +289,7 @@ def a_shadow_with_values_beside_a_released_parameter_is_an_error():
 
 @case
 def a_plain_attribute_set_later_counts():
+    """`model.beta = 0.3`, `dropout.p = 0.2` after the first call"""
     plain, own, wrapped, theirs = pair()
     for beta, target in ((0.5, None), (0.25, "model"), (2.0, "wrapper"), (0.5, "model")):
         if target:
@@ -291,6 +304,7 @@ def a_plain_attribute_set_later_counts():
 
 @case
 def the_first_forward_is_in_a_closure():
+    """`optimizer.step(closure)`, with the first forward pass in the closure"""
     for kind in (torch.optim.SGD, torch.optim.AdamW):
         plain, _, wrapped, _ = pair()
         own, theirs = (kind(each.parameters(), lr=0.1) for each in (plain, wrapped.module))
@@ -311,6 +325,7 @@ def the_first_forward_is_in_a_closure():
 
 @case
 def several_optimizers_step_their_parts():
+    """`RaNNCModule(model, [optimizer_a, optimizer_b])`"""
     plain, _, wrapped, _ = pair()
     pairs = []
     for model in (plain, wrapped.module):
@@ -380,6 +395,7 @@ def one_batch_of(texts, side):
 
 @case
 def ranks_of_different_lengths_are_padded_to_the_longest():
+    """`RaNNCModule(..., pad={"ids": 0})`: ranks with different lengths in one step"""
     for side, stages in (("right", min(SIZE, 2)), ("left", 1)):
         torch.manual_seed(0)
         plain = Text()
@@ -406,6 +422,7 @@ def ranks_of_different_lengths_are_padded_to_the_longest():
 
 @case
 def ranks_forget_the_same_lengths():
+    """many different lengths, one after the other, with `pad`"""
     # The length before padding must not count as used: ranks would keep others, and one of them
     # would capture what the other one runs.
     config = Config(partition_num=1, calibrate=False, comm_timeout_s=20.0)
@@ -421,6 +438,7 @@ def ranks_forget_the_same_lengths():
 
 @case
 def lengths_that_differ_without_pad_are_an_error_that_names_it():
+    """ranks with different lengths in one step, without `pad`"""
     torch.manual_seed(0)
     config = Config(partition_num=1, calibrate=False)
     ids, batch, labels = text_of(RANK, 0)
@@ -440,6 +458,7 @@ def lengths_that_differ_without_pad_are_an_error_that_names_it():
 
 @case
 def a_pad_that_does_not_fit_is_an_error():
+    """`pad` for an argument that is not there"""
     config = Config(partition_num=1, calibrate=False)
     for key, more in (("idz", "did you mean 'ids'"), ("batch['masc']", "'batch['mask']'")):
         wrapped = RaNNCModule(Text(), None, config, pad=PAD | {key: 0})
@@ -466,6 +485,7 @@ def a_pad_that_does_not_fit_is_an_error():
 
 @case
 def steps_on_some_ranks_only_are_an_error():
+    """`optimizer.step()` on some of the ranks only"""
     _, _, wrapped, optimizer = pair()
     wrapped(mine(rows())).square().mean().backward()
     if RANK == 0 or SIZE == 1:
@@ -478,6 +498,7 @@ def steps_on_some_ranks_only_are_an_error():
 
 @case
 def torchs_own_grad_scaler_skips_on_all_ranks():
+    """`torch.amp.GradScaler`, an overflow on one rank"""
     plain, own, wrapped, theirs = pair()
     scalers = [torch.amp.GradScaler("cpu", init_scale=2.0**4) for _ in range(2)]
     for step in range(3):
@@ -502,6 +523,7 @@ def torchs_own_grad_scaler_skips_on_all_ranks():
 
 @case
 def an_optimizer_state_of_another_rank_is_refused_and_a_whole_one_is_cut():
+    """`optimizer.load_state_dict(state)`: of one process (equal); of another rank"""
     plain, _, wrapped, _ = pair()
     own, theirs = (torch.optim.AdamW(each.parameters(), lr=0.1) for each in (plain, wrapped.model))
     wrapped = RaNNCModule(wrapped.model, theirs, wrapped.config)
@@ -524,12 +546,14 @@ def an_optimizer_state_of_another_rank_is_refused_and_a_whole_one_is_cut():
 
 @case
 def the_same_rows_on_all_ranks_are_a_warning():
+    """the same rows on all ranks, without a `DistributedSampler` (one warning)"""
     _, _, wrapped, _ = pair()
     wrapped(rows()).sum().backward()  # read by the test
 
 
 @case
 def other_wrappers_are_refused():
+    """`DistributedDataParallel`, FSDP, `fully_shard`, `DataParallel` around or inside"""
     from torch.distributed import fsdp
 
     with tempfile.NamedTemporaryFile() as file, process_group(shared_path(file.name)):
@@ -549,6 +573,7 @@ def other_wrappers_are_refused():
 
 @case
 def summon_gives_the_whole_and_takes_it_back():
+    """`with model.summon():` reads whole parameters"""
     _, _, wrapped, optimizer = pair()
     wrapped(mine(rows())).square().mean().backward()
     before = wrapped.state_dict(rank0_only=False)
@@ -579,6 +604,7 @@ def summon_gives_the_whole_and_takes_it_back():
 
 @case
 def summon_writes_back_what_rank_0_has():
+    """`with model.summon(writeback=True):` changes them"""
     for rank0_only in (False, True):
         plain, own, wrapped, theirs = pair()
         backward(plain, wrapped)
@@ -595,6 +621,7 @@ def summon_writes_back_what_rank_0_has():
 
 @case
 def summon_where_it_cannot_be():
+    """`summon()` on some ranks only, inside a forward pass, or around one"""
     _, _, wrapped, optimizer = pair()
     wrapped(mine(rows())).square().mean().backward()
     with wrapped.summon(rank0_only=True):
@@ -632,6 +659,7 @@ def summon_where_it_cannot_be():
 
 @case
 def torch_save_of_the_bare_model_is_an_error():
+    """`torch.save(bare_model.state_dict(), ...)`"""
     _, _, wrapped, _ = pair()
     wrapped(mine(rows()))
     if SIZE == 1:
@@ -654,6 +682,7 @@ class Writer(Net):
 
 @case
 def save_pretrained_runs_on_rank_0_alone():
+    """`model.save_pretrained(folder)`, on all ranks; twice into one folder"""
     torch.manual_seed(0)
     plain = Writer()
     wrapped = RaNNCModule(copy.deepcopy(plain), config=pair()[2].config)
@@ -673,10 +702,13 @@ def save_pretrained_runs_on_rank_0_alone():
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CASES:
+        fault, what = "", CASES[name].__doc__ or name.replace("_", " ")
+        ERRORS.clear()
         try:
             CASES[name]()
-            fault = ""
         except Exception:
             fault = traceback.format_exc()
-        print(json.dumps({"case": name, "rank": RANK, "fault": fault}) + "\n", end="", flush=True)
+        errors = list(dict.fromkeys(ERRORS))[:2]
+        report = {"case": name, "what": what, "fault": fault, "errors": errors}
+        reports.add(RANK, report)
         pyrannc.barrier()
