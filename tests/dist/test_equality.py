@@ -265,7 +265,7 @@ def dropouts():
 
 def on_a_device():
     """A covering selection for a device that works late, in memory of its own: models, schedules,
-    recompute, uneven batches, told random numbers."""
+    recompute, uneven batches, statistics of the whole batch, told random numbers."""
     yield from [
         "mlp/2+2~7/m2/b6/float64/sgd",
         "residual_cnn/auto/m1/b8/float32/sgd",
@@ -278,6 +278,7 @@ def on_a_device():
         "t5/1+3/m2/b3/float64/sgd",
         "padded_gpt2/2+2/m2/b6/float64/sgd/mixed/1f1b",
         "dropout_language/3+1/m4/b4/float64/sgd/never/1f1b",
+        "flat_norms/2+2/m1/b3/float64/sgd/auto/auto/sync",
     ]
 
 

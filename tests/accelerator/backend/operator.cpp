@@ -268,19 +268,22 @@ class Call {
         if (tensor.defined()) tensor = tensors.of(tensor);
       }
     }
-    launch(device_, name_, [op = op_, stack = std::move(kernel), made = std::move(made)]() mutable {
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-      for (size_t i = 0; i < stack.size(); ++i) {
-        size_t at = 0;
-        for_each_tensor(stack[i], [&](const at::Tensor& value) {
-          const at::Tensor& target = made.at(i).at(at++);
-          if (!target.defined()) return;
-          TORCH_CHECK(target.sizes() == value.sizes(), "the meta kernel said ", target.sizes(),
-                      ", the CPU's made ", value.sizes());
-          target.copy_(value);
-        });
-      }
-    });
+    launch(device_, name_,
+           [op = op_, name = name_, stack = std::move(kernel), made = std::move(made)]() mutable {
+             op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+             for (size_t i = 0; i < stack.size(); ++i) {
+               size_t at = 0;
+               for_each_tensor(stack[i], [&](const at::Tensor& value) {
+                 const at::Tensor& target = made.at(i).at(at++);
+                 if (!target.defined()) return;
+                 // In evaluation the CPU's leaves out the statistics, which nobody reads.
+                 if (value.numel() == 0 && name.find("batch_norm") != std::string::npos) return;
+                 TORCH_CHECK(target.sizes() == value.sizes(), "the meta kernel said ",
+                             target.sizes(), ", the CPU's made ", value.sizes());
+                 target.copy_(value);
+               });
+             }
+           });
     stack_->insert(stack_->end(), results.begin(), results.end());
   }
 
