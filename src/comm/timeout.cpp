@@ -40,4 +40,16 @@ std::string explain_timeout(int rank, double seconds, const Waiting& waiting,
   }
 }
 
+bool waits_in_vain(int rank, const Waiting& waiting,
+                   const std::function<PeerState(int rank)>& ask) {
+  std::set<int> seen{rank};
+  for (Waiting next = waiting; !next.sends;) {
+    if (!seen.insert(next.peer).second) return true;
+    const PeerState state = ask(next.peer);
+    if (state.kind != PeerState::Kind::waiting) return state.kind == PeerState::Kind::left;
+    next = state.waiting;
+  }
+  return false;
+}
+
 }  // namespace rannc::comm

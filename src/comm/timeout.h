@@ -31,4 +31,9 @@ struct PeerState {
 [[nodiscard]] std::string explain_timeout(int rank, double seconds, const Waiting& waiting,
                                           const std::function<PeerState(int rank)>& ask);
 
+/// Whether the peers, followed as above, lead to one that has left, or in a circle of ranks that
+/// all wait to receive. What is on its way already may still come; nothing else will.
+[[nodiscard]] bool waits_in_vain(int rank, const Waiting& waiting,
+                                 const std::function<PeerState(int rank)>& ask);
+
 }  // namespace rannc::comm

@@ -47,5 +47,32 @@ TEST(ExplainTimeout, SaysWhenThePeerHasLeft) {
             "rank 1 waited 3 s for the plan from rank 0; rank 0 has left: its script ended");
 }
 
+TEST(WaitsInVain, WhereARankHasLeft) {
+  const auto ask = [](int rank) {
+    if (rank == 1) return PeerState{Kind::waiting, {.peer = 2, .what = "plan"}};
+    return PeerState{Kind::left, {}};
+  };
+  EXPECT_TRUE(waits_in_vain(0, {.peer = 1, .what = "plan"}, ask));
+}
+
+TEST(WaitsInVain, WhereRanksWaitForEachOther) {
+  const auto ask = [](int) { return PeerState{Kind::waiting, {.peer = 0, .what = "barrier"}}; };
+  EXPECT_TRUE(waits_in_vain(0, {.peer = 1, .what = "plan"}, ask));
+}
+
+TEST(WaitsInVain, NotForARankThatComputes) {
+  EXPECT_FALSE(waits_in_vain(0, {.peer = 1, .what = "plan"}, [](int) {
+    return PeerState{Kind::busy, {}};
+  }));
+}
+
+TEST(WaitsInVain, NotForARankThatSends) {
+  // It may be the message that this rank waits for.
+  const auto ask = [](int) {
+    return PeerState{Kind::waiting, {.sends = true, .peer = 0, .what = "gradient"}};
+  };
+  EXPECT_FALSE(waits_in_vain(0, {.peer = 1, .what = "gradient"}, ask));
+}
+
 }  // namespace
 }  // namespace rannc::comm
