@@ -138,7 +138,10 @@ ITEMS = {
         word("auto", "never", "always"), "auto", "run a stage's forward again in its backward"
     ),
     "opt_param_factor": Item(
-        number, 2.0, "optimizer state in copies of a parameter, for optimizers not known"
+        number,
+        2.0,
+        "optimizer state in copies of a parameter, for optimizers not known, and for one made "
+        "after wrapping",
     ),
     "self_check": Item(
         boolean, True, "compare the captured graph with eager before planning, when it fits"

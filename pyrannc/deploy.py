@@ -176,9 +176,7 @@ def choose(task, agreed, proved, measured) -> Chosen:
 def make_planner(task, agreed, proved, measured) -> candidates.Planner:
     """The planner of this job, on rank 0."""
     graph, parameters = task.captured.graph, named_tensors.tensors(task.model)
-    optimizer_bytes = planner_inputs.optimizer_bytes(
-        graph, parameters, task.optimizers, task.config
-    )
+    optimizer_bytes = planner_inputs.optimizer_bytes(graph, parameters, task)
     saved = [_C.cost.SavedStorage(*storage) for storage in measured.storages]
     step = _C.predict.StepModel(
         graph=graph,

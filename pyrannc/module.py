@@ -150,6 +150,7 @@ class RaNNCModule(nn.Module):
         self._outside_loss = outside_loss
         self._gather_inputs = gather_inputs or launch.get_world_size() == 1
         self._ended = ""  # why there will be no other plan
+        self._elementwise_optimizer = elementwise_optimizer
         self._deployment = None
         self._runs = None  # see CallKinds; from the first call on
         self._no_sync = False
@@ -223,6 +224,8 @@ class RaNNCModule(nn.Module):
             config=self._config,
             outputs=self._outputs,
             outside_loss=self._outside_loss,
+            elementwise_optimizer=self._elementwise_optimizer,
+            counts_state=not self._optimizers and self.training and torch.is_grad_enabled(),
             plan_file=self._load_deployment or from_file,
             world=world,
             device=device,

@@ -91,6 +91,16 @@ def state_copies(optimizer: torch.optim.Optimizer, factor: float) -> dict[int, f
     return copies
 
 
+def state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """What its state takes now."""
+    return sum(
+        value.nbytes
+        for entry in optimizer.state.values()
+        for value in entry.values()
+        if hasattr(value, "nbytes")
+    )
+
+
 def keep_local(optimizer: torch.optim.Optimizer, local: set[int]) -> None:
     """Cuts every group to the parameters in ``local`` (ids), in place; empty groups stay."""
     for group in optimizer.param_groups:

@@ -104,11 +104,13 @@ def request(global_rows, config, mixing, synced, wanted_schedules):
     )
 
 
-def optimizer_bytes(graph, parameters, optimizers, config) -> list[float]:
+def optimizer_bytes(graph, parameters, task) -> list[float]:
     """For each parameter of ``graph``, in its order, the bytes of its optimizer state."""
-    copies = {}
-    for optimizer in optimizers:
-        copies |= user_optimizer.state_copies(optimizer, config.opt_param_factor)
+    copies, factor = {}, task.config.opt_param_factor
+    for optimizer in task.optimizers:
+        copies |= user_optimizer.state_copies(optimizer, factor)
+    if task.counts_state:
+        copies = {id(each): factor for each in parameters.values() if each.requires_grad}
     return [
         copies.get(id(parameters[name]), 0) * parameters[name].nbytes
         for name in _C.ir.state_names(graph)

@@ -51,6 +51,8 @@ class measure:
     def __enter__(self):
         model = self._deployment.model
         self._held = training_steps.held_bytes(model, self._optimizers, with_gradients=False)
+        if not self._optimizers:
+            self._held += self._deployment.late_optimizers.state_bytes()
         # Gradients of the step before are usually freed by zero_grad(), which the recorder does
         # not see, as it did not see them come: they count only if they outlive the block.
         self._old = [

@@ -5,6 +5,7 @@ import json
 import time
 
 from pyrannc import _C, log
+from pyrannc.optimizer import user_optimizer
 from pyrannc.report import time_shares
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
@@ -83,6 +84,7 @@ class TrainingSteps:
     def _timed(self, counts):
         if counts and WARM_UP_STEPS < self.count <= REPORT_AFTER:
             held = held_bytes(self._deployment.model, self._optimizers)
+            held += self._deployment.late_optimizers.state_bytes()
             with _C.runtime.MemoryRecorder() as memory:
                 begin = time.perf_counter()
                 yield
@@ -154,9 +156,7 @@ def held_bytes(model, optimizers, with_gradients=True) -> int:
     total = sum(tensor.nbytes for tensor in held.values())
     if with_gradients:
         total += sum(tensor.grad.nbytes for tensor in held.values() if tensor.grad is not None)
-    for entry in (entry for optimizer in optimizers for entry in optimizer.state.values()):
-        total += sum(value.nbytes for value in entry.values() if hasattr(value, "nbytes"))
-    return total
+    return total + sum(map(user_optimizer.state_bytes, optimizers))
 
 
 def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:

@@ -9,6 +9,7 @@ from pyrannc import _C, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job.agreement import same_graph
 from pyrannc.loop import at_work
+from pyrannc.loop.late_optimizers import LateOptimizers
 from pyrannc.loop.optimizer_steps import OptimizerSteps
 from pyrannc.optimizer import user_optimizer
 from pyrannc.original import switches
@@ -54,6 +55,7 @@ class Deployment:
         self.unsummed = UnsummedGradients(self)
         self.owners = owners.Owners(self.world, self.model)
         self.optimizer_steps = OptimizerSteps(self)
+        self.late_optimizers = LateOptimizers(self)
         self.call_agreement = CallAgreement(
             self.world, self.unsummed.kept, self.optimizer_steps, self.owners.peers
         )

@@ -16,6 +16,9 @@ class Task:
         config: :class:`pyrannc.Config`.
         outputs: ``_C.plan.Outputs``, which outputs are sent.
         outside_loss: "mean" or "sum", what the user makes of outputs that hold rows.
+        elementwise_optimizer: The user says that a step treats each parameter by itself.
+        counts_state: The plan counts state of an optimizer that may come later: none was given, and
+            the first call trains.
         plan_file: Path of the plan to run; None to make one.
         world: The communicator of the job.
         device: Where the model is, and each rank computes.
@@ -27,6 +30,8 @@ class Task:
     config: object
     outputs: object
     outside_loss: str
+    elementwise_optimizer: bool
+    counts_state: bool
     plan_file: str | None
     world: object
     device: torch.device

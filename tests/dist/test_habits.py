@@ -38,3 +38,11 @@ def test_the_page_says_what_came_of_them(job):
         assert compatibility.habits_section(reports) in compatibility.PAGE.read_text(), (
             "run `make compatibility`, and read the difference"
         )
+
+
+def test_a_warning_says_what_an_optimizer_made_after_wrapping_needs_and_what_was_counted(job):
+    ranks, _, done = job
+    # 600 x 600 + 600 float32 are 1.375 MiB: three copies instead of two.
+    text = "Adam was not given to RaNNCModule: its state takes 4.1 MiB on this rank, for which"
+    assert done.stderr.count(text) == ranks, done.stderr[-3000:]
+    assert done.stderr.count("the plan has counted 2.8 MiB") == ranks

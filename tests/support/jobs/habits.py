@@ -544,6 +544,65 @@ def an_optimizer_state_of_another_rank_is_refused_and_a_whole_one_is_cut():
     equal_weights(plain, wrapped)
 
 
+class ClippedAdam(torch.optim.Adam):
+    """As LAMB does it: with a norm over all parameters, within its step."""
+
+    def step(self, closure=None):
+        held = [each for group in self.param_groups for each in group["params"]]
+        norm = torch.stack([each.grad.norm() for each in held if each.grad is not None]).norm()
+        for each in held:
+            if each.grad is not None:
+                each.grad.div_(norm)
+        return super().step(closure)
+
+
+@case
+def an_optimizer_with_a_norm_over_all_parameters_is_refused_by_name():
+    _, _, wrapped, _ = pair()
+    model = wrapped.model
+    with raises("ClippedAdam computes something of all parameters together"):
+        RaNNCModule(model, ClippedAdam(model.parameters()))
+    wrapped = RaNNCModule(model, config=wrapped.config)
+    late = ClippedAdam(wrapped.parameters())
+    wrapped(mine(rows())).square().mean().backward()
+    with raises("ClippedAdam computes something of all parameters together"):
+        late.step()
+
+
+@case
+def the_state_of_an_optimizer_made_after_wrapping_is_counted():
+    for kind, copies in ((torch.optim.AdamW, 2), (torch.optim.SGD, 0)):
+        plain, _, wrapped, _ = pair()
+        wrapped = RaNNCModule(wrapped.model, config=wrapped.config)
+        own, theirs = kind(plain.parameters(), lr=0.1), kind(wrapped.parameters(), lr=0.1)
+        for seed in range(2):
+            own.zero_grad(), theirs.zero_grad()
+            backward(plain, wrapped, seed)
+            own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+        mine_bytes = sum(each.nbytes for each in wrapped.parameters(from_global=False))
+        counted = [
+            stage.predicted.optimizer_bytes for stage in wrapped.plan.stages if RANK in stage.ranks
+        ]
+        assert counted == [2 * mine_bytes] * len(counted), counted
+        held = sum(
+            each.nbytes
+            for state in theirs.state.values()
+            for each in state.values()
+            if each.dim()  # no count of steps
+        )
+        assert held == copies * mine_bytes, held
+
+
+@case
+def an_optimizer_made_after_wrapping_with_more_state_than_counted_is_a_warning():
+    torch.manual_seed(0)
+    wrapped = RaNNCModule(nn.Linear(600, 600), config=Config(calibrate=False, replica_nums=[SIZE]))
+    late = torch.optim.Adam(wrapped.parameters(), amsgrad=True)
+    wrapped(torch.full((2, 600), float(RANK))).sum().backward()
+    late.step()  # what it says is read by the test
+
+
 @case
 def the_same_rows_on_all_ranks_are_a_warning():
     """the same rows on all ranks, without a `DistributedSampler` (one warning)"""

@@ -1,0 +1,74 @@
+"""Optimizers that the model was not given, such as one made after wrapping."""
+
+import weakref
+
+from pyrannc import log
+from pyrannc.job import process
+from pyrannc.loop import at_work
+from pyrannc.optimizer import elementwise, user_optimizer
+from pyrannc.state.released import is_released
+
+#: State beyond what the plan has counted that is worth a warning.
+#: tuned by: no measurement is known.
+#: without it: a counter for each parameter would be reported as memory that the plan lacks.
+_SMALL_BYTES = 2**20
+
+
+class LateOptimizers:
+    """Those of a deployment's parameters that are found at their first step.
+
+    Before it each is checked as one that is given. After it the memory of its state is compared
+    with what the plan has counted.
+    """
+
+    def __init__(self, deployment):
+        self._deployment = weakref.ref(deployment)
+        self._known = weakref.WeakSet()
+        self._late = weakref.WeakSet()
+        self._new = None
+        process.before_optimizer_steps(self, LateOptimizers._before_step)
+        process.after_optimizer_steps(self, LateOptimizers._after_step)
+
+    def state_bytes(self) -> int:
+        """Of their states on this rank; what the plan has counted for one that has not come yet."""
+        held = sum(map(user_optimizer.state_bytes, self._late))
+        return held or self._counted(self._deployment().model.parameters())
+
+    def _counted(self, parameters) -> int:
+        """What the plan has counted for the states of ``parameters`` on this rank."""
+        task = self._deployment().task
+        if not task.counts_state:
+            return 0
+        held = (p for p in parameters if p.requires_grad and not is_released(p))
+        return round(task.config.opt_param_factor * sum(p.nbytes for p in held))
+
+    def _before_step(self, optimizer):
+        deployment = self._deployment()
+        if optimizer in self._known or deployment not in at_work.of_optimizer(optimizer):
+            return
+        if all(given is not optimizer for given in deployment.task.optimizers):
+            elementwise.check(optimizer, deployment.task.elementwise_optimizer)
+            self._late.add(optimizer)
+            self._new = weakref.ref(optimizer)
+        self._known.add(optimizer)
+
+    def _after_step(self, optimizer):
+        if self._new is None or self._new() is not optimizer:
+            return
+        self._new = None
+        needs = user_optimizer.state_bytes(optimizer)
+        counted = self._counted(p for group in optimizer.param_groups for p in group["params"])
+        text = (
+            f"{type(optimizer).__name__} was not given to RaNNCModule: its state takes "
+            f"{needs / 2**20:.1f} MiB on this rank, for which the plan has counted "
+            f"{counted / 2**20:.1f} MiB"
+        )
+        if needs <= counted + _SMALL_BYTES:
+            log.info("deploy", text)
+            return
+        log.warn(
+            "deploy",
+            f"{text}, so a step may take more than mem_limit_gb allows. Give the optimizer to "
+            "RaNNCModule, or set opt_param_factor to the copies of each parameter that it keeps "
+            f"(now {self._deployment().task.config.opt_param_factor:g})",
+        )
