@@ -19,6 +19,7 @@ from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.generation import generate
+from pyrannc.hooks.module_hooks import ModuleHooks
 from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import gradient_norm, shared_overflow, writers
@@ -184,10 +185,15 @@ class RaNNCModule(nn.Module):
         run, turn, call = self._runs.enter(call, self._no_sync or delayed)
         captured = run.capture
         outputs = run.step(captured.in_order(call.tensors), replace(turn, delayed=delayed))
-        if self._gather_inputs:
-            return captured.unflatten(outputs, call.rows(captured.batch_dims))
-        outputs = rank_0.to_all(self._deployment.world, captured, outputs)
-        return captured.unflatten(outputs, turn.local_rows[0])
+        rows = call.rows(captured.batch_dims) if self._gather_inputs else turn.local_rows[0]
+        if not self._gather_inputs:
+            outputs = rank_0.to_all(self._deployment.world, captured, outputs)
+        result = captured.unflatten(outputs, rows)
+        if captured.hooks is None:
+            return result
+        result, seen = result
+        self._deployment.task.hooks.call(seen)
+        return result
 
     def _deploy(self, call, known):
         """The first call; returns it as it is padded to the longest of all ranks.
@@ -204,6 +210,8 @@ class RaNNCModule(nn.Module):
         process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
         call = self._padded(call, world, known)
+        hooks = ModuleHooks(self.module)
+        hooks.agree(world, call, self._config.sync_params_on_init)
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self.module,
@@ -213,7 +221,9 @@ class RaNNCModule(nn.Module):
                 exact_loss=self._config.exact_loss,
                 explicit_draws=self._config.deterministic_dropout,
                 sync_batch_norm=self._config.sync_batch_norm,
+                hooks=hooks,
             )
+        hooks.refuse_unsent(captured, world.size)
         for optimizer in self._optimizers if self._config.fused_optimizer else ():
             fused_step.prefer(optimizer)
         from_file = self._config.deployment_file if self._config.load_deployment else None
@@ -222,8 +232,9 @@ class RaNNCModule(nn.Module):
             captured=captured,
             optimizers=self._optimizers,
             config=self._config,
-            outputs=self._outputs,
+            outputs=_C.plan.Outputs.all if hooks.observed else self._outputs,
             outside_loss=self._outside_loss,
+            hooks=hooks,
             elementwise_optimizer=self._elementwise_optimizer,
             counts_state=not self._optimizers and self.training and torch.is_grad_enabled(),
             plan_file=self._load_deployment or from_file,

@@ -7,7 +7,7 @@ import threading
 import torch
 
 from pyrannc import _C
-from pyrannc.capture import mask_selections, module_attributes, random_states
+from pyrannc.capture import mask_selections, module_attributes, random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call, CallMismatch, Like
@@ -40,6 +40,7 @@ class Choices:
     exact_loss: bool
     explicit_draws: bool
     sync_batch_norm: bool
+    hooks: object = None  # ModuleHooks: what observing hooks see is among the outputs
 
 
 class Capture:
@@ -77,6 +78,7 @@ class Capture:
         self.batch_dims = batch_dims
         self.parameter_names = [names[0] for names, tensor, kind in states if kind == "parameter"]
         self.buffer_names = [names[0] for names, tensor, kind in states if kind == "buffer"]
+        self.hooks = choices.hooks if choices.hooks and choices.hooks.observed else None
         self._shape = call.shape
         self._likes = [
             Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims, strict=True)
@@ -164,11 +166,26 @@ class Capture:
 
     def output_paths(self) -> list[str]:
         """Where each of ``graph.outputs`` stands in what the model returns: ``output.logits``."""
-        paths = pytree.paths(self._outputs, "output")
+        if self.hooks is None:
+            paths = pytree.paths(self._outputs, "output")
+        else:
+            result, seen = self._outputs.children
+            paths = pytree.paths(result, "output") + pytree.paths(seen, "hooks")
         return [paths[index] for index in self._output_order]
 
+    def seen_in(self) -> list:
+        """For each of ``graph.outputs`` the path of the module whose hooks see it, or None."""
+        if self.hooks is None:
+            return [None] * len(self._output_order)
+        result, seen = self._outputs.children
+        found = [None] * len(pytree.paths(result))
+        for call in seen.children:  # path, kind, what is seen
+            found += [call.children[0].value] * len(pytree.paths(call))
+        return [found[index] for index in self._output_order]
+
     def unflatten(self, tensors, rows):
-        """What the model returns for ``rows``, with ``tensors`` for ``graph.outputs``."""
+        """What the model returns for ``rows``, with ``tensors`` for ``graph.outputs``; with
+        ``hooks`` a pair of that and what :meth:`ModuleHooks.call` takes."""
         placed = dict(zip(self._output_order, tensors, strict=True))
         return pytree.unflatten(self._outputs, placed, rows)
 
@@ -182,6 +199,7 @@ def capture(
     known=None,
     explicit_draws=False,
     sync_batch_norm=False,
+    hooks=None,
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
@@ -196,6 +214,8 @@ def capture(
         known: ``batch_dims`` of an earlier capture by the path of the input; they count.
         explicit_draws: Every random number can be told from seed, step, node and sample: attention
             with dropout inside becomes products, softmax and dropout.
+        hooks: :class:`ModuleHooks` that ranks have agreed on; without it all hooks are part of the
+            forward pass.
         sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
 
     Raises:
@@ -209,7 +229,7 @@ def capture(
     names = input_names(model, call)
     dims = find_batch_dims(call, names, batch_dims, known)
     states = _states(model)
-    choices = Choices(exact_loss, explicit_draws, sync_batch_norm)
+    choices = Choices(exact_loss, explicit_draws, sync_batch_norm, hooks)
     result = {}
     state = _C.frontend.ThreadState()
     cache = torch.is_autocast_cache_enabled()
@@ -240,10 +260,14 @@ def _capture(model, call, names, dims, states, choices):
     traced_rows = _trace_rows(call, dims)
     replaced = set()  # ids of buffers
     for rows in traced_rows:
-        traced = _trace(model, call, names, dims, states, mode, fakes, rows, replaced)
+        traced = _trace(
+            model, call, names, dims, states, mode, fakes, rows, replaced, choices.hooks
+        )
         if not traced.replaced <= replaced:  # only the end of a trace tells
             replaced |= traced.replaced
-            traced = _trace(model, call, names, dims, states, mode, fakes, rows, replaced)
+            traced = _trace(
+                model, call, names, dims, states, mode, fakes, rows, replaced, choices.hooks
+            )
         traces.append(traced.trace)
         shapes.append(traced.shape)
     outputs = pytree.joined(shapes, traced_rows)
@@ -305,7 +329,7 @@ class _Traced:
     again: object = None
 
 
-def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
+def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks):
     """``replaced``: ids of the buffers of which it is known that they are."""
 
     paths = {id(module): path for path, module in model.named_modules()}
@@ -315,7 +339,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced):
         try:
             with session.recording(), random_states.refused_outside_torch():
                 copy_replaced_buffers(model, states, fakes, replaced)
-                result = model(*tree["args"], **tree["kwargs"])
+                result = seen_by_hooks.result_of(model, tree["args"], tree["kwargs"], hooks)
                 found = store_replaced_buffers(model, states, fakes)
                 with session.hidden():
                     outputs, shape = pytree.flatten(result)

@@ -55,6 +55,8 @@ class CallKinds:
         ]
         self._attributes = Attributes(deployment.model)
         self._attributes.leave_out(first.capture.changed_attributes)
+        self._hooks = deployment.task.hooks
+        self._attributes.leave_out(self._hooks.changed_attributes)
         self._first_attributes = self._attributes.now()
         self._changes = 0  # captures because of attributes
         self._batch_dims, self._padding = batch_dims, padding
@@ -71,6 +73,7 @@ class CallKinds:
         """The run of a call, the turn that all ranks have agreed on, and the call as it is padded
         to the longest of them."""
         self._refuse_replaced()
+        self._hooks.refuse_new()
         settings = (self._settings_of(call), self._attributes.now())
         # Before ranks have padded, each may know another length, and none of them counts as used.
         kind = None if self._padding else self._find(settings, call)
@@ -144,7 +147,9 @@ class CallKinds:
                 known=self._known,
                 explicit_draws=config.deterministic_dropout,
                 sync_batch_norm=config.sync_batch_norm,
+                hooks=self._hooks,
             )
+        self._hooks.refuse_unsent(captured, self._deployment.world.size)
         at_work.forget()
         if not self._deployment.dropout:
             captured = captured.without_dropout()

@@ -95,7 +95,8 @@ class Deployment:
 
     def of_copy(self, model, optimizers):
         """That of a copy of the model, on the same plan. Collective."""
-        task = dataclasses.replace(self.task, model=model, optimizers=optimizers)
+        hooks = self.task.hooks.of_copy(model)
+        task = dataclasses.replace(self.task, model=model, optimizers=optimizers, hooks=hooks)
         made = Deployment(task, self.local_rows, self.plan, self._bucket_bytes)
         made.hold()
         return made

@@ -16,6 +16,7 @@ class Task:
         config: :class:`pyrannc.Config`.
         outputs: ``_C.plan.Outputs``, which outputs are sent.
         outside_loss: "mean" or "sum", what the user makes of outputs that hold rows.
+        hooks: :class:`~pyrannc.hooks.module_hooks.ModuleHooks` of the model.
         elementwise_optimizer: The user says that a step treats each parameter by itself.
         counts_state: The plan counts state of an optimizer that may come later: none was given, and
             the first call trains.
@@ -30,6 +31,7 @@ class Task:
     config: object
     outputs: object
     outside_loss: str
+    hooks: object
     elementwise_optimizer: bool
     counts_state: bool
     plan_file: str | None

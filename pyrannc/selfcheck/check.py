@@ -12,7 +12,7 @@ import math
 import torch
 
 from pyrannc import _C
-from pyrannc.capture import module_attributes, random_states
+from pyrannc.capture import module_attributes, random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.selfcheck import compare, row_parts, whole_batch_sums
@@ -169,7 +169,7 @@ class _Check:
     def run_model(self):
         args, kwargs = self.new_call()
         try:
-            return self.model(*args, **kwargs)
+            return seen_by_hooks.result_of(self.model, args, kwargs, self.capture.hooks)
         except Exception as error:
             raise TraceError(
                 f"the model fails on a batch of {self.rows} rows made from this call's: "

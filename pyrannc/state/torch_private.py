@@ -38,12 +38,17 @@ EXTRA_STATE = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 ATTRIBUTES = {
     "_backward_hooks": (torch.Tensor, "the user's hooks are called with None as gradient"),
     "_buffers": (nn.Module(), "state cannot be found by name"),
+    "_forward_hooks": (nn.Module(), "forward hooks are called with fake tensors, and then never"),
+    "_forward_hooks_with_kwargs": (nn.Module(), "forward hooks miss keyword arguments"),
+    "_forward_pre_hooks": (nn.Module(), "hooks before forward are called with fake tensors"),
+    "_forward_pre_hooks_with_kwargs": (nn.Module(), "hooks before forward miss keyword arguments"),
     "_get_name": (nn.Module, "a wrapped module cannot be printed"),
     "_metadata": (nn.Module().state_dict(), "checkpoints lose the versions of modules"),
     "_modules": (nn.Module(), "a replaced module is not noticed"),
     "_non_persistent_buffers_set": (nn.Module(), "checkpoints hold non-persistent buffers"),
     "_parameters": (nn.Module(), "state cannot be found by name"),
     "_save_to_state_dict": (nn.Module, "a part's state_dict() has tensors without values"),
+    "_version": (torch.Tensor, "a hook that changes a tensor in place is taken for one that looks"),
     "_post_accumulate_grad_hooks": (
         torch.Tensor,
         "the user's hooks after accumulation run although there is no gradient",

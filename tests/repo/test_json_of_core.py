@@ -14,6 +14,7 @@ ALLOWED = {
     "job/process.py": (1, BETWEEN_RANKS),
     "loop/gradient_norm.py": (1, BETWEEN_RANKS),
     "profiling/operators.py": (1, BETWEEN_RANKS),
+    "hooks/module_hooks.py": (2, BETWEEN_RANKS),
     "profiling/step_costs.py": (1, BETWEEN_RANKS),
     "report/measurement.py": (1, BETWEEN_RANKS),
     "report/training_steps.py": (1, BETWEEN_RANKS),

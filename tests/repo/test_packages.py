@@ -19,6 +19,7 @@ BELOW = {
     "selfcheck": {"capture", "state"},
     "profiling": {"capture", "job", "optimizer"},
     "planning": {"profiling", "optimizer", "job"},
+    "hooks": {"capture", "state"},
     "report": {"optimizer", "job", "state"},
     "trial": {"planning", "report", "job", "selfcheck", "state"},
     "running": {"trial", "planning", "report", "optimizer", "loop", "capture", "job", "state"},

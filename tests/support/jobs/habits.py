@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 # Imported before pyrannc, as scripts do.
-from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_norm, prune
 
 import pyrannc
 from pyrannc import Config, RaNNCError, RaNNCModule, launch
@@ -601,6 +601,153 @@ def an_optimizer_made_after_wrapping_with_more_state_than_counted_is_a_warning()
     late = torch.optim.Adam(wrapped.parameters(), amsgrad=True)
     wrapped(torch.full((2, 600), float(RANK))).sum().backward()
     late.step()  # what it says is read by the test
+
+
+class Times(nn.Module):
+    def forward(self, x, times):
+        return x * times
+
+
+class WithHooks(nn.Module):
+    """With hooks of all kinds. Given a target it returns its loss, and trains under 1F1B."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Linear(6, 6))
+        self.second = nn.Linear(6, 6)
+        prune.l1_unstructured(self.second, "weight", 0.3)
+        self.relu, self.times, self.loss = nn.ReLU(inplace=True), Times(), nn.MSELoss()
+
+        def look(module, arguments, output):
+            module.calls = getattr(module, "calls", 0) + 1  # on the module: no new kind of call
+            seen.append((arguments[0].detach().clone(), output.detach().clone()))
+
+        def look_before(module, arguments, options):
+            seen.append((arguments[0].detach().clone(), options["times"]))
+
+        self.first.register_forward_hook(look)
+        self.relu.register_forward_pre_hook(lambda _, inputs: seen.append((inputs[0].clone(),)))
+        self.relu.register_forward_hook(lambda _, arguments, output: seen.append((output.clone(),)))
+        self.second.register_forward_hook(lambda module, arguments, output: output * 2)
+        self.times.register_forward_pre_hook(look_before, with_kwargs=True)
+        self.loss.register_forward_hook(lambda _, arguments, loss: seen.append((loss.detach(),)))
+
+    def forward(self, x, target=None):
+        for _ in range(2):  # the hooks of what is called twice are called twice
+            x = self.relu(self.first(x))
+        x = self.times(self.second(x), times=3)
+        return x if target is None else self.loss(x, target)
+
+
+@case
+def hooks_that_look_at_a_module_are_called_once_for_each_call_with_the_own_rows():
+    for has_loss in (False, True):
+        seen, mine_seen = [], []
+        torch.manual_seed(0)
+        plain = WithHooks(seen)
+        torch.manual_seed(0)
+        model = WithHooks(mine_seen)
+        wrapped = RaNNCModule(model, config=Config(partition_num=min(SIZE, 2), calibrate=False))
+        for step in range(3):
+            del seen[:], mine_seen[:]
+            call = [rows(seed=step), rows(seed=9)][: 1 + has_loss]
+            ours = wrapped(*map(mine, call))
+            theirs = plain(*call)
+            if not has_loss:
+                ours, theirs = ours.square().mean(), theirs.square().mean()
+            ours.backward(), theirs.backward()
+            assert len(seen) == len(mine_seen) == 7 + has_loss, (len(seen), len(mine_seen))
+            for expected, found in zip(seen, mine_seen, strict=True):
+                for one, other in zip(expected, found, strict=True):
+                    assert not torch.is_tensor(other) or type(other) is torch.Tensor
+                    if not torch.is_tensor(one) or one.dim():
+                        one = mine(one) if torch.is_tensor(one) else one
+                    elif step == 0:  # a loss in the first call is that of the own rows
+                        continue
+                    torch.testing.assert_close(other, one)
+        assert model.first.calls == plain.first.calls == 6
+        for name, each in wrapped.named_parameters(from_global=False):
+            torch.testing.assert_close(each.grad, plain.get_parameter(name).grad)
+        first = len(wrapped.rannc.plan.stages)
+        assert first == min(SIZE, 2)
+
+
+@case
+def a_backward_hook_of_a_module_is_an_error_on_every_rank():
+    for add in ("register_full_backward_hook", "register_full_backward_pre_hook"):
+        _, _, wrapped, _ = pair()
+        if RANK == SIZE - 1:
+            getattr(wrapped.module.second, add)(lambda *_: None)
+        with raises(f"'second' has a backward hook on rank {SIZE - 1}"):
+            wrapped(mine(rows()))
+
+
+@case
+def a_hook_added_after_the_first_call_is_an_error_and_one_removed_is_gone():
+    _, _, wrapped, _ = pair()
+    called = []
+    handle = wrapped.module.second.register_forward_hook(lambda *_: called.append(1))
+    wrapped(mine(rows())), wrapped(mine(rows()))
+    assert len(called) == 2, called
+    handle.remove()
+    wrapped(mine(rows()))
+    assert len(called) == 2, called
+    for add in (
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+    ):
+        handle = getattr(wrapped.module.last, add)(lambda *_: None)
+        with raises("a hook of 'last' was added after the first call"):
+            wrapped(mine(rows()))
+        handle.remove()
+
+
+@case
+def a_hook_on_one_rank_is_called_there():
+    plain, _, wrapped, _ = pair()
+    seen = []
+    if RANK == 0:
+        wrapped.module.second.register_forward_hook(lambda _, inputs, y: seen.append(y))
+    backward(plain, wrapped)
+    backward(plain, wrapped, 1)
+    assert len(seen) == 2 * (RANK == 0)
+    if RANK == 0:
+        expected = plain.second(torch.tanh(plain.first(mine(rows(seed=1)))))
+        torch.testing.assert_close(seen[1], expected.detach())
+
+
+class Collecting(Net):
+    """Its forward takes what a hook has put aside, as transformers' models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.aside = []
+        self.second.register_forward_hook(lambda _, inputs, y: self.aside.append(y))
+
+    def forward(self, x):
+        self.aside.clear()
+        return super().forward(x) + self.aside[0]
+
+
+@case
+def a_hook_that_hands_something_to_forward_is_part_of_the_model():
+    torch.manual_seed(0)
+    plain = Collecting()
+    torch.manual_seed(0)
+    wrapped = RaNNCModule(Collecting(), config=Config(replica_nums=[SIZE], calibrate=False))
+    for seed in range(2):
+        torch.testing.assert_close(wrapped(mine(rows(seed=seed))), mine(plain(rows(seed=seed))))
+
+
+@case
+def a_hook_that_begins_to_compute_is_an_error():
+    _, _, wrapped, _ = pair()
+    answers = iter([None, None, 0])
+    wrapped.module.second.register_forward_hook(lambda *_: next(answers))
+    wrapped(mine(rows())), wrapped(mine(rows()))
+    with raises("a hook of 'second' returned or changed a value"):
+        wrapped(mine(rows()))
 
 
 @case
