@@ -164,6 +164,8 @@ def choose(task, agreed, proved, measured) -> Chosen:
     _C.plan.verify(plan, graph, world.size)
     if path is not None:
         schedules.check_loaded(plan, path, task.captured, task.model.training, task.config)
+    if task.config.partition_num > 1 and world.rank == 0:
+        warn_of_nothing_to_do(plan)
     cuts_batch = plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)
     if proved.mixing and cuts_batch:
         raise PlanError(
@@ -171,6 +173,19 @@ def choose(task, agreed, proved, measured) -> Chosen:
             f"rows of the batch interact: {proved.mixing}"
         )
     return Chosen(plan, plan_file.bucket_bytes(plan, measured.devices), planner)
+
+
+def warn_of_nothing_to_do(plan) -> None:
+    """Says which stage of a plan with a forced number of them holds one operator and no weights."""
+    for number, stage in enumerate(plan.stages):
+        weights = stage.predicted.param_bytes if stage.predicted else 0
+        if len(stage.nodes) == 1 and not weights:
+            log.warn(
+                "deploy",
+                f"partition_num = {len(plan.stages)} leaves stage {number} a single operator, "
+                f"'{stage.nodes[0]}': the model is too small for so many stages, and fewer would "
+                "be faster",
+            )
 
 
 def make_planner(task, agreed, proved, measured) -> candidates.Planner:

@@ -46,3 +46,11 @@ def test_a_warning_says_what_an_optimizer_made_after_wrapping_needs_and_what_was
     text = "Adam was not given to RaNNCModule: its state takes 4.1 MiB on this rank, for which"
     assert done.stderr.count(text) == ranks, done.stderr[-3000:]
     assert done.stderr.count("the plan has counted 2.8 MiB") == ranks
+
+
+def test_a_warning_names_the_stage_to_which_a_forced_plan_leaves_nothing(job):
+    _, done = job
+    text = (
+        "partition_num = 2 leaves stage 1 a single operator, '1.unflatten': the model is too small"
+    )
+    assert done.stderr.count(text) == 1, done.stderr[-3000:]

@@ -751,6 +751,13 @@ def a_hook_that_begins_to_compute_is_an_error():
 
 
 @case
+def a_forced_plan_that_makes_no_sense_is_a_warning():
+    model = nn.Sequential(nn.Linear(6, 6), nn.Unflatten(1, (2, 3)))
+    wrapped = RaNNCModule(model, config=Config(partition_num=min(SIZE, 2), calibrate=False))
+    wrapped(mine(rows())).sum().backward()  # what it says is read by the test
+
+
+@case
 def the_same_rows_on_all_ranks_are_a_warning():
     """the same rows on all ranks, without a `DistributedSampler` (one warning)"""
     _, _, wrapped, _ = pair()
