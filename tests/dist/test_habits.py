@@ -49,7 +49,7 @@ def test_a_warning_says_what_an_optimizer_made_after_wrapping_needs_and_what_was
 
 
 def test_a_warning_names_the_stage_to_which_a_forced_plan_leaves_nothing(job):
-    _, done = job
+    _, _, done = job
     text = (
         "partition_num = 2 leaves stage 1 a single operator, '1.unflatten': the model is too small"
     )

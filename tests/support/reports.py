@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-FOLDER = "RANNC_TEST_REPORTS"
+FOLDER = "TEST_REPORTS_FOLDER"
 
 
 def add(rank: int, report: dict) -> None:
