@@ -37,3 +37,20 @@ def test_cpp_is_laid_out_by_clang_format():
 def test_python_is_laid_out_and_has_no_lint():
     assert not complaints(sys.executable, "-m", "ruff", "format", "--check", ".")
     assert not complaints(sys.executable, "-m", "ruff", "check", ".")
+
+
+def test_prose_has_lines_of_at_most_120_columns():
+    """Tables, code and links by themselves may be longer."""
+    long = []
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        text = re.sub(r"^ *```.*?^ *```", keep_lines, page.read_text(), flags=re.M | re.S)
+        long += [
+            f"{page.name}:{number}"
+            for number, line in enumerate(text.splitlines(), start=1)
+            if len(line) > 120 and not re.match(r" *(\||\[[^]]*\]\()", line)
+        ]
+    assert not long
+
+
+def keep_lines(code):
+    return "\n" * code.group().count("\n")
