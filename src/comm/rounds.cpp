@@ -108,7 +108,7 @@ class RunningRounds : public Operation, public std::enable_shared_from_this<Runn
   const int64_t tag_;
   const Purpose purpose_;
 
-  // Of the thread that runs advance(), one after the other.
+  // Only the thread that runs advance() touches these, one after the other.
   std::unique_ptr<Rounds> rounds_;
   std::shared_ptr<void> owner_;
   std::atomic<size_t> left_ = 0;  ///< messages of the round that have not arrived

@@ -252,7 +252,7 @@ class Matcher {
     return compare(a, b) && pair_objects(a, b);
   }
 
-  // Of values that are counterparts.
+  // Says whether two values that are counterparts are alike.
   bool compare(ValueId a, ValueId b) {
     const ValueId left = a_[a].storage;
     const ValueId right = b_[b].storage;
@@ -271,7 +271,7 @@ class Matcher {
                           : "as it was before anything wrote it";
   }
 
-  // Of constants, or of nodes.
+  // Takes the objects of two constants, or of two nodes, for counterparts.
   template <class Id>
   bool pair_objects(Id a, Id b) {
     const ObjectId left = a_[a].object;

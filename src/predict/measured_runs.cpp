@@ -77,7 +77,7 @@ std::vector<Rank> find_twins(const plan::Program& program, const std::vector<Rec
   return twins;
 }
 
-/// Of the actions of `rank`.
+/// What tells the actions of `rank` apart.
 std::vector<Key> find_keys(const plan::Program& program, Rank rank, Rank twin) {
   std::vector<Key> keys;
   std::set<std::pair<ActionKind, int>> begun;
@@ -106,7 +106,7 @@ std::vector<Key> find_keys(const plan::Program& program, Rank rank, Rank twin) {
   return keys;
 }
 
-/// Of the actions of one rank; those that are no collective have one, too.
+/// Where each action of one rank meets others; those that are no collective have a meeting, too.
 std::vector<Meeting> find_meetings(const std::vector<Action>& actions) {
   std::map<std::pair<ActionKind, int>, int> seen;
   std::vector<Meeting> meetings;

@@ -28,7 +28,7 @@ struct StageMemory {
   std::vector<Waiting> waiting;
 };
 
-/// Of each stage of `plan`.
+/// What each stage of `plan` holds.
 [[nodiscard]] std::vector<StageMemory> stage_memories(const plan::Plan& plan,
                                                       const ir::Graph& graph,
                                                       const cost::GraphProfile& profile,

@@ -90,7 +90,7 @@ class Walker {
     }
   }
 
-  /// Of the node's parameters that have none yet.
+  /// The gradients of those parameters of the node that have none yet.
   [[nodiscard]] double first_gradients_of(const cost::ProfileNode& node) const {
     double bytes = 0;
     for (uint32_t index : node.params) {

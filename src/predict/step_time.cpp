@@ -60,7 +60,7 @@ class Stages {
     return ns;
   }
 
-  /// Of the parameters of `stages`, each once.
+  /// The optimizer's time for the parameters of `stages`, each once.
   [[nodiscard]] double optimizer_ns(const std::set<int>& stages) const {
     if (costs_.optimizer_ns.empty()) return 0;
     std::set<uint32_t> params;
@@ -84,7 +84,7 @@ class Stages {
     return total;
   }
 
-  /// Of gradients that are made and then added.
+  /// The bytes of gradients that are made and then added.
   [[nodiscard]] double added_bytes(size_t stage) const {
     std::set<uint32_t> params;
     for (uint32_t node : nodes_[stage]) {
@@ -245,7 +245,7 @@ class Walk {
     if (action.kind == ActionKind::send) depart(action, flight_ns(rank, state.next - 1));
   }
 
-  /// Of a message; negative where it was not measured.
+  /// How long a message is under way; negative where it was not measured.
   [[nodiscard]] double flight_ns(Rank rank, size_t action) const {
     if (costs_.measured.empty()) return -1;
     return costs_.measured.at(static_cast<size_t>(rank)).at(action).wait_ns;

@@ -49,7 +49,7 @@ struct MeasuredRuns {
 /// Where one thread computes, its own time counts: the time that passes depends on who else needs
 /// the core, and that is for step_time() to say. Later steps do not ask for new memory. Equal
 /// actions (those of one stage, with equal rows, on replicas of one host) count with their median.
-/// Of a message for which its receiver waited, the time on its way counts, too.
+/// Where a receiver waited for a message, the time on its way counts, too.
 [[nodiscard]] MeasuredRuns summarize(const plan::Program& program,
                                      std::vector<std::vector<RecordedRun>> runs);
 

@@ -40,7 +40,7 @@ class BlockModel {
   [[nodiscard]] const BlockCosts& costs() const { return costs_; }
   /// Null: the graph's file is of version 1, and memory is by section 6.
   [[nodiscard]] const Moments* moments() const { return moments_.get(); }
-  /// Of parameters and graph inputs that only this block uses.
+  /// The bytes of parameters and graph inputs that only this block uses.
   [[nodiscard]] const State& own_state(size_t block) const { return own_[block]; }
   [[nodiscard]] const cost::Size& own_input(size_t block) const { return inputs_[block]; }
   [[nodiscard]] const std::vector<Value>& values() const { return values_; }

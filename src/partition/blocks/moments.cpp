@@ -216,7 +216,7 @@ std::vector<Moments::Stage> Moments::stages(const std::vector<int>& stage_of, si
   const auto stage = [&](const Place& place) { return static_cast<size_t>(stage_of[place.block]); };
   std::vector<uint32_t> best(count, 0), seen(count, 0);
   uint32_t serial = 0;
-  /// Of each stage the first or the last of the places; a stage whose `best` is a place has it.
+  /// Takes each stage's first or last of the places; a stage whose `best` is a place has it.
   const auto choose = [&](const std::vector<Place>& places, bool last) {
     ++serial;
     for (const Place& place : places) {
@@ -268,7 +268,7 @@ std::vector<Moments::Stage> Moments::stages(const std::vector<int>& stage_of, si
     of.saved += change.saved;
     of.waiting += change.waiting;
     const double held = of.saved + of.waiting;
-    // Of gradients, what was made in front of a segment is not there yet.
+    // Gradients that are made in front of a segment are not there yet.
     const bool in_place = profile_.nodes[begin_[segment]].adds_in_place;
     const double first =
         held + of.at->first[segment] - of.made - (in_place ? 0.0 : change.gradients);

@@ -79,7 +79,7 @@ class Moments {
   std::vector<uint32_t> segment_of_;              // [node]
   std::vector<uint32_t> begin_;                   // [segment] node; one more
   std::vector<double> segment_gradients_;         // [segment] sums of own_gradients_
-  // Of nodes: what is the block's own.
+  // What is the block's own, by node.
   std::vector<std::pair<uint32_t, const std::vector<double>*>> own_storages_;  // first node, bytes
   std::vector<double> own_gradients_;                                          // made by the node
   std::vector<cost::Size> waiting_;

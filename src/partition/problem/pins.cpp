@@ -13,7 +13,7 @@
 namespace rannc::partition {
 namespace {
 
-/// Of the module itself, or of one inside it.
+/// Whether `node` is of the module itself, or of one inside it.
 bool belongs(std::string_view node, std::string_view module) {
   return node.starts_with(module) && (node.size() == module.size() || node[module.size()] == '.');
 }

@@ -16,7 +16,7 @@ struct StageAccount {
   double in_bytes = 0, out_bytes = 0;  ///< values from and for other stages
   double in_gradient_bytes = 0, out_gradient_bytes = 0;
 
-  /// Of a micro-batch in flight.
+  /// What a micro-batch in flight keeps.
   [[nodiscard]] double kept_bytes(bool recompute) const {
     return recompute ? in_bytes + graph_in_bytes : saved_bytes;
   }

@@ -29,7 +29,7 @@ struct StateBytes {
   return state;
 }
 
-/// Of the optimizer's state, what each of so many replicas holds.
+/// The share of the optimizer's state that each of so many replicas holds.
 [[nodiscard]] inline double optimizer_share(const Request& request, double replicas) {
   return request.shard_optimizer ? 1 / replicas : 1;
 }

@@ -84,7 +84,7 @@ class Assessor {
   double group_moment(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
   double group_peak(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
   BlockModel::State group_state(const Draft& draft, size_t group) const;
-  /// Of a stage for each micro-batch in flight.
+  /// What a stage holds for each micro-batch in flight.
   double held_bytes(size_t stage, bool recompute) const;
   /// To compare with `available_bytes_`.
   double need(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;

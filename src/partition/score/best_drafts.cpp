@@ -29,7 +29,7 @@ auto arrangement(const Draft& draft) {
 
 bool better(const Scored& a, const Scored& b) {
   const auto key = [](const Scored& s) {
-    // Of those that do not fit, the one that comes closest.
+    // Where none fits, the one that comes closest is the best.
     return std::tuple(!s.figures.fits, s.figures.fits ? rounded_ns(s) : s.figures.peak_bytes,
                       s.draft.stages(), s.draft.micro_batches, s.draft.schedule);
   };

@@ -18,7 +18,7 @@ class FrontBounds {
     double period_ns = 0;   ///< longest period
   };
   explicit FrontBounds(const StageCosts& costs);
-  /// Of blocks [0, border) on at most `ranks` ranks; infinite where no arrangement exists.
+  /// The bound of blocks [0, border) on at most `ranks` ranks; infinite where none is possible.
   const Bound& at(int border, int ranks) const {
     return bounds_[static_cast<size_t>(border) * stride_ + static_cast<size_t>(ranks)];
   }

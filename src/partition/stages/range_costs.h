@@ -52,7 +52,7 @@ class RangeCosts {
   class Walk {
    public:
     Walk(const Table& table, int first);
-    /// Of [first, last), where `last` rises. Zeros for profiles of version 1.
+    /// What [first, last) holds, where `last` rises. Zeros for profiles of version 1.
     const Held& to(int last);
 
    private:
@@ -135,7 +135,7 @@ class RangeCosts {
   const Moments* moments_;
   bool follows_file_ = false;
   std::vector<uint32_t> order_;  // as given with `moments_`
-  /// Of a line, [position]: storages that a block before saves, too, and the last of these.
+  /// In a line, [position]: storages that a block before saves, too, and the last of these.
   struct SharedUse {
     int previous;
     size_t storage;

@@ -20,7 +20,7 @@ class Holders {
 
   [[nodiscard]] bool runs(int stage, Rank rank) const { return replica_.contains({stage, rank}); }
   [[nodiscard]] RowRange rows(int stage, Rank rank, int k) const;
-  /// Of the tensor that the rank has at hand: its share, or its local batch.
+  /// A row of the tensor that the rank has at hand, which is its share, or its local batch.
   [[nodiscard]] int64_t first_local_row(int stage, Rank rank, int k) const;
   [[nodiscard]] std::vector<Rank> ranks(int stage) const;
 

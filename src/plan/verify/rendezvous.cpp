@@ -227,7 +227,7 @@ class Rendezvous::Builder {
   const Program& program_;
   std::map<ir::ValueId, int> last_node_;
   std::map<std::tuple<Direction, int>, Gathers> gathers_;
-  // Of the rank at hand.
+  // These are of the rank at hand.
   std::map<std::tuple<Direction, int, int>, Computation> computations_;
   std::map<std::tuple<Direction, int>, Computation> last_of_;  // kUser: of any stage
   int return_ = kNoStep;

@@ -178,7 +178,7 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
       instruction.results.push_back(used ? std::optional(result.index) : std::nullopt);
     }
     for (ir::ValueId operand : graph.operands({i})) instruction.operands.push_back(operand.index);
-    // Of an operand that is given twice, the last place takes it from its register.
+    // Where an operand is given twice, its last place takes it from its register.
     instruction.last_use.resize(instruction.operands.size());
     for (size_t k = instruction.operands.size(); k-- > 0;) {
       instruction.last_use[k] = !read_later[instruction.operands[k]];

@@ -29,7 +29,7 @@ constexpr size_t kWordsAtOnce = 4096;
 constexpr int64_t kLeastForAThread = 16384;
 
 constexpr double kTo32 = 1.0 / 4294967296.0;  // 2^-32
-/// Of SELU: its scale times its alpha.
+/// SELU's scale times its alpha.
 constexpr double kAlpha = 1.7580993408473766;
 
 /// FNV-1a, which does not change from one standard library to the next.

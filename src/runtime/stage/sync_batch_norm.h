@@ -14,7 +14,7 @@
 
 namespace rannc::runtime {
 
-/// Of one batch normalisation: a number for each channel, float64 on the CPU.
+/// What one batch normalisation divides by: a number for each channel, float64 on the CPU.
 struct BatchStatistics {
   at::Tensor mean;
   at::Tensor variance;  ///< divided by the count
