@@ -83,6 +83,7 @@ def test_sys_exit_with_an_error_ends_the_job():
         """
     )
     assert result.returncode == 7, result.stderr
+    assert "rannc: rank 0 has left with exit code 7, which ends the job" in result.stderr
 
 
 def test_a_killed_rank_ends_the_job():

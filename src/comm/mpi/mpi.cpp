@@ -96,7 +96,13 @@ void at_exit(int code, void*) {
   if (process().aborted || getpid() != process().owner_process) return;
   if (code == 0) return finish_mpi();
   const std::scoped_lock lock(process().mutex);
-  for (const auto& progress : process().progress) progress->stop();
+  const auto& all = process().progress;
+  if (!all.empty() && all.front()->size() > 1) {
+    std::fprintf(stderr, "rannc: rank %d has left with exit code %d, which ends the job\n",
+                 all.front()->rank(), code);
+    std::fflush(stderr);
+  }
+  for (const auto& progress : all) progress->stop();
 }
 
 bool is_initialized() {
