@@ -107,7 +107,7 @@ def drawn(plans, first=FIRST_SEED):
 
 
 def selection(models):
-    """Every model under the automatic plan and three forced ones; plans and sizes rotate.
+    """Every model under the automatic plan and two forced ones; plans and sizes rotate.
 
     Of the forced ones three in five have drawn borders, the others those of the planner.
     """
@@ -119,7 +119,7 @@ def selection(models):
     )
     for model in models:
         yield case(model, "auto", 1, 4, "float32", "sgd")
-        for _ in range(3):
+        for _ in range(2):
             plan = next(plans)
             if next(borders) == "drawn" and plan != "4":
                 plan = f"{plan}~{next(seeds)}"

@@ -126,6 +126,7 @@ class Case:
             schedule=self.schedule,
             sync_batch_norm=self.norms == "sync",
             deterministic_dropout=self.model in DROPOUTS,
+            calibrate=self.plan == "auto",  # trial runs of forced plans decide nothing
             # Against hangs; a stand-in device takes long where all processors are busy.
             comm_timeout_s=60 if DEVICE == "cpu" else 300,
         )
