@@ -14,7 +14,7 @@ from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.planning import candidates, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
-from pyrannc.report import training_steps
+from pyrannc.report import resident_memory, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
 from pyrannc.selfcheck import findings
@@ -136,6 +136,7 @@ def measure(task, agreed, proved) -> Measured:
     )
     parameters = named_tensors.tensors(task.model)
     costs = step_costs.measure(graph, parameters, task.optimizer, world)
+    process.give_back_freed_memory()  # single operators on whole batches need more than steps
     return Measured(devices, table, traced.storages, costs)
 
 
@@ -197,6 +198,11 @@ def start(task, call, agreed, chosen) -> Deployment:
         try_plans(deployment, chosen.planner, inputs)
     else:
         deployment.hold()
+    process.give_back_freed_memory()  # of the runs, and of the rest of the model
+    if task.config.keep_freed_memory:
+        process.keep_freed_memory(resident_memory.most_of_rank(deployment.plan, task.world.rank))
+    held = training_steps.held_bytes(task.model, task.optimizer)
+    deployment.plan = resident_memory.predict(deployment.plan, held, task.world)
     if task.world.rank == 0 and _C.util.log_enabled(_C.util.Level.info, "deploy"):
         log.info("deploy", "the plan\n" + _C.plan.show(deployment.plan))
     if task.config.save_deployment:

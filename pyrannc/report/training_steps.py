@@ -5,7 +5,7 @@ import json
 import time
 
 from pyrannc import _C, log
-from pyrannc.report import time_shares
+from pyrannc.report import resident_memory, time_shares
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
 
@@ -36,7 +36,7 @@ class TrainingSteps:
         self.seconds = 0.0
         self._deployment, self._optimizer = deployment, deployment.task.optimizer
         self._activations = 0  # bytes between forward and backward
-        self._peak = 0
+        self._peak = self._resident = 0
         self._start = (0, 0.0, {})
         self._counts = True  # the step at hand
         if hasattr(self._optimizer, "register_step_pre_hook"):  # else its time is not known
@@ -78,6 +78,7 @@ class TrainingSteps:
                 self.seconds += time.perf_counter() - begin
                 self._peak = max(self._peak, held + self._activations + memory.peak_bytes)
                 self._activations += memory.current_bytes
+            self._see_resident()
         else:
             begin = time.perf_counter()
             yield
@@ -88,12 +89,18 @@ class TrainingSteps:
         """What the training calls of the planned run took so far on this rank."""
         return time_shares.spent(self._deployment.first.executor)
 
+    def _see_resident(self):
+        """What was freed in between stays with the process, so its peak shows afterwards."""
+        self._resident = max(self._resident, resident_memory.resident_bytes())
+
     def _before_optimizer(self, *_):
         self._optimizer_begin = time.perf_counter()
 
     def _after_optimizer(self, *_):
         if self._counts:
             self.seconds += time.perf_counter() - self._optimizer_begin
+            if WARM_UP_STEPS < self.count <= REPORT_AFTER:
+                self._see_resident()
 
     def _report(self):
         count, seconds, spent = self._start
@@ -101,6 +108,7 @@ class TrainingSteps:
         mine = [
             passed / (self.count - count),
             self._peak,
+            self._resident,
             time_shares.between(spent, self.spent(), passed),
         ]
         ranks = [
@@ -110,12 +118,15 @@ class TrainingSteps:
         if self._deployment.world.rank != 0:
             return
         plan, speed = self._deployment.plan, self._deployment.speed
-        seconds, peaks, spent = zip(*ranks, strict=True)
+        seconds, peaks, resident, spent = zip(*ranks, strict=True)
         now = speed.during(seconds, spent) if speed else None
         text, worst, consequence = compare(
             plan,
             1e3 * max(seconds),
-            [max(peaks[rank] for rank in stage.ranks) for stage in plan.stages],
+            *(
+                [max(of[rank] for rank in stage.ranks) for stage in plan.stages]
+                for of in (peaks, resident)
+            ),
             now,
         )
         log.info(
@@ -144,12 +155,14 @@ def held_bytes(model, optimizer, with_gradients=True) -> int:
     return total
 
 
-def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
+def compare(plan, iteration_ms, peak_bytes, resident_bytes, now) -> tuple[str, float, str]:
     """Lines of predicted against measured values, the largest relative error that matters, and
     what follows from it.
 
     Args:
         peak_bytes: Of each stage the largest of its ranks.
+        resident_bytes: The same of their processes. What else is in a process is the user's affair,
+            so it is shown, and no error.
         now: What ``speed.Speed.during`` says of the steps, or None.
     """
     predicted_ns = plan.iteration_ns if plan.step.ns is None else plan.step.ns
@@ -163,17 +176,15 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
         )
     lines = [f"{line}, measured {iteration_ms:.1f} ms"]
     errors, follows = [], "so another plan may be better or fit better"
-    peaks = plan.step.peak_bytes or [
-        stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
-    ]
+    peaks = resident_memory.step_peaks(plan)
+    resident = resident_memory.predicted(plan)
     for index, (stage, measured) in enumerate(zip(plan.stages, peak_bytes, strict=True)):
-        text = "nothing"
         if peaks[index]:
-            text = f"{peaks[index] / 2**20:.1f} MiB"
             errors.append(_error(peaks[index], measured, SMALL_BYTES))
         lines.append(
-            f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): memory predicted "
-            f"{text}, measured {measured / 2**20:.1f} MiB"
+            f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): "
+            f"memory predicted {_mib(peaks[index])}, measured {_mib(measured)}; "
+            f"process predicted {_mib(resident[index])}, measured {_mib(resident_bytes[index])}"
         )
     if predicted_ms:
         of_plan = _error(predicted_ms, iteration_ms, SMALL_MS)
@@ -183,6 +194,10 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
             follows = "because the host is faster or slower than when the plan was measured"
         errors.append(of_plan)
     return "\n".join(lines), max(errors, default=0.0), follows
+
+
+def _mib(count):
+    return f"{count / 2**20:.1f} MiB" if count else "nothing"
 
 
 def _error(predicted, measured, small):

@@ -77,6 +77,13 @@ PlanNotes read_notes(const Plan& plan) {
   notes.gap = number(root, "gap");
   notes.memory_limit_bytes = number(root, "memory_limit_bytes");
   notes.devices_per_host = number(root, "devices_per_host");
+  if (const auto found = root.find("process_bytes")) {
+    for (const Place& bytes : found->elements()) notes.process_bytes.push_back(bytes.number());
+    if (notes.process_bytes.size() != plan.stages.size()) {
+      found->fail(fmt::format("has {} numbers, but the plan has {} stages",
+                              notes.process_bytes.size(), plan.stages.size()));
+    }
+  }
   if (const auto found = root.find("hosts")) notes.hosts = found->integer(1, INT_MAX);
   if (const auto found = root.find("parts")) notes.parts = read_parts(*found, plan.stages.size());
   if (const auto found = root.find("transfers")) {

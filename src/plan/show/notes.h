@@ -47,6 +47,7 @@ struct PlanNotes {
   std::string search;  ///< "complete" or "cut"
   std::optional<double> nodes, blocks, examined, bound_ns, gap;
   std::optional<double> memory_limit_bytes, devices_per_host;
+  std::vector<double> process_bytes;  ///< [stage] with all that is in a rank's process; or empty
   std::optional<int64_t> hosts;
   std::optional<PartsNote> parts;
   std::optional<std::vector<TransferNote>> transfers;

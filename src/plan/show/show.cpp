@@ -108,6 +108,7 @@ std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width)
   for (const auto& [heading, member] : kKinds) table.column(heading);
   if (!plan.step.peak_bytes.empty()) table.column("in a step");
   if (notes.memory_limit_bytes) table.column("of limit");
+  if (!notes.process_bytes.empty()) table.column("process");
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const std::optional<Prediction>& predicted = plan.stages[s].predicted;
     if (!predicted) continue;
@@ -121,6 +122,9 @@ std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width)
       cells.push_back(human_bytes(most));
     }
     if (notes.memory_limit_bytes) cells.push_back(percent(most, *notes.memory_limit_bytes));
+    if (!notes.process_bytes.empty()) {
+      cells.push_back(human_bytes(notes.process_bytes[s]));
+    }
     table.row(std::move(cells));
   }
   const std::string limit = notes.memory_limit_bytes

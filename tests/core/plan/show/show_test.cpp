@@ -78,6 +78,16 @@ TEST(Show, TheLimitIsThatOfWhatAStepHoldsWhereThatIsKnown) {
   EXPECT_NE(around.find("3.0 MiB      75 %\n"), std::string::npos) << around;
 }
 
+TEST(Show, TheProcessHasAColumnWhereItIsKnown) {
+  Plan plan = plan_from_json(kPlan);
+  plan.step.peak_bytes = {3145728, 4194304};
+  plan.notes = R"({"memory_limit_bytes": 4194304, "process_bytes": [314572800, 419430400]})";
+  const std::string text = show(plan, 130);
+  EXPECT_NE(text.find("  in a step  of limit    process\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("    3.0 MiB      75 %  300.0 MiB\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("    4.0 MiB     100 %  400.0 MiB\n"), std::string::npos) << text;
+}
+
 // F0 at 0 to 1 ms, the transfer until 3, forward and backward of stage 1 until 7.5, the gradients
 // back at 9.5; then stage 0's backward takes 3 ms. The own reduction of 0.5 ms ends at 30.
 TEST(ShowTimeline, DrawsWhenEachStageComputes) {
@@ -148,6 +158,9 @@ TEST(Show, NotesOfAWrongFormAreAnErrorWithTheirPath) {
   plan.notes = R"({"parts": {"slowest_stage": 7}})";
   EXPECT_EQ(error_of([&] { (void)show(plan); }),
             "plan: $.notes.parts.slowest_stage: expected an integer of at most 1, found 7");
+  plan.notes = R"({"process_bytes": [1, 2, 3]})";
+  EXPECT_EQ(error_of([&] { (void)show(plan); }),
+            "plan: $.notes.process_bytes: has 3 numbers, but the plan has 2 stages");
 }
 
 TEST(Show, ANameCannotDrawOnTheTerminal) {
