@@ -168,13 +168,14 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
     """Of this job, on rank 0."""
     graph, parameters = task.captured.graph, named_tensors.tensors(task.model)
     optimizer_bytes = planner_inputs.optimizer_bytes(graph, parameters, task.optimizer, task.config)
+    saved = [_C.cost.SavedStorage(*storage) for storage in measured.storages]
     step = _C.predict.StepModel(
         graph=graph,
-        profile=_C.cost.fold(graph, measured.operators, optimizer_bytes),
+        profile=_C.cost.fold(graph, measured.operators, optimizer_bytes, saved),
         cluster=measured.devices,
         costs=measured.step.time,
         optimizer=measured.step.optimizer,
-        saved=[_C.cost.SavedStorage(*storage) for storage in measured.storages],
+        saved=saved,
         local_rows=agreed.local_rows,
         outputs=task.outputs,
     )

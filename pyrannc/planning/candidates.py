@@ -7,7 +7,6 @@ import time
 
 from pyrannc import _C, log
 from pyrannc.errors import InfeasibleError, PlanError
-from pyrannc.planning import tight_memory
 
 #: A plan of another arrangement that is slower by more than this share, by its operators, is not
 #: worth a run.
@@ -50,18 +49,16 @@ class Planner:
         """The same as ``_C.partition.Found``."""
         found = self._search(self.request)
         try:
-            completed = self._completed(found) if found.plan.feasible else None
+            if not found.plan.feasible:
+                raise InfeasibleError(found.plan.reason)
+            completed = self._completed(found)
         except PlanError:  # such as a share in which there is nothing to normalise
             fewer = self._fewer_than(found.plan.micro_batches)
             if not fewer:
                 raise
             self.request = self.request.with_micro_batches(fewer)  # nor for any other plan
             return self.best
-        if completed is None or tight_memory.is_tight(completed, self._limit):
-            completed = self._with_room(completed, self.request)
-        if completed is None:
-            raise InfeasibleError(found.plan.reason)
-        return completed
+        return completed if self._fits(completed.plan) else self._fitting(completed)
 
     def _fewer_than(self, count) -> list[int]:
         return [fewer for fewer in self.request.micro_batches if fewer < count]
@@ -76,38 +73,33 @@ class Planner:
             self._accumulating, self.step.cluster, request, self._options(**options)
         )
 
-    def _with_room(self, planned, request, found=None):
-        """``_C.partition.Found`` of the fastest plan for ``request`` that fits by what a step
-        holds; ``planned``, that of one or None, where none is faster.
+    def _fitting(self, planned):
+        """``_C.partition.Found`` of the fastest plan of which a rank can hold a step, where that
+        is not so of ``planned``, which is the answer if none is.
 
-        ``found``: that of which the notes tell the search; by default the one that this needs.
+        The account by which the search judges does not know the arrays in which gradients are
+        summed over replicas, nor what the optimizer computes with.
         """
-        room = _C.partition.Room(added=tight_memory.MOST)
-        roomy = self._search(request, room=room, exactly=False)
-        if not roomy.plan.feasible:
-            return planned
-        arrangements = {
-            _key(other.arrangement): (other.iteration_ns, other.arrangement)
-            for other in roomy.runners_up
-        }
-        arrangement = _C.partition.arrangement_of(roomy.plan)
-        arrangements[_key(arrangement)] = (roomy.plan.iteration_ns, arrangement)
-        fitting = planned if planned and tight_memory.fits(planned.plan, self._limit) else None
-        best = tight_memory.fastest(
-            fitting,
-            arrangements.values(),
-            lambda arrangement, in_step: self._of_arrangement(
-                found or roomy, arrangement, request, in_step
-            ),
-            self._limit,
-        )
+        arrangements = [(planned.plan.iteration_ns, _C.partition.arrangement_of(planned.plan))]
+        arrangements += [
+            (other.iteration_ns, other.arrangement)
+            for other in planned.runners_up
+            if other.peak_bytes <= self._limit
+        ]
+        best = None
+        for expected_ns, arrangement in sorted(arrangements, key=lambda each: each[0]):
+            if best and expected_ns >= best.plan.iteration_ns:
+                break
+            found = self._of_arrangement(planned, arrangement, self.request)
+            if found and (not best or found.plan.iteration_ns < best.plan.iteration_ns):
+                best = found
         return best or planned
 
     def with_micro_batches(self, plan, count):
         """What plan() would have returned, had the search found ``plan``, which plan() returned,
         with ``count`` micro-batches; None where that is not possible or does not fit."""
         changed = _C.partition.with_micro_batches(
-            self._accumulating, self.step.cluster, self.request, plan, count, tight_memory.MOST
+            self._accumulating, self.step.cluster, self.request, plan, count
         )
         if not changed.feasible:
             return None
@@ -115,7 +107,7 @@ class Planner:
             changed = _C.partition.completed(self.step, changed)
         except PlanError:  # such as a share in which there is nothing to normalise
             return None
-        return changed if tight_memory.fits(changed, self._limit) else None
+        return changed if self._fits(changed) else None
 
     def of_other_arrangements(self, plan) -> list:
         """Plans of other arrangements (stages, their replicas, schedule) that may be worth a run
@@ -129,11 +121,7 @@ class Planner:
         planned = _C.partition.Found(plan, self.best.runners_up)
         plans, end = [], time.monotonic() + MOST_PLANNING_S
         arrangements = {_key(_C.partition.arrangement_of(plan))}
-        fewer = (
-            self._fewer_micro_batches(planned)
-            if tight_memory.is_tight(planned, self._limit)
-            else None
-        )
+        fewer = self._fewer_micro_batches(planned) if self._is_tight(planned) else None
         if fewer:
             plans.append(fewer)
             arrangements.add(_key(_C.partition.arrangement_of(fewer)))
@@ -145,7 +133,7 @@ class Planner:
             if len(plans) == MOST_SHAPES or time.monotonic() > end:
                 break
             arrangements.add(_key(other.arrangement))
-            best = self._best_of_arrangement(planned, other.arrangement, end)
+            best = self._best_of_arrangement(planned, other.arrangement)
             if best:
                 plans.append(best)
         return plans
@@ -156,12 +144,17 @@ class Planner:
         fewer = self._fewer_than(planned.plan.micro_batches)
         if not fewer:
             return None
-        found = self._with_room(None, self.request.with_micro_batches(fewer), planned)
+        request = self.request.with_micro_batches(fewer)
+        other = self._search(request, exactly=False)
+        if not other.plan.feasible:
+            return None
+        arrangement = _C.partition.arrangement_of(other.plan)
+        found = self._of_arrangement(planned, arrangement, request)
         return found.plan if found and self._fits_beside_model(found.plan) else None
 
-    def _best_of_arrangement(self, planned, arrangement, end):
+    def _best_of_arrangement(self, planned, arrangement):
         """The best plan of ``arrangement`` that fits, for a run beside that of ``planned``; None
-        where none was found until ``end``."""
+        where there is none."""
         replicas = [len(stage.ranks) for stage in planned.plan.stages]
         least = min(2, self._fewest_rows(replicas, planned.plan.micro_batches))
         counts = [
@@ -177,37 +170,43 @@ class Planner:
             f"a plan with replicas {layout}, schedule {arrangement.schedule}, to run it, too",
         )
         request = self.request.with_micro_batches(counts)
-        found = tight_memory.of_arrangement(
-            arrangement,
-            lambda arrangement, in_step: self._of_arrangement(
-                planned, arrangement, request, in_step
-            ),
-            self._limit,
-            end=end,
-        )
+        found = self._of_arrangement(planned, arrangement, request)
         return found.plan if found and self._fits_beside_model(found.plan) else None
 
-    def _of_arrangement(self, planned, arrangement, request, in_step):
-        """``_C.partition.Found`` of the best plan of ``arrangement`` where ``in_step`` of the
-        memory is for what a step holds; None where there is none."""
-        room = _C.partition.Room(
-            added=tight_memory.MOST,
-            in_step=in_step,
-            step=self.step,
-            step_limit_bytes=tight_memory.TRUSTED * self._limit,
+    def _of_arrangement(self, planned, arrangement, request):
+        """``_C.partition.Found`` of the best plan of ``arrangement`` of which a rank can hold a
+        step; None where there is none."""
+        while True:
+            try:
+                found = _C.partition.plan_of_arrangement(
+                    self._accumulating,
+                    self.step.cluster,
+                    request,
+                    self._options(exactly=False),
+                    planned,
+                    arrangement,
+                )
+                if not found.plan.feasible:
+                    return None
+                found = self._completed(found)
+            except PlanError:
+                return None
+            if self._fits(found.plan):
+                return found
+            # As much less as its step holds too much, by the account: not this plan again.
+            most = _peak(found.plan) * self._limit / max(found.plan.step.peak_bytes)
+            request = request.with_memory_margin(1 - most / self.step.cluster.device_memory_bytes)
+
+    def _fits(self, plan) -> bool:
+        """Whether a rank can hold what a step of the plan needs."""
+        return max(plan.step.peak_bytes) <= self._limit
+
+    def _is_tight(self, found) -> bool:
+        """Whether with more memory there may be a faster plan than that of ``found``."""
+        # At most twice as much, such as half the micro-batches, is the next larger plan.
+        return _peak(found.plan) > self._limit / 2 or any(
+            other.peak_bytes > self._limit for other in found.runners_up
         )
-        try:
-            found = _C.partition.plan_of_arrangement(
-                self._accumulating,
-                self.step.cluster,
-                request,
-                self._options(room=room, exactly=False),
-                planned,
-                arrangement,
-            )
-            return self._completed(found) if found.plan.feasible else None
-        except PlanError:
-            return None
 
     def _fits_beside_model(self, plan) -> bool:
         """Whether a rank has memory for a run of the plan beside all that it holds before the first
@@ -257,3 +256,8 @@ class Planner:
 
 def _key(arrangement):
     return tuple(arrangement.replicas), arrangement.schedule, arrangement.interleave
+
+
+def _peak(plan):
+    """By the account, on the fullest rank."""
+    return max(stage.predicted.peak_bytes for stage in plan.stages)

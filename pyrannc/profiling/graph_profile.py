@@ -202,7 +202,8 @@ def _fold(captured, device, rows):
     else:
         model = _C.cost.device_model(device)
         table = _C.cost.estimate(captured.graph, model, rows, traced.saved)
-    return _C.cost.fold(captured.graph, table, [])
+    saved = [_C.cost.SavedStorage(*storage) for storage in traced.storages]
+    return _C.cost.fold(captured.graph, table, [], saved)
 
 
 def _closest(word, known):

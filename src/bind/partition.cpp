@@ -20,7 +20,6 @@ using partition::Pin;
 using partition::PlannerOptions;
 using partition::Recompute;
 using partition::Request;
-using partition::Room;
 using partition::RunnerUp;
 using partition::StageEvaluation;
 using partition::TriedPlan;
@@ -115,6 +114,13 @@ void init_request(py::module_& m) {
             return request;
           },
           "counts"_a)
+      .def(
+          "with_memory_margin",
+          [](Request request, double margin) {
+            request.memory_margin = margin;
+            return request;
+          },
+          "margin"_a)
       .def_static("from_json", &partition::request_from_json, "json"_a)
       .def("to_json", [](const Request& request) { return partition::to_json(request); })
       .def(py::self == py::self);
@@ -132,25 +138,9 @@ void init_options(py::module_& m) {
            "module"_a, "stage"_a)
       .def_readonly("module", &Pin::module)
       .def_readonly("stage", &Pin::stage);
-  py::class_<Room>(m, "Room")
-      .def(py::init([](double added, double in_step,
-                       const std::shared_ptr<predict::StepModel>& step, double step_limit_bytes) {
-             Room room{.added = added, .in_step = in_step, .step_limit_bytes = step_limit_bytes};
-             if (step) {
-               room.step_bytes = [step](const plan::Plan& plan) {
-                 return static_cast<double>(step->peak_bytes(plan));
-               };
-             }
-             return room;
-           }),
-           py::kw_only(), "added"_a = 1.0, "in_step"_a = 1.0, "step"_a = py::none(),
-           "step_limit_bytes"_a = 0.0)
-      .def_readonly("added", &Room::added)
-      .def_readonly("in_step", &Room::in_step)
-      .def_readonly("step_limit_bytes", &Room::step_limit_bytes);
   py::class_<PlannerOptions>(m, "PlannerOptions")
       .def(py::init([](int max_blocks, bool one_replica, std::vector<Pin> pins,
-                       std::vector<std::string> whole, double time_limit_s, int threads, Room room,
+                       std::vector<std::string> whole, double time_limit_s, int threads,
                        bool exactly) {
              return PlannerOptions{.max_blocks = max_blocks,
                                    .one_replica = one_replica,
@@ -158,19 +148,17 @@ void init_options(py::module_& m) {
                                    .whole = std::move(whole),
                                    .time_limit_s = time_limit_s,
                                    .threads = threads,
-                                   .room = std::move(room),
                                    .exactly = exactly};
            }),
            py::kw_only(), "max_blocks"_a = 0, "one_replica"_a = false,
            "pins"_a = std::vector<Pin>(), "whole"_a = std::vector<std::string>(),
-           "time_limit_s"_a = 0.0, "threads"_a = 1, "room"_a = Room(), "exactly"_a = true)
+           "time_limit_s"_a = 0.0, "threads"_a = 1, "exactly"_a = true)
       .def_readonly("max_blocks", &PlannerOptions::max_blocks)
       .def_readonly("one_replica", &PlannerOptions::one_replica)
       .def_readonly("pins", &PlannerOptions::pins)
       .def_readonly("whole", &PlannerOptions::whole)
       .def_readonly("time_limit_s", &PlannerOptions::time_limit_s)
       .def_readonly("threads", &PlannerOptions::threads)
-      .def_readonly("room", &PlannerOptions::room)
       .def_readonly("exactly", &PlannerOptions::exactly);
 }
 
@@ -233,7 +221,7 @@ void init_planner(py::module_& m) {
   m.def("make_plan", &partition::make_plan, "profile"_a, "cluster"_a, "request"_a,
         "options"_a = PlannerOptions(), Unlocked());
   m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
-        "plan"_a, "count"_a, "room"_a = 1.0, Unlocked());
+        "plan"_a, "count"_a, Unlocked());
   m.def("plan_of_arrangement", &partition::plan_of_arrangement, "profile"_a, "cluster"_a,
         "request"_a, "options"_a, "found"_a, "arrangement"_a, Unlocked());
 }

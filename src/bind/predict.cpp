@@ -86,7 +86,6 @@ void init_model(py::module_& m) {
            py::kw_only(), "graph"_a, "profile"_a, "cluster"_a, "costs"_a, "optimizer"_a, "saved"_a,
            "local_rows"_a, "outputs"_a = plan::Outputs::loss)
       .def("predict", &StepModel::predict, "plan"_a, Unlocked())
-      .def("peak_bytes", &StepModel::peak_bytes, "plan"_a, Unlocked())
       .def("calibrated", &StepModel::calibrated, "plan"_a, "runs"_a, Unlocked())
       .def("at_speed", &StepModel::at_speed, "calibration"_a, "factors"_a, Unlocked())
       .def_property_readonly("profile", &StepModel::profile)

@@ -21,11 +21,9 @@ double peak_bytes(const plan::Plan& plan) {
 }  // namespace
 
 plan::Plan with_micro_batches(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                              const Request& request, plan::Plan plan, int64_t count, double room) {
+                              const Request& request, plan::Plan plan, int64_t count) {
   plan.micro_batches = count;
-  cost::Cluster roomy = cluster;
-  roomy.device_memory_bytes *= room;
-  const Evaluation evaluation = evaluate(profile, roomy, request, plan);
+  const Evaluation evaluation = evaluate(profile, cluster, request, plan);
   if (!evaluation.problems.empty()) {
     plan::Plan impossible;
     impossible.feasible = false;
@@ -46,11 +44,6 @@ Found plan_of_arrangement(const cost::GraphProfile& profile, const cost::Cluster
   plan::Plan plan = make_plan(profile, cluster, narrower, options);
   if (!plan.feasible) return {std::move(plan), {}};
   plan.notes = search_notes(found.plan, plan);
-  // The bound is that of plans for which the search of `found` had room.
-  const double limit = cluster.device_memory_bytes * (1 - request.memory_margin);
-  if (peak_bytes(plan) > limit && peak_bytes(found.plan) <= limit) {
-    plan.notes = without_bound(plan.notes);
-  }
   const Evaluation evaluation = evaluate(profile, cluster, request, plan);
   Found result{described(profile, cluster, request, std::move(plan), evaluation), {}};
   result.runners_up.push_back({.arrangement = arrangement_of(found.plan),

@@ -15,7 +15,6 @@
 #include "partition/blocks/pieces.h"
 #include "partition/evaluate/describe.h"
 #include "partition/evaluate/time_parts.h"
-#include "partition/improve/anneal_to_memory.h"
 #include "partition/improve/refine_by_piece.h"
 #include "partition/problem/pins.h"
 #include "partition/problem/search_report.h"
@@ -129,12 +128,10 @@ plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& clu
   return find_plan(profile, cluster, request, options).plan;
 }
 
-Found find_plan(const cost::GraphProfile& given, const cost::Cluster& of_devices,
+Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
                 const Request& request, const PlannerOptions& options) {
   cost::verify(given);
-  cost::verify(of_devices);
-  cost::Cluster cluster = of_devices;
-  cluster.device_memory_bytes *= options.room.added;
+  cost::verify(cluster);
   if (given.nodes.empty()) {
     throw ConfigError(fmt::format(
         "graph profile '{}' has no nodes, so there is nothing to plan.\n  Try a model that "
@@ -171,10 +168,7 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& of_devices
     }
   }
   if (best == nullptr) return infeasible(attempts.back()->shortfall());
-  const NodePlan winner =
-      options.room.step_bytes
-          ? squeeze(profile, cluster, request, best->space(), pieces, best->winner(), stop)
-          : best->winner();
+  const NodePlan& winner = best->winner();
 
   plan::Plan plan = to_plan(profile, winner);
   const Evaluation verdict = evaluate(profile, cluster, request, plan);
@@ -192,12 +186,12 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& of_devices
   report.blocks = attempts.back()->blocks().size();
   report.examined = examined;
   report.bound_ns =
-      attempts.back()->exact() && !options.room.step_bytes
+      attempts.back()->exact()
           ? verdict.iteration_ns
           : lower_bound_ns(profile, BlockCosts(profile, single_blocks(profile.nodes.size())),
                            cluster, request, space);
   report.parts = time_parts(profile, cluster, request, plan, verdict.iteration_ns);
-  Assessor assessor(best->model(), cluster, request, space.room);
+  Assessor assessor(best->model(), cluster, request);
   report.alternatives = alternatives(best->best(), assessor);
   plan = described(profile, cluster, request, std::move(plan), verdict, report);
   log::info("partition",

@@ -78,10 +78,6 @@ plan::Plan StepModel::predict(plan::Plan plan) const {
   return plan;
 }
 
-int64_t StepModel::peak_bytes(const plan::Plan& plan) const {
-  return std::ranges::max(peaks(plan, program(plan), bucket_bytes(plan, cluster_)));
-}
-
 Calibration StepModel::calibrated(plan::Plan plan, const MeasuredRuns& runs) const {
   const plan::Program program = this->program(plan);
   // Switching between threads, polling, late wake-ups: what the runs took beyond their parts.

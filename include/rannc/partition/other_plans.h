@@ -15,16 +15,14 @@ namespace rannc::partition {
 /// `plan`, an answer of make_plan() to the same arguments, with `count` micro-batches: its stages,
 /// ranks, schedule and recompute stay, what is predicted and noted is that of the changed plan. By
 /// evaluate() alone. Not feasible, with the first problem as its reason, when the request, the
-/// schedule or the memory forbids that count. `room`: as in PlannerOptions, but nothing is asked of
-/// a step.
+/// schedule or the memory forbids that count.
 [[nodiscard]] plan::Plan with_micro_batches(const cost::GraphProfile& profile,
                                             const cost::Cluster& cluster, const Request& request,
-                                            plan::Plan plan, int64_t count, double room = 1);
+                                            plan::Plan plan, int64_t count);
 
-/// The best plan of that arrangement; find_plan() with it forced. Whatever the room, its notes are
-/// of the memory of `cluster`. Runners-up and notes of the search are those of `found`, the answer
-/// to the same arguments without the arrangement, which becomes one of them. Not feasible when no
-/// plan of that arrangement fits.
+/// The best plan of that arrangement; find_plan() with it forced. Runners-up and notes of the
+/// search are those of `found`, the answer to the same arguments without the arrangement, which
+/// becomes one of them. Not feasible when no plan of that arrangement fits.
 [[nodiscard]] Found plan_of_arrangement(const cost::GraphProfile& profile,
                                         const cost::Cluster& cluster, const Request& request,
                                         const PlannerOptions& options, const Found& found,

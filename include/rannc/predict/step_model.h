@@ -35,9 +35,6 @@ class StepModel {
   /// meant for. Throws PlanError as plan::lower() does, as do all others here.
   [[nodiscard]] plan::Plan predict(plan::Plan plan) const;
 
-  /// What predict() says of the fullest rank, without the time that the rest takes.
-  [[nodiscard]] int64_t peak_bytes(const plan::Plan& plan) const;
-
   /// `plan`, which predict() has made, with the times that follow from `runs` of it.
   [[nodiscard]] Calibration calibrated(plan::Plan plan, const MeasuredRuns& runs) const;
 

@@ -196,13 +196,6 @@ std::string search_notes(const plan::Plan& found, const plan::Plan& other) {
   return text(notes);
 }
 
-std::string without_bound(const std::string& notes) {
-  Json changed = Json::parse(notes);
-  changed.erase("bound_ns");
-  changed.erase("gap");
-  return text(changed);
-}
-
 std::string with_memory_of(const std::string& notes, const cost::Cluster& cluster) {
   Json changed = notes.empty() ? Json::object() : Json::parse(notes);
   changed["memory_limit_bytes"] = static_cast<int64_t>(cluster.device_memory_bytes);

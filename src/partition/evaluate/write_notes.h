@@ -25,9 +25,6 @@ namespace rannc::partition {
 /// arrangement: `found` is one of the alternatives. changed_notes() makes the rest that of `other`.
 [[nodiscard]] std::string search_notes(const plan::Plan& found, const plan::Plan& other);
 
-/// `notes` without the lower bound of the search.
-[[nodiscard]] std::string without_bound(const std::string& notes);
-
 /// `notes`, of which the limit is all that a device of `cluster` has.
 [[nodiscard]] std::string with_memory_of(const std::string& notes, const cost::Cluster& cluster);
 

@@ -28,7 +28,7 @@ NodePlan zoom(const cost::GraphProfile& profile, const cost::Cluster& cluster,
     const cost::GraphProfile blocks = contract(profile, view.blocks, {});
     const BlockCosts costs(profile, view.blocks);
     const BlockModel model(blocks, request, costs);
-    Assessor assessor(model, cluster, request, space.room);
+    Assessor assessor(model, cluster, request);
     Scored start = plan.scored;
     start.draft.stage_of = view.stage_of;
     start.figures = assessor.assess(start.draft);

@@ -88,7 +88,6 @@ SearchSpace search_space(const Request& request, const cost::Cluster& cluster,
   SearchSpace space;
   space.schedules = allowed_schedules(request);
   space.one_replica = options.one_replica;
-  space.room = options.room;
   if (std::ranges::find(space.schedules, plan::Schedule::interleaved) != space.schedules.end()) {
     space.most_chunks = request.max_interleave;
     if (request.force.interleave && *request.force.interleave > 1) {

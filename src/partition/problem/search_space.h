@@ -19,7 +19,6 @@ struct SearchSpace {
   int stages = 0;                         ///< forced number of stages, 0: any
   std::vector<int> replicas;              ///< forced, one per stage; empty: any
   bool one_replica = false;
-  Room room;              ///< which the cluster's memory has
   int fewest_stages = 1;  ///< what memory demands at least, for parameters and their state
   int fewest_chunks = 2, most_chunks = 1;  ///< stages of an interleaved group; none: fewest > most
   /// [block] the stage that a pin demands, kLastStage, or kFree; empty: no pins.

@@ -18,13 +18,11 @@ int64_t ceil_divide(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 }  // namespace
 
-Assessor::Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request,
-                   const Room& room)
+Assessor::Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request)
     : model_(model),
       cluster_(cluster),
       request_(request),
       available_bytes_(cluster.device_memory_bytes * (1 - request.memory_margin)),
-      room_(room),
       placements_(cluster) {}
 
 void Assessor::fill(const Draft& draft) {
@@ -247,7 +245,7 @@ Assessment Assessor::assess(const Draft& draft, double give_up_ns) {
   ++examined_;
   Assessment result;
   result.peak_bytes = peak_bytes(draft);  // fills the sheet
-  result.fits = room_.added > 1 ? fits(draft) : result.peak_bytes <= available_bytes_;
+  result.fits = result.peak_bytes <= available_bytes_;
   for (size_t s = 0; s < sheet_.stages.size(); ++s) {
     const Stage& stage = sheet_.stages[s];
     result.load_ns.push_back(stage.gradient_ns +

@@ -23,14 +23,12 @@ struct Assessment {
   std::vector<double> load_ns;  ///< [stage] forward + backward of a micro-batch
 };
 
-/// Time and memory of drafts by sections 5 and 6 of docs/planner-files.md. Written for the search:
+/// Time and memory of drafts by sections 5 to 7 of docs/planner-files.md. Written for the search:
 /// shares nothing with partition::evaluate, which has the last word on the winner. Remembers the
 /// links of places; not for several threads.
 class Assessor {
  public:
-  /// The memory of `cluster` is that of a device times `room.added`.
-  Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request,
-           const Room& room = {});
+  Assessor(const BlockModel& model, const cost::Cluster& cluster, const Request& request);
 
   [[nodiscard]] const BlockModel& model() const { return model_; }
   [[nodiscard]] const cost::Cluster& cluster() const { return cluster_; }
@@ -88,12 +86,8 @@ class Assessor {
   BlockModel::State group_state(const Draft& draft, size_t group) const;
   /// Of a stage for each micro-batch in flight.
   double held_bytes(size_t stage, bool recompute) const;
-  /// The most that a group holds at any action of its order: gradients come into being with the
-  /// first backward, and a message is there while it is sent or received.
-  double step_peak(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
   /// To compare with `available_bytes_`.
   double need(const Draft& draft, size_t group, const std::vector<bool>& recompute) const;
-  bool fits(const Draft& draft) const;
   Pipeline pipeline(const Draft& draft, bool with_transfers);
   double reductions(const Draft& draft, const std::vector<double>& last_backward);
   double ring_ns(const std::vector<int>& hosts, size_t ranks, double bytes) const;
@@ -102,7 +96,6 @@ class Assessor {
   const cost::Cluster& cluster_;
   const Request& request_;
   double available_bytes_;
-  Room room_;
   Placements placements_;
   Sheet sheet_;
   std::vector<int> groups_on_host_;

@@ -147,56 +147,9 @@ double Assessor::group_peak(const Draft& draft, size_t group,
          most + recomputed;
 }
 
-double Assessor::step_peak(const Draft& draft, size_t group,
-                           const std::vector<bool>& recompute) const {
-  const size_t count = sheet_.stages.size();
-  const Pipeline arrangement = order_of(draft, count);
-  const auto actions = 2 * draft.micro_batches * draft.interleave;
-  // The message for which an action waits is received while the one before it computes.
-  const auto posted = [&](int64_t k) {
-    if (k == actions) return 0.0;
-    const ComputeAction next = action_at(arrangement, static_cast<int>(group), k);
-    const Stage& stage = sheet_.stages[static_cast<size_t>(next.stage)];
-    return (next.backward ? stage.out : stage.in).at(stage.rows);
-  };
-  const BlockModel::State state = group_state(draft, group);
-  double live = state.param_bytes + state.optimizer_bytes, gradients = 0, most = 0;
-  std::vector<bool> has_gradients(count, false);
-  for (int64_t k = 0; k < actions; ++k) {
-    const ComputeAction action = action_at(arrangement, static_cast<int>(group), k);
-    const auto s = static_cast<size_t>(action.stage);
-    const Stage& stage = sheet_.stages[s];
-    const double held = held_bytes(s, recompute[s]);
-    if (!action.backward) {
-      live += held;
-      most = std::max(most, live + gradients + stage.out.at(stage.rows) + posted(k + 1));
-      continue;
-    }
-    if (!has_gradients[s]) {
-      gradients = std::min(gradients + stage.state.gradient_bytes, state.gradient_bytes);
-    }
-    has_gradients[s] = true;
-    const double again = recompute[s] ? stage.saved_bytes - held : 0;
-    most = std::max(most, live + gradients + again + stage.workspace_bytes + posted(k + 1));
-    live -= held;
-  }
-  return most;
-}
-
 double Assessor::need(const Draft& draft, size_t group, const std::vector<bool>& recompute) const {
-  const double added = draft.interleave > 1
-                           ? group_peak(draft, group, recompute)
-                           : stage_peak(draft, static_cast<int>(group), recompute[group]);
-  if (room_.added <= 1) return added;
-  const double share = room_.in_step / room_.added;  // of the cluster's memory
-  return std::max(added, step_peak(draft, group, recompute) / share);
-}
-
-bool Assessor::fits(const Draft& draft) const {
-  for (size_t group = 0; group < draft.groups.size(); ++group) {
-    if (need(draft, group, draft.recompute) > available_bytes_) return false;
-  }
-  return true;
+  return draft.interleave > 1 ? group_peak(draft, group, recompute)
+                              : stage_peak(draft, static_cast<int>(group), recompute[group]);
 }
 
 void Assessor::choose_recompute(Draft& draft) {

@@ -199,7 +199,7 @@ class Searcher {
         space_(space),
         options_(options),
         stop_(stop),
-        assessor_(model, cluster, request, space.room) {
+        assessor_(model, cluster, request) {
     const int64_t m = space.micro_batches[space.micro_batches.size() / 2];
     const auto rows = static_cast<double>(std::max<int64_t>(1, request.global_batch / m));
     std::vector<std::vector<uint32_t>> orders = linear_orders(blocks, rows);
@@ -395,7 +395,7 @@ class Searcher {
     std::vector<int64_t> examined(starts.size(), 0);
     for_each(starts.size(), options_.threads, [&](size_t k) {
       if (stop_.now()) return;
-      Assessor assessor(model_, cluster_, request_, space_.room);
+      Assessor assessor(model_, cluster_, request_);
       const Draft& draft = starts[k].draft;
       const int64_t work = static_cast<int64_t>(model_.blocks() + model_.values().size()) +
                            2 * draft.stages() * draft.micro_batches;

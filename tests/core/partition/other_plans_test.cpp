@@ -111,7 +111,6 @@ TEST(WithMicroBatches, SaysWhatForbidsACount) {
   cost::Cluster small = e.cluster;
   small.device_memory_bytes = evaluate(e.profile, e.cluster, request, found).stages[0].peak_bytes;
   EXPECT_FALSE(with_micro_batches(e.profile, small, request, found, 1).feasible);
-  EXPECT_TRUE(with_micro_batches(e.profile, small, request, found, 1, 4.0).feasible);
 }
 
 TEST(WithMicroBatches, AnInterleavedPlanKeepsWholeRoundsOfItsGroups) {
@@ -174,39 +173,6 @@ TEST(PlanOfShape, SaysWhatTheSearchFound) {
   ASSERT_EQ(notes["alternatives"].size(), 2);
   EXPECT_EQ(notes["alternatives"][1]["kind"], "another");
   EXPECT_THAT(notes["alternatives"][1]["why"], ::testing::StartsWith("slower by "));
-}
-
-TEST(PlanOfShape, HasNoBoundWhereItHadMoreRoomThanTheSearch) {
-  const Example e;
-  Request request = request_with({4}, plan::Schedule::one_f_one_b);
-  request.recompute = Recompute::never;
-  request.force.stages = {};
-  const auto most = [](const plan::Plan& plan) {
-    double bytes = 0;
-    for (const plan::Stage& stage : plan.stages) {
-      bytes = std::max(bytes, static_cast<double>(stage.predicted->peak_bytes));
-    }
-    return bytes;
-  };
-  const Found found = find_plan(e.profile, e.cluster, request);  // two replicas
-  const plan::Plan other =
-      plan_of_arrangement(e.profile, e.cluster, request, {}, found, {.replicas = {1, 1}}).plan;
-  ASSERT_LT(most(found.plan), most(other));
-
-  const auto has_bound = [&](double memory_bytes) {
-    cost::Cluster cluster = e.cluster;
-    cluster.device_memory_bytes = memory_bytes;
-    const PlannerOptions options = {.room = {.added = 10, .in_step = 10}};
-    const plan::Plan plan =
-        plan_of_arrangement(e.profile, cluster, request, options, found, {.replicas = {1, 1}}).plan;
-    EXPECT_TRUE(plan.feasible);
-    const json notes = json::parse(plan.notes);
-    EXPECT_EQ(notes.contains("bound_ns"), notes.contains("gap"));
-    return notes.contains("bound_ns");
-  };
-  EXPECT_TRUE(has_bound(2 * most(other)));
-  EXPECT_FALSE(has_bound(most(other) - 1));
-  EXPECT_TRUE(has_bound(most(found.plan) - 1));  // neither fits: both had room
 }
 
 TEST(PlanOfShape, DoesNotFitWhereNoPlanOfThatShapeDoes) {

@@ -167,33 +167,6 @@ TEST(Planner, LeavesRanksIdleAtTheEnd) {
   EXPECT_EQ(plan.stages[1].ranks, (std::vector<plan::Rank>{1}));
 }
 
-TEST(Planner, WithRoomOnlyWhatAStepHoldsHasToFit) {
-  const cost::GraphProfile profile =
-      chain(std::vector<Link>(4, {.time_ns = 1e5, .bytes_per_row = 1000, .saved_per_row = 1000}));
-  Request request = batch(8);
-  request.schedules = {plan::Schedule::interleaved};
-  request.max_interleave = 2;
-  request.recompute = Recompute::never;
-  request.force = {.stages = 4, .micro_batches = 4};
-  const plan::Plan free = make_plan(profile, cluster(1, 2), request);
-  // Of two rows each: five values that are saved, and of its two stages the values that they take
-  // and give, twice. A step has one message that it sends and one that it receives.
-  EXPECT_EQ(free.stages[0].predicted->peak_bytes, 22000);
-  constexpr double kInStep = 14000;
-
-  const cost::Cluster tight = cluster(1, 2, 20000);
-  EXPECT_FALSE(make_plan(profile, tight, request).feasible);
-  const auto with_room = [&](const Room& room) {
-    return make_plan(profile, tight, request, {.room = room});
-  };
-  EXPECT_FALSE(with_room({.added = 1.09}).feasible);
-  const plan::Plan found = with_room({.added = 1.1});
-  EXPECT_EQ(found.iteration_ns, free.iteration_ns);
-  EXPECT_EQ(found.stages[0].predicted->peak_bytes, 22000);
-  EXPECT_TRUE(with_room({.added = 1.5, .in_step = (kInStep + 1) / 20000}).feasible);
-  EXPECT_FALSE(with_room({.added = 1.5, .in_step = (kInStep - 1) / 20000}).feasible);
-}
-
 TEST(Planner, RefusesMoreMicroBatchesThanCanBeSimulatedInAllStages) {
   const cost::GraphProfile profile = chain(std::vector<Link>(40));
   Request request = batch(int64_t{1} << 18);

@@ -1,7 +1,6 @@
 """Which numbers of micro-batches are run, and which one stays."""
 
 import json
-import math
 import weakref
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from pyrannc import _C, Config, PlanError, RaNNCModule
-from pyrannc.planning import candidates, tight_memory
+from pyrannc.planning import candidates
 from pyrannc.running.deployment import Deployment
 from pyrannc.trial import choose, measured_runs
 
@@ -237,12 +236,12 @@ def test_one_stage_is_not_given_more(monkeypatch):
 def test_what_a_step_is_predicted_to_hold_has_to_fit(monkeypatch):
     plan_begins_with(4, monkeypatch)
     runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
-    fits = tight_memory.fits
+    fits = candidates.Planner._fits
 
-    def not_one(plan, limit):  # by the runtime's figure, not by the planner's
-        return plan.micro_batches > 1 and fits(plan, limit)
+    def not_one(planner, plan):  # by the runtime's figure, not by the planner's
+        return plan.micro_batches > 1 and fits(planner, plan)
 
-    monkeypatch.setattr(tight_memory, "fits", not_one)
+    monkeypatch.setattr(candidates.Planner, "_fits", not_one)
     assert first_step()[0].plan.micro_batches == 2
 
 
@@ -291,7 +290,6 @@ def plans_of_shapes(monkeypatch, found):
         return found
 
     monkeypatch.setattr(_C.partition, "plan_of_arrangement", plan_of_arrangement)
-    monkeypatch.setattr(_C.partition, "Room", lambda **_: None)
     monkeypatch.setattr(candidates.Planner, "_options", lambda *_, **__: None)
     monkeypatch.setattr(candidates.Planner, "_accumulating", None)
     return searched
@@ -311,7 +309,7 @@ def test_nor_does_a_share_of_another_shape(monkeypatch):
         request = _C.partition.Request(16, micro_batches=counts)
         planner = candidates.Planner(on_devices(100), request, 0, "", 0)
         other = _C.partition.Arrangement(replicas, "1f1b")
-        assert planner._best_of_arrangement(of_two_replicas(planned), other, math.inf) is None
+        assert planner._best_of_arrangement(of_two_replicas(planned), other) is None
         return searched.pop() if searched else None
 
     assert arrangement(4, [1, 1]) == ([1, 1], [1, 2, 4, 8])
@@ -320,24 +318,36 @@ def test_nor_does_a_share_of_another_shape(monkeypatch):
     assert arrangement(4, [4], counts=[8]) is None  # no number is left
 
 
-def test_nor_one_whose_step_does_not_fit(monkeypatch):
-    plans_of_shapes(monkeypatch, SimpleNamespace(plan=SimpleNamespace(feasible=True)))
+def test_of_an_arrangement_whose_step_does_not_fit_a_smaller_plan_is_searched(monkeypatch):
+    plans_of_shapes(monkeypatch, None)
     request = _C.partition.Request(16, micro_batches=[1, 2])
     planner = candidates.Planner(on_devices(100), request, 0, "", 30)
+    monkeypatch.setattr(planner, "_completed", lambda found: found)
+    other = _C.partition.Arrangement([1], "1f1b")
 
-    def found(step_peak, peak):
-        predicted = SimpleNamespace(param_bytes=30, optimizer_bytes=60, peak_bytes=peak)
-        stages = [SimpleNamespace(ranks=[0], predicted=predicted)]
-        step = SimpleNamespace(peak_bytes=[step_peak])
-        plan = SimpleNamespace(stages=stages, step=step, iteration_ns=1)
-        monkeypatch.setattr(planner, "_completed", lambda _: SimpleNamespace(plan=plan))
-        other = _C.partition.Arrangement([1], "1f1b")
-        return planner._best_of_arrangement(of_two_replicas(2), other, math.inf)
+    def best(step_peaks):
+        """``step_peaks``: of plans, by their bytes by the account."""
+        asked = []
 
-    # A run of the latter fits, too, as the optimizer has no state yet.
-    assert found(100, peak=100) and not found(101, peak=100)
-    # Without the planner's own figure there has to be a margin.
-    assert found(96, peak=101) and not found(97, peak=101)
+        def search(profile, devices, request, *_):
+            asked.append(round(100 * (1 - request.memory_margin)))
+            peak = max((peak for peak in step_peaks if peak <= asked[-1]), default=None)
+            if peak is None:
+                return SimpleNamespace(plan=SimpleNamespace(feasible=False))
+            predicted = SimpleNamespace(param_bytes=30, optimizer_bytes=60, peak_bytes=peak)
+            stages = [SimpleNamespace(ranks=[0], predicted=predicted)]
+            step = SimpleNamespace(peak_bytes=[step_peaks[peak]])
+            return SimpleNamespace(plan=SimpleNamespace(feasible=True, stages=stages, step=step))
+
+        monkeypatch.setattr(_C.partition, "plan_of_arrangement", search)
+        found = planner._best_of_arrangement(of_two_replicas(2), other)
+        return found and found.step.peak_bytes[0], asked
+
+    # A run of it fits, too, as the optimizer has no state yet.
+    assert best({100: 100}) == (100, [100])
+    assert best({100: 125, 80: 100}) == (100, [100, 80])
+    assert best({100: 125, 90: 95}) == (None, [100, 80])
+    assert best({100: 200, 50: 125, 40: 60}) == (60, [100, 50, 40])
 
 
 class Halving(nn.Module):
