@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "rannc/partition/planner.h"
+#include "rannc/partition/request.h"
 #include "rannc/plan/plan.h"
 #include "rannc/predict/step_model.h"
 
@@ -14,6 +17,57 @@ namespace rannc::partition {
 /// modules, with what `step` predicts, and with the memory of a device. Throws PlanError where the
 /// model refuses the plan, such as a share in which there is nothing to normalise.
 [[nodiscard]] plan::Plan completed(const predict::StepModel& step, plan::Plan plan);
+
+/// The plans of one job: the best one, and others that may be worth a run beside it. All fit by
+/// StepModel::predict(), which has the last word, and are completed().
+class Candidates {
+ public:
+  /// `options` of every search; `held_bytes`: what a rank with the whole model holds before the
+  /// first step.
+  Candidates(std::shared_ptr<const predict::StepModel> step, Request request,
+             PlannerOptions options, double held_bytes);
+
+  /// The best one. Throws InfeasibleError where none fits, PlanError where the model refuses every
+  /// number of micro-batches.
+  [[nodiscard]] const plan::Plan& best();
+
+  /// What best() would have been, had the search found `plan`, an answer of this, with `count`
+  /// micro-batches. None where that is not possible or does not fit.
+  [[nodiscard]] std::optional<plan::Plan> with_micro_batches(const plan::Plan& plan,
+                                                             int64_t count) const;
+
+  /// Plans of other arrangements that may be worth a run beside `plan`, which best() returned: the
+  /// best of each, the fastest by operators first. Every rank has the whole model until one of them
+  /// is taken, so there are none where that is too much for a run of `plan`.
+  [[nodiscard]] std::vector<plan::Plan> of_other_arrangements(const plan::Plan& plan);
+
+  /// Numbers of micro-batches that may be worth a run beside that of `plan`.
+  [[nodiscard]] std::vector<int64_t> other_micro_batches(const plan::Plan& plan) const;
+
+ private:
+  [[nodiscard]] const Found& found();
+  [[nodiscard]] Found fitting(Found planned) const;
+  [[nodiscard]] std::optional<Found> of_arrangement(const Found& planned,
+                                                    const Arrangement& arrangement,
+                                                    Request request) const;
+  [[nodiscard]] std::optional<plan::Plan> with_fewer_micro_batches(const Found& planned) const;
+  [[nodiscard]] std::optional<plan::Plan> best_of(const Found& planned,
+                                                  const Arrangement& arrangement) const;
+  [[nodiscard]] PlannerOptions quick() const;
+  [[nodiscard]] std::vector<int64_t> fewer_than(int64_t count) const;
+  [[nodiscard]] int64_t fewest_rows(const std::vector<int>& replicas, int64_t micro_batches) const;
+  [[nodiscard]] double limit_bytes() const;
+  [[nodiscard]] bool fits(const plan::Plan& plan) const;
+  [[nodiscard]] bool fits_beside_model(const plan::Plan& plan) const;
+  [[nodiscard]] bool is_tight(const Found& planned) const;
+
+  std::shared_ptr<const predict::StepModel> step_;
+  cost::GraphProfile profile_;  ///< with what the step adds to each micro-batch but the first
+  Request request_;
+  PlannerOptions options_;
+  double held_bytes_;
+  std::optional<Found> found_;
+};
 
 /// A plan that ran before the first step.
 struct TriedPlan {
