@@ -13,6 +13,7 @@ namespace rannc::bind {
 
 using namespace py::literals;
 using partition::Arrangement;
+using partition::Candidates;
 using partition::Evaluation;
 using partition::Force;
 using partition::Found;
@@ -214,16 +215,23 @@ void init_planner(py::module_& m) {
       .def(py::init<Arrangement, int64_t, double>(), "arrangement"_a, "micro_batches"_a,
            "run_ns"_a);
 
-  m.def("completed", &partition::completed, "step"_a, "plan"_a, Unlocked());
+  py::class_<Candidates>(m, "Candidates")
+      .def(py::init([](std::shared_ptr<predict::StepModel> step, Request request,
+                       PlannerOptions options, double held_bytes) {
+             return Candidates(std::move(step), std::move(request), std::move(options), held_bytes);
+           }),
+           "step"_a, "request"_a, "options"_a, "held_bytes"_a)
+      .def("best", &Candidates::best, Unlocked())
+      .def("with_micro_batches", &Candidates::with_micro_batches, "plan"_a, "count"_a, Unlocked())
+      .def("of_other_arrangements", &Candidates::of_other_arrangements, "plan"_a, "slower_by"_a,
+           Unlocked())
+      .def("other_micro_batches", &Candidates::other_micro_batches, "plan"_a);
+
   m.def("with_trials", &partition::with_trials, "plan"_a, "arrangements"_a, "numbers"_a);
   m.def("find_plan", &partition::find_plan, "profile"_a, "cluster"_a, "request"_a,
         "options"_a = PlannerOptions(), Unlocked());
   m.def("make_plan", &partition::make_plan, "profile"_a, "cluster"_a, "request"_a,
         "options"_a = PlannerOptions(), Unlocked());
-  m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
-        "plan"_a, "count"_a, Unlocked());
-  m.def("plan_of_arrangement", &partition::plan_of_arrangement, "profile"_a, "cluster"_a,
-        "request"_a, "options"_a, "found"_a, "arrangement"_a, Unlocked());
 }
 
 }  // namespace

@@ -18,13 +18,6 @@
 namespace rannc::partition {
 namespace {
 
-/// A plan of another arrangement that is slower by more than this share, by its operators, is not
-/// worth a run.
-/// tuned by: `rannc run -n 2 benchmarks/runtime/peers.py --model head_heavy` with limited memory:
-/// two stages took 16 % less than six, and 4 % more by their operators.
-/// without it: the limited GPT with a heavy head trains in 2,690 ms instead of 2,250.
-constexpr double kSlowerBy = 0.25;
-
 /// Plans of other arrangements that run before the first step, and the time to find them, after
 /// which no other is searched for.
 /// tuned by: no measurement is known.
@@ -134,7 +127,8 @@ std::optional<plan::Plan> Candidates::with_micro_batches(const plan::Plan& plan,
   return changed;
 }
 
-std::vector<plan::Plan> Candidates::of_other_arrangements(const plan::Plan& plan) {
+std::vector<plan::Plan> Candidates::of_other_arrangements(const plan::Plan& plan,
+                                                          double slower_by) {
   if (!fits_beside_model(plan)) return {};
   const Found planned{plan, found().runners_up};
   const auto end = std::chrono::steady_clock::now() + kMostPlanning;
@@ -147,7 +141,7 @@ std::vector<plan::Plan> Candidates::of_other_arrangements(const plan::Plan& plan
   }
   for (const RunnerUp& other : planned.runners_up) {
     if (std::ranges::count(known, other.arrangement) > 0) continue;
-    const auto longest_ns = (1 + kSlowerBy) * static_cast<double>(plan.iteration_ns);
+    const auto longest_ns = (1 + slower_by) * static_cast<double>(plan.iteration_ns);
     if (static_cast<double>(other.iteration_ns) > longest_ns) break;
     if (plans.size() == kMostArrangements || std::chrono::steady_clock::now() > end) break;
     known.push_back(other.arrangement);

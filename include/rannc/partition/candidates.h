@@ -37,9 +37,11 @@ class Candidates {
                                                              int64_t count) const;
 
   /// Plans of other arrangements that may be worth a run beside `plan`, which best() returned: the
-  /// best of each, the fastest by operators first. Every rank has the whole model until one of them
+  /// best of each, the fastest by operators first, but none slower than `plan` by more than that
+  /// share. Every rank has the whole model until one of them
   /// is taken, so there are none where that is too much for a run of `plan`.
-  [[nodiscard]] std::vector<plan::Plan> of_other_arrangements(const plan::Plan& plan);
+  [[nodiscard]] std::vector<plan::Plan> of_other_arrangements(const plan::Plan& plan,
+                                                              double slower_by);
 
   /// Numbers of micro-batches that may be worth a run beside that of `plan`.
   [[nodiscard]] std::vector<int64_t> other_micro_batches(const plan::Plan& plan) const;
