@@ -47,7 +47,7 @@ class RaNNCModule(nn.Module):
     be read, and any other use is an error.
 
     Args:
-        model: Module to train, on the CPU.
+        model: Module to train, on the CPU or on one accelerator.
         optimizer: Optimizer over ``model.parameters()``, or a list of some that share none of them;
             cut down in place to this rank's part.
         config: Limits and choices of the planner. Default: ``Config.from_env()``.

@@ -199,7 +199,9 @@ class ModuleHooks:
         try:
             with self.recorded():
                 same = _equal(with_hooks, run())
-        except Exception:  # without what they hand over
+        except Exception:
+            # forward() has missed what hooks hand to it, so they are part of the model. An error of
+            # the model itself comes again when it is captured with them.
             same = False
         if not same:
             return [[path, kind, place] for path, kind, *_, place in unknown]

@@ -141,20 +141,18 @@ def keep_freed_memory() -> None:
 def before_optimizer_steps(owner, method) -> None:
     """Calls ``method(owner, optimizer)`` before the steps of all optimizers, as long as ``owner``
     lives."""
-    own = weakref.ref(owner)
-    hook = register_optimizer_step_pre_hook(
-        lambda optimizer, *_: own() and method(own(), optimizer)
-    )
-    weakref.finalize(owner, hook.remove)
+    _hook_while_alive(register_optimizer_step_pre_hook, owner, method)
 
 
 def after_optimizer_steps(owner, method) -> None:
     """Calls ``method(owner, optimizer)`` after the steps of all optimizers, as long as ``owner``
     lives."""
+    _hook_while_alive(register_optimizer_step_post_hook, owner, method)
+
+
+def _hook_while_alive(register, owner, method):
     own = weakref.ref(owner)
-    hook = register_optimizer_step_post_hook(
-        lambda optimizer, *_: own() and method(own(), optimizer)
-    )
+    hook = register(lambda optimizer, *_: own() and method(own(), optimizer))
     weakref.finalize(owner, hook.remove)
 
 
