@@ -11,7 +11,7 @@ LIMIT_MIB = 20
 
 @pytest.fixture(scope="module")
 def reports():
-    done = mpi.run([str(SCRIPT), str(LIMIT_MIB)], 4, 120)
+    done = mpi.run([str(SCRIPT), str(LIMIT_MIB)], 4, 120, forked=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -33,7 +33,7 @@ def test_ranks_hold_the_parameters_of_their_own_stage_only(reports):
 
 
 def test_when_nothing_fits_every_rank_ends_with_the_needed_and_the_available_bytes():
-    done = mpi.run([str(SCRIPT), "1"], 4, 60)
+    done = mpi.run([str(SCRIPT), "1"], 4, 60, forked=False)
     assert done.returncode != 0
     assert "InfeasibleError" in done.stderr and "needs" in done.stderr and "MiB" in done.stderr
 
@@ -41,7 +41,7 @@ def test_when_nothing_fits_every_rank_ends_with_the_needed_and_the_available_byt
 def test_a_plan_fits_by_what_a_step_holds():
     """The account by which plans are searched is what a step takes, so just above what a step holds
     the plan stays."""
-    done = mpi.run([str(SCRIPT.with_name("memory_room.py"))], 2, 120)
+    done = mpi.run([str(SCRIPT.with_name("memory_room.py"))], 2, 120, forked=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     free, limited = found["free"], found["limited"]

@@ -1,5 +1,6 @@
 """Runs a script on several ranks, with a deadline that nothing outlives."""
 
+import functools
 import os
 import signal
 import socket
@@ -8,6 +9,8 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
+
+import forked_ranks
 
 from pyrannc import launch
 
@@ -20,18 +23,20 @@ def run(
     ranks: int,
     timeout: float = 120,
     env: dict[str, str] | None = None,
+    forked: bool = True,
 ) -> subprocess.CompletedProcess:
     """Runs Python on ``ranks`` ranks: source text, or a list of arguments (a script and its own).
 
     ``returncode`` is mpirun's. At the deadline every process is killed and the test fails with what
-    was printed until then.
+    was printed until then. ``forked``: the ranks may start with the libraries loaded, as
+    :mod:`forked_ranks` says; not for what looks at the memory of whole processes.
     """
     if isinstance(program, str):
         program = ["-c", textwrap.dedent(program)]
     argv = [sys.executable, *program]
-    variables = launch.environment(ranks) | (env or {})
-    paths = [str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
-    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    if forked:
+        argv = [sys.executable, "-IS", forked_ranks.__file__, _parent().address, *program]
+    variables = _environment(ranks) | (env or {})
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
             launch.command(ranks, argv),
@@ -51,6 +56,21 @@ def run(
                 f"not finished after {timeout} s; until then:\n{_text(out)}{_text(err)}"
             ) from None
         return subprocess.CompletedProcess(argv, process.returncode, _text(out), _text(err))
+
+
+def _environment(ranks: int) -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(path for path in paths if path)
+    return launch.environment(ranks) | {"PYTHONPATH": path}
+
+
+@functools.cache
+def _parent() -> forked_ranks.Parent:
+    """For ranks of more than one; its folder is removed when the tests end."""
+    folder = tempfile.TemporaryDirectory()
+    parent = forked_ranks.Parent(_environment(2), folder.name)
+    parent.folder = folder
+    return parent
 
 
 def free_port() -> int:
