@@ -45,6 +45,20 @@ def world(timeout_s: float = TIMEOUT_S):
         return _world
 
 
+def init(timeout_s: float = TIMEOUT_S) -> None:
+    """Meets the other ranks, and makes a Gloo group of torch.distributed where there is none, so
+    that ``DistributedSampler(dataset)`` and torch.distributed.checkpoint know the ranks. Every rank
+    calls it, before either is used; one rank alone needs no group. Sets RANK, WORLD_SIZE,
+    LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT where they are missing.
+
+    Raises:
+        CommError: As :func:`world`; or torch.distributed has other ranks.
+    """
+    from pyrannc.job import torch_group
+
+    torch_group.make(world(timeout_s), timeout_s)
+
+
 def get_rank() -> int:
     """Number of this process among those of the job; 0 without ``mpirun``."""
     known = _variable(_RANK)

@@ -22,9 +22,15 @@ from pyrannc.generation import generate
 from pyrannc.hooks.module_hooks import ModuleHooks
 from pyrannc.job import launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
-from pyrannc.loop import gradient_norm, shared_overflow, writers
+from pyrannc.loop import (
+    distributed_checkpoint,
+    gradient_norm,
+    optimizer_state,
+    shared_overflow,
+    writers,
+)
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
-from pyrannc.original import methods, optimizer_calls, switches
+from pyrannc.original import methods, switches
 from pyrannc.original import names as original
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
@@ -137,7 +143,7 @@ class RaNNCModule(nn.Module):
             user_optimizer.check(each, model)
             elementwise.check(each, elementwise_optimizer)
             named_state.mark(each, model)
-            optimizer_calls.answer(each)
+            optimizer_state.install(each)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "module", model)
         self._config = config
@@ -243,6 +249,7 @@ class RaNNCModule(nn.Module):
         )
         self._put_to_work(deploy.deploy(task, call.arguments()), call)
         writers.install()
+        distributed_checkpoint.install()
         self._kin.follow(self, world)
         return call
 

@@ -64,6 +64,9 @@ class DrawSteps:
     @property
     def seed(self) -> int:
         ...
+    @seed.setter
+    def seed(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
     @property
     def step(self) -> int:
         ...

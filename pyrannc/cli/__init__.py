@@ -4,11 +4,14 @@ from typing import Annotated
 
 import typer
 
+from pyrannc.cli import ckpt
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="Trains PyTorch models across MPI ranks by an automatic plan.",
 )
+app.add_typer(ckpt.app, name="ckpt")
 
 
 @app.command(

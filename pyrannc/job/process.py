@@ -7,6 +7,8 @@ this package calls such functions of Python, torch and the C library
 
 import atexit
 import functools
+import importlib.abc
+import importlib.util
 import json
 import os
 import sys
@@ -176,6 +178,51 @@ def replace_method(owner, name, ours) -> None:
 
         method.asks_all_ranks = True
         setattr(owner, name, method)
+
+
+def replace_function(module, name, ours) -> None:
+    """The same for a function that one of torch's modules calls by its global name."""
+    torchs = getattr(module, name)
+    if not hasattr(torchs, "asks_all_ranks"):
+        function = functools.wraps(torchs)(functools.partial(ours, torchs))
+        function.asks_all_ranks = True
+        setattr(module, name, function)
+
+
+def set_missing_variables(found: dict) -> None:
+    """Sets variables of the environment that are not there."""
+    for name, value in found.items():
+        os.environ.setdefault(name, str(value))
+
+
+def when_imported(name: str, then) -> None:
+    """Calls ``then(module)`` for the module ``name``: now, or once it has been imported."""
+    if name in sys.modules:
+        then(sys.modules[name])
+    elif not any(isinstance(each, _WhenImported) and each.name == name for each in sys.meta_path):
+        sys.meta_path.insert(0, _WhenImported(name, then))
+
+
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Lets the others find the module, and is called after its code has run."""
+
+    def __init__(self, name, then):
+        self.name, self._then = name, then
+
+    def find_spec(self, name, path, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                self._then(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
 
 
 def number_of_model(world) -> int:

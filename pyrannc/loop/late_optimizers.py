@@ -4,7 +4,7 @@ import weakref
 
 from pyrannc import log
 from pyrannc.job import process
-from pyrannc.loop import at_work
+from pyrannc.loop import at_work, optimizer_state
 from pyrannc.optimizer import elementwise, user_optimizer
 from pyrannc.state.released import is_released
 
@@ -48,6 +48,7 @@ class LateOptimizers:
             return
         if all(given is not optimizer for given in deployment.task.optimizers):
             elementwise.check(optimizer, deployment.task.elementwise_optimizer)
+            optimizer_state.install(optimizer)
             self._late.add(optimizer)
             self._new = weakref.ref(optimizer)
         self._known.add(optimizer)

@@ -13,12 +13,18 @@ import torch
 from pyrannc.errors import RaNNCError
 
 KEY = "rannc_parameters"
+#: In the state that ranks other than 0 get where rank 0 alone gets the whole.
+ON_RANK_0 = "rannc_on_rank_0"
+
+# By optimizer: the names of its parameters, by group, as they were before it was cut.
+_whole = weakref.WeakKeyDictionary()
 
 
 def mark(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
     """Lets the optimizer's states carry names from here on; before it is cut to a rank's part."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     whole = [[name_of[id(each)] for each in group["params"]] for group in optimizer.param_groups]
+    _whole[optimizer] = whole
     model = weakref.ref(model)
 
     def held(optimizer):
@@ -48,6 +54,55 @@ def mark(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
 
     optimizer.register_state_dict_post_hook(saved)
     optimizer.register_load_state_dict_pre_hook(loading)
+
+
+def names(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> list[list[str]]:
+    """The names of all parameters that it steps, on any rank, by group and in their order.
+
+    Raises:
+        RaNNCError: It holds one that the model does not have.
+    """
+    whole = _whole.get(optimizer, [])
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    later = []
+    for index, group in enumerate(optimizer.param_groups[len(whole) :], len(whole)):
+        later.append([name_of.get(id(each)) for each in group["params"]])
+        if None in later[-1]:
+            raise RaNNCError(
+                f"group {index} of {type(optimizer).__name__} holds a parameter that the model "
+                "does not have.\n  Give the optimizer of this model."
+            )
+    return [*whole, *later]
+
+
+def entries(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> dict[str, dict]:
+    """The state of each parameter that this rank steps, by name; none of those without one."""
+    return {
+        name: optimizer.state[parameter]
+        for name, parameter in model.named_parameters()
+        if optimizer.state.get(parameter)
+    }
+
+
+def load(optimizer, model, options: list[dict], content: dict[str, dict]) -> None:
+    """Lets this rank's part of the optimizer have the state ``content``, by name.
+
+    Args:
+        options: Of each group.
+        content: Of parameters that this rank steps; of others it is left out.
+    """
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    held = [[name_of[id(each)] for each in group["params"]] for group in optimizer.param_groups]
+    numbers = {name: number for number, name in enumerate(each for group in held for each in group)}
+    state = {
+        "state": {numbers[name]: entry for name, entry in content.items() if name in numbers},
+        "param_groups": [
+            {**group, "params": [numbers[name] for name in mine]}
+            for group, mine in zip(options, held, strict=True)
+        ],
+        KEY: held,
+    }
+    type(optimizer).load_state_dict(optimizer, state)
 
 
 def _cut(state, whole, mine) -> dict:

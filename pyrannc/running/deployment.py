@@ -19,18 +19,9 @@ from pyrannc.report.training_steps import TrainingSteps
 from pyrannc.running.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
-from pyrannc.state import named_tensors, owners, shared_memory
+from pyrannc.state import draw_steps, named_tensors, owners, shared_memory
 from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
-
-
-def draw_steps(world):
-    """Where random numbers that do not depend on the plan begin: rank 0's seed, and step 0.
-
-    Collective.
-    """
-    seed = world.broadcast(str(torch.initial_seed()).encode(), 0).decode()
-    return _C.runtime.DrawSteps(int(seed) % 2**64)
 
 
 class Deployment:
@@ -62,7 +53,9 @@ class Deployment:
         self.number = self.call_agreement.model  # the same on every rank
         at_work.add(self)
         self._bucket_bytes = bucket_bytes
-        self.draws = draw_steps(self.world) if task.config.deterministic_dropout else None
+        self.draws = (
+            draw_steps.begin(self.world, self.model) if task.config.deterministic_dropout else None
+        )
         self.steps = TrainingSteps(self)
         self.speed = None  # report.Speed, of a plan that try_plans() has measured
         self._take(plan)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import blank, is_released, loading
 from pyrannc.state.torch_private import EXTRA_STATE
 
@@ -24,7 +24,7 @@ def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="
     everyone = list(range(comm.size))
     wanted = comm.rank == 0 or not rank0_only
     copies = {}  # by id, so that tied tensors stay tied
-    for path, tensor in _persistent(model).items():
+    for path, tensor in persistent(model).items():
         holder = owners.ranks[path][0]
         ranks = sorted({0, holder}) if rank0_only else everyone
         if comm.rank not in ranks or id(tensor) in copies:
@@ -49,7 +49,7 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
     comm, owners = deployment.world, deployment.owners
     has_own = [flag == b"1" for flag in comm.all_gather(b"1" if given else b"0")]
     has_own[0] = True
-    held = _persistent(model)
+    held = persistent(model)
     takers_of = {path: [rank for rank in owners.ranks[path] if not has_own[rank]] for path in held}
     loaded, found, fault, cause = {}, None, "", None
     if has_own[comm.rank]:
@@ -108,14 +108,14 @@ def _load(model, given, strict):
     """``model.load_state_dict(given, strict)``, but for the tensors: what would be copied into
     them, by path, and what that returns. Where a module writes its tensor by itself, that is it.
     """
-    before = _persistent(model)
+    before = persistent(model)
     mine = collections.OrderedDict(given)
     if hasattr(given, "_metadata"):  # in which torch notes `assign`, for all who load it later
         mine._metadata = copy.deepcopy(given._metadata)
     with named_tensors.in_place(model, {}), loading():
         # What is given takes the places of what is here, for as long as that.
         found = model.load_state_dict(mine, strict=strict, assign=True)
-        after = _persistent(model)
+        after = persistent(model)
     loaded = {
         path: after[path].detach()
         for path, tensor in before.items()
@@ -151,7 +151,51 @@ def part_of(model, state_dict, prefix: str, metadata: dict) -> dict[str, torch.T
     return part
 
 
-def _persistent(model) -> dict[str, torch.Tensor]:
+def own_part(model) -> dict[str, torch.Tensor]:
+    """What this rank holds of the model's state, by all its names; the tensors themselves."""
+    return {
+        name: tensor.detach()
+        for name, tensor in persistent(model).items()
+        if not is_released(tensor)
+    }
+
+
+@torch.no_grad()
+def load_own_part(model, state: dict[str, torch.Tensor], strict: bool):
+    """The other way round; returns what load_state_dict() does.
+
+    Raises:
+        RaNNCError: With ``strict``, a tensor of this rank is missing, or one is of no model.
+    """
+    held = persistent(model)
+    missing = [name for name in own_part(model) if name not in state]
+    extra = [name for name in state if name not in held]
+    if strict and (missing or extra):
+        raise RaNNCError(
+            f"the state lacks {missing} of this rank's part, and has {extra}, which the model has "
+            "not.\n  Load it into the state_dict that get_state_dict() of this model has given."
+        )
+    for name, value in state.items():
+        if name in held and not is_released(held[name]):
+            named_tensors.write(held[name], value)
+    return torch_private.IncompatibleKeys(missing, extra)
+
+
+def extra_states(model) -> dict:
+    """What ``get_extra_state()`` of the modules that have one gives, by their paths."""
+    return {
+        path: module.get_extra_state()
+        for path, module in model.named_modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+    }
+
+
+def set_extra_states(model, states: dict) -> None:
+    for path, state in states.items():
+        model.get_submodule(path).set_extra_state(state)
+
+
+def persistent(model) -> dict[str, torch.Tensor]:
     """Parameters and persistent buffers by all their paths, in the order of these, which is the
     same on all ranks; released ones among them."""
     found = {

@@ -34,6 +34,26 @@ TorchDispatchMode = _python_dispatch.TorchDispatchMode
 #: without it.
 EXTRA_STATE = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 
+#: What load_state_dict() returns.
+IncompatibleKeys = nn.modules.module._IncompatibleKeys
+
+#: Functions of torch.distributed.checkpoint.state_dict by which it asks a model and its optimizers.
+#: Without them get_state_dict() finds no model on ranks other than 0.
+STATE_DICT_FUNCTIONS = (
+    "_get_model_state_dict",
+    "_load_model_state_dict",
+    "_get_optim_state_dict",
+    "_load_optim_state_dict",
+)
+
+
+def flatten_optimizer_state(state: dict) -> dict:
+    """As StateDictOptions(flatten_optimizer_state_dict=True) asks for; without it that fails."""
+    from torch.distributed.checkpoint import state_dict  # takes more than a second
+
+    return state_dict._flatten_optim_state_dict(state)
+
+
 #: Private attributes by name: an object that has each, and what breaks without it.
 ATTRIBUTES = {
     "_backward_hooks": (torch.Tensor, "the user's hooks are called with None as gradient"),

@@ -124,7 +124,7 @@ void init_executor(py::module_& m) {
              return runtime::DrawSteps{seed, 0};
            }),
            "seed"_a)
-      .def_readonly("seed", &runtime::DrawSteps::seed)
+      .def_readwrite("seed", &runtime::DrawSteps::seed)
       .def_readwrite("step", &runtime::DrawSteps::step);
 
   py::class_<runtime::Span>(m, "Span")

@@ -9,6 +9,8 @@ PACKAGE = Path(__file__).parents[2] / "pyrannc"
 BETWEEN_RANKS = "a message that Python itself has made on another rank"
 # Calls of json.loads by file, and why each may be there.
 ALLOWED = {
+    "checkpoint/index.py": (1, "the index of a checkpoint, which Python has written"),
+    "checkpoint/on_all.py": (1, BETWEEN_RANKS),
     "capture/reference.py": (1, BETWEEN_RANKS),
     "job/agreement.py": (4, BETWEEN_RANKS),
     "job/process.py": (1, BETWEEN_RANKS),

@@ -26,9 +26,10 @@ BELOW = {
 }
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner"}
 BELOW["module"] = BELOW.keys() - {"planner"}
+BELOW["checkpoint"] = {"module", "running", "optimizer", "state", "launch"}
 BELOW["comm_utils"] = {"launch", "loop"}
 BELOW["amp"] = BELOW["opt"] = set()
-BELOW["cli"] = {"launch", "planner", "profiling"}
+BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint"}
 
 
 def imported(path):

@@ -43,8 +43,8 @@ NOT_TUNED = {
     "places and counts of arguments": (
         "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"
     ),
-    "numbers of formats and exit codes": "_METHOD VERSION _BAD_INPUT _DOES_NOT_FIT",
-    "what is shown, and how": "kShown MOST_LINES _QUIET_S _LINE_S _WIDTH",
+    "numbers of formats and exit codes": "_METHOD VERSION INDEX_FORMAT _BAD_INPUT _DOES_NOT_FIT",
+    "what is shown, and how": "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH",
     "values that captures and checks feed in": "_ROWS _TRACES _HARMLESS",
     "how long a hang may last": "TIMEOUT_S DEADLINE_S",
 }

@@ -324,6 +324,33 @@ def recipe_3_mixed_precision_without_apex():
 
 
 @case
+def recipe_4_saving_and_loading():
+    """All ranks ask for the states, rank 0 writes them; they load after the first backward."""
+    plain, plain_steps, wrapped, steps = pair(optimizer=torch.optim.Adam)
+    folder = shared_folder()
+
+    def train(model, optimizer, batch):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    train(plain, plain_steps, rows(6))
+    train(wrapped, steps, mine(rows(6)))
+    state = wrapped.state_dict(), steps.state_dict(from_global=True)
+    if RANK == 0:
+        torch.save(state, folder / "state.pt")
+    pyrannc.barrier()
+    weights, state = torch.load(folder / "state.pt")
+    _, _, resumed, resumed_steps = pair(optimizer=torch.optim.Adam)
+    resumed.load_state_dict(weights)
+    resumed(mine(rows(6))).square().mean().backward()
+    resumed_steps.load_state_dict(state, from_global=True)
+    train(plain, plain_steps, rows(6, seed=1))
+    train(resumed, resumed_steps, mine(rows(6, seed=1)))
+    equal_weights(plain, resumed)
+
+
+@case
 def recipe_5_parameters_are_not_synchronised():
     pyrannc.sync_params_on_init(False)
     try:

@@ -1,0 +1,55 @@
+"""What save() and load() are called with, wrapped or not, before the first call or after."""
+
+import dataclasses
+
+from torch import nn
+
+from pyrannc import launch
+from pyrannc.errors import RaNNCError
+from pyrannc.module import RaNNCModule
+from pyrannc.optimizer import user_optimizer
+from pyrannc.state.model_device import device_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A model, those who step it, and the ranks.
+
+    Attributes:
+        model: The user's.
+        deployment: None before the first call, and for a model that is not wrapped: then every rank
+            has the whole of it.
+        optimizers: Tuple.
+        world: All ranks.
+        device: Of the model.
+    """
+
+    model: nn.Module
+    deployment: object
+    optimizers: tuple
+    world: object
+    device: object
+
+    def ranks_of(self, name: str) -> list[int]:
+        """Who holds a tensor of the model, and answers for it."""
+        return [0] if self.deployment is None else self.deployment.owners.ranks[name]
+
+
+def of(what: str, module, optimizer) -> Job:
+    """All ranks call it; ``what`` they do, in words.
+
+    Raises:
+        RaNNCError: ``module`` is no module, or the ranks do not do the same.
+    """
+    if not isinstance(module, nn.Module):
+        raise RaNNCError(
+            f"{what} takes the model as its second argument, not {type(module).__name__}"
+        )
+    wrapped = isinstance(module, RaNNCModule)
+    deployment = module._deployment if wrapped else None
+    model = module.module if wrapped else module
+    world = launch.world() if deployment is None else deployment.world
+    if deployment is not None:
+        deployment.call_agreement.other(what)
+    optimizers = user_optimizer.listed(optimizer)
+    return Job(model, deployment, optimizers, world, device_of(model))

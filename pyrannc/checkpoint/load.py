@@ -1,0 +1,191 @@
+"""``pyrannc.load()``: a training run goes on from what ``save()`` has written."""
+
+from pathlib import Path
+
+import torch
+
+from pyrannc.checkpoint import index as index_file
+from pyrannc.checkpoint import job, nested, parts, random_states
+from pyrannc.checkpoint.on_all import on_all, on_rank_0
+from pyrannc.errors import RaNNCError
+from pyrannc.optimizer import named_state
+from pyrannc.state import checkpoint, named_tensors
+from pyrannc.state.released import is_released
+
+_SHOWN_NAMES = 3  # names in an error
+
+
+def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=True):
+    """Reads what :func:`save` has written; returns its ``extra``. Every rank calls it.
+
+    Each rank reads its part, whatever plan and number of ranks wrote it. Before the first call of a
+    wrapped model that is everything.
+
+    Args:
+        folder: Of a checkpoint.
+        module: As for :func:`save`: wrapped or not, whatever it was when it was saved.
+        optimizer: Of the same class and with the same parameters in its groups; or a list of them.
+        scheduler: Or a list of them; and
+        scaler: What has a ``load_state_dict()``.
+        strict: With False, tensors that only the model or only the checkpoint has are left alone.
+
+    Raises:
+        RaNNCError: There is no whole checkpoint, or it is of another model or optimizer, and
+            nothing has changed; or bytes of it are damaged, and part of it may have been loaded. On
+            every rank.
+    """
+    task = job.of("pyrannc.load()", module, optimizer)
+    world, folder = task.world, Path(folder)
+    on_rank_0(world, lambda: index_file.read(folder) and None)
+    index = index_file.read(folder)
+    held = checkpoint.persistent(task.model)
+
+    def check():
+        index_file.check_sizes(folder, index)
+        _check_model(folder, index, held, strict)
+        _check_optimizers(folder, index, task)
+        for name, given in (("scheduler", scheduler), ("scaler", scaler)):
+            _check_beside(folder, index, name, given)
+
+    on_all(world, check)
+    reader = parts.Reader(folder)
+    on_all(world, lambda: _load_model(index, held, reader))
+    on_all(world, lambda: _load_optimizers(index, task, reader))
+    return _load_beside(index, task, reader, scheduler, scaler)
+
+
+def _load_beside(index, task, reader, scheduler, scaler):
+    found = {}
+
+    def read():
+        paths = nested.tensor_paths(index.beside)
+        tensors = {path: reader.tensor(path, index.state[path]) for path in paths}
+        found.update(nested.decode(index.beside, tensors))
+        for name, given in (("scheduler", scheduler), ("scaler", scaler)):
+            if isinstance(given, list | tuple):
+                for each, state in zip(given, found[name], strict=True):
+                    each.load_state_dict(state)
+            elif given is not None:
+                given.load_state_dict(found[name])
+        checkpoint.set_extra_states(task.model, found["modules"])
+        random_states.restore(index.random, task.world, task.model, task.deployment, task.device)
+
+    on_all(task.world, read)
+    return found["extra"]
+
+
+def _listed(names) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(f"'{name}'" for name in names[:_SHOWN_NAMES]) + more
+
+
+def _check_model(folder, index, held, strict):
+    missing = [name for name in held if index.named(name) is None]
+    # A tied tensor of the model may be in the checkpoint under another of its names.
+    names_of = {}
+    for name, tensor in held.items():
+        names_of.setdefault(id(tensor), []).append(name)
+    missing = [
+        name
+        for name in missing
+        if all(index.named(other) is None for other in names_of[id(held[name])])
+    ]
+    extra = [name for name in index.model if name not in held]
+    extra = [n for n in extra if not any(a in held and m == n for a, m in index.tied.items())]
+    if strict and (missing or extra):
+        lines = [f"{folder} is not a checkpoint of this model:"]
+        if missing:
+            lines.append(
+                f"  {len(missing)} of the model's {len(held)} tensors are not in it: "
+                f"{_listed(missing)}"
+            )
+        if extra:
+            lines.append(
+                f"  {len(extra)} of its {len(index.model)} tensors are not in the model: "
+                f"{_listed(extra)}"
+            )
+        lines.append("  Build the model that was saved, or load with strict=False.")
+        raise RaNNCError("\n".join(lines))
+    for name, tensor in held.items():
+        entry = index.named(name)
+        if entry is not None and list(tensor.shape) != entry["shape"]:
+            raise RaNNCError(
+                f"'{name}' is {list(tensor.shape)} in the model and {entry['shape']} in {folder}."
+                "\n  Build the model with the sizes that it was saved with."
+            )
+
+
+def _check_optimizers(folder, index, task):
+    if not task.optimizers:
+        return
+    if len(task.optimizers) != len(index.optimizers):
+        raise RaNNCError(
+            f"{folder} has the state of {len(index.optimizers)} optimizers, and "
+            f"{len(task.optimizers)} were given.\n  Give those that were saved, or none to load "
+            "the weights alone."
+        )
+    for optimizer, saved in zip(task.optimizers, index.optimizers, strict=True):
+        kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+        if kind != saved["class"]:
+            raise RaNNCError(
+                f"{folder} has the state of {saved['class']}, and the optimizer is {kind}.\n  Give "
+                "one of that class, or none to load the weights alone."
+            )
+        names = named_state.names(optimizer, task.model)
+        theirs = [group["params"] for group in saved["groups"]]
+        if len(names) != len(theirs):
+            raise RaNNCError(
+                f"the {kind} in {folder} has {len(theirs)} parameter groups, this one has "
+                f"{len(names)}.\n  Build it with the groups that were saved."
+            )
+        for number, (mine, other) in enumerate(zip(names, theirs, strict=True)):
+            mine = {index.tied.get(name, name) for name in mine}
+            differ = sorted(mine ^ set(other))
+            if differ:
+                where = "this optimizer's" if differ[0] in mine else "the checkpoint's"
+                raise RaNNCError(
+                    f"parameter group {number} of {kind} differs from that in {folder}: "
+                    f"{_listed(differ)}; '{differ[0]}' is in {where} only.\n  Build the optimizer "
+                    "with the groups that were saved."
+                )
+
+
+def _check_beside(folder, index, name, given):
+    saved = index.beside.get(name)
+    if given is None:
+        return
+    if saved is None:
+        raise RaNNCError(f"{folder} has no {name}: it was saved without.\n  Load without {name}=.")
+    count = len(given) if isinstance(given, list | tuple) else 0
+    if count != (len(saved) if isinstance(saved, list) else 0):
+        raise RaNNCError(f"{name}: give as many as were saved in {folder}, in the same order")
+
+
+@torch.no_grad()
+def _load_model(index, held, reader):
+    names_of, done = {}, set()
+    for name, tensor in held.items():
+        names_of.setdefault(id(tensor), []).append(name)
+    for tensor in held.values():
+        if id(tensor) in done or is_released(tensor):
+            continue
+        done.add(id(tensor))
+        for name in names_of[id(tensor)]:
+            if (entry := index.named(name)) is not None:
+                named_tensors.write(tensor, reader.tensor(index.tied.get(name, name), entry))
+                break
+
+
+def _load_optimizers(index, task, reader):
+    for optimizer, saved in zip(task.optimizers, index.optimizers, strict=bool(task.optimizers)):
+        own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        content = {}
+        for name, parameter in task.model.named_parameters():
+            entry = saved["state"].get(index.tied.get(name, name))
+            if entry is None or id(parameter) not in own or is_released(parameter):
+                continue
+            paths = nested.tensor_paths(entry)
+            tensors = {path: reader.tensor(path, index.state[path]) for path in paths}
+            content[name] = nested.decode(entry, tensors)
+        options = [nested.decode(group["options"], {}) for group in saved["groups"]]
+        named_state.load(optimizer, task.model, options, content)

@@ -1,0 +1,116 @@
+"""The files of one rank: safetensors, each under a temporary name until it is complete."""
+
+import zlib
+from pathlib import Path
+
+import safetensors
+import torch
+from safetensors.torch import save_file
+
+from pyrannc.checkpoint import index
+from pyrannc.errors import RaNNCError
+from pyrannc.state import named_tensors
+
+#: Of tensors that are copied to be written, as those of a device are, in one file.
+#: tuned by: no measurement is known; half of the 256 MB that a rank may take while it saves.
+#: without it: a rank with a device takes its part once more on the host.
+MOST_HOST_COPIES_BYTES = 128 << 20
+#: Of one file.
+#: tuned by: no measurement is known; Hugging Face's libraries cut theirs so.
+#: without it: a file system or a store with a limit refuses the part of a large model.
+MOST_FILE_BYTES = 5 << 30
+
+
+def write(folder: Path, kind: str, save: str, rank: int, tensors: dict) -> tuple[dict, dict]:
+    """Writes ``tensors`` by key; returns their entries for the index, and the files' bytes.
+
+    Args:
+        kind: "model" or "state".
+        save: Eight digits of this save.
+    """
+    entries, sizes = {}, {}
+    for number, group in enumerate(_files(tensors)):
+        name = index.part(kind, save, rank, number)
+        ready = {key: _on_host(tensors[key]) for key in group}
+        partial = folder / f"{name}.partial"
+        try:
+            save_file(ready, partial, metadata={"format": "pt"})
+        except (safetensors.SafetensorError, OSError) as error:
+            raise RaNNCError(f"{partial} cannot be written: {error}") from error
+        index.file_sync(partial)
+        sizes[name] = partial.stat().st_size
+        partial.rename(folder / name)
+        for key, tensor in ready.items():
+            entries[key] = {
+                "file": name,
+                "shape": list(tensor.shape),
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "crc32": checksum(tensor),
+            }
+    return entries, sizes
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    """Of the bytes of a contiguous tensor of the host."""
+    return zlib.crc32(named_tensors.raw(tensor)) if tensor.numel() else 0
+
+
+def _files(tensors):
+    """The keys of each file."""
+    group, size, copied = [], 0, 0
+    for key, tensor in tensors.items():
+        extra = tensor.nbytes if _is_copied(tensor) else 0
+        if group and (
+            size + tensor.nbytes > MOST_FILE_BYTES or copied + extra > MOST_HOST_COPIES_BYTES
+        ):
+            yield group
+            group, size, copied = [], 0, 0
+        group.append(key)
+        size, copied = size + tensor.nbytes, copied + extra
+    if group:
+        yield group
+
+
+def _is_copied(tensor):
+    """The library takes what lies on the host, in one piece, and alone in its memory."""
+    alone = tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor.device.type != "cpu" or not tensor.is_contiguous() or not alone
+
+
+def _on_host(tensor):
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return tensor.cpu().contiguous().clone() if _is_copied(tensor) else tensor
+
+
+class Reader:
+    """Tensors of a checkpoint by their entries in its index. Holds its files open."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._files = {}  # by name
+
+    def tensor(self, key: str, entry: dict) -> torch.Tensor:
+        """The tensor of that key, on the host.
+
+        Raises:
+            RaNNCError: The file has another one than the index says, or has changed since.
+        """
+        path = self._folder / entry["file"]
+        try:
+            if entry["file"] not in self._files:
+                self._files[entry["file"]] = safetensors.safe_open(path, framework="pt")
+            tensor = self._files[entry["file"]].get_tensor(key)
+        except (safetensors.SafetensorError, OSError) as error:
+            raise RaNNCError(f"'{key}' of {path} cannot be read: {error}") from error
+        found = [list(tensor.shape), str(tensor.dtype).removeprefix("torch.")]
+        if found != [entry["shape"], entry["dtype"]]:
+            raise RaNNCError(
+                f"'{key}' of {path} is {found[1]} {found[0]}, and the index says {entry['dtype']} "
+                f"{entry['shape']}: one of them was edited.\n  Load another checkpoint."
+            )
+        if checksum(tensor) != entry["crc32"]:
+            raise RaNNCError(
+                f"'{key}' of {path} is damaged: its bytes are not those that were saved.\n  Load "
+                "another checkpoint."
+            )
+        return tensor

@@ -1,0 +1,162 @@
+"""``pyrannc.save()``: the state of a training run, written by all ranks at once."""
+
+import secrets
+from pathlib import Path
+
+import pyrannc
+from pyrannc.checkpoint import hugging_face, job, layout, nested, parts, random_states
+from pyrannc.checkpoint import index as index_file
+from pyrannc.checkpoint.on_all import on_all, on_rank_0
+from pyrannc.optimizer import named_state
+from pyrannc.state import checkpoint
+
+
+def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=None) -> None:
+    """Writes model, optimizers and random generators into ``folder``. Every rank calls it.
+
+    Each rank writes what it holds, tensors by the names of the model in safetensors, at the same
+    time as the others. :func:`load` reads it in a job of any number of ranks, under any plan, or in
+    one process without RaNNC; no file has pickled objects. The weights are in Hugging Face's layout
+    with ``config.json`` where the model has one.
+
+    A folder that has a checkpoint keeps it until the new one is complete and on the disk: what is
+    interrupted, or finds the disk full, leaves the old one as it was. Beyond what it holds a rank
+    takes at most 256 MB, unless one tensor of a device is larger than that.
+
+    Args:
+        folder: On a file system that all ranks see; made where it is not there.
+        module: A :class:`RaNNCModule`, before its first call or after, or any other module, of
+            which rank 0's values are saved.
+        optimizer: One, or a list of them.
+        scheduler: Or a list of them; and
+        scaler: What has a ``state_dict()``. Of rank 0.
+        extra: Whatever :func:`load` is to return, of rank 0: tensors, numbers, texts, None, and
+            lists, tuples and dicts of them.
+
+    Raises:
+        RaNNCError: A rank cannot write; something in ``scheduler``, ``scaler`` or ``extra`` is
+            neither data nor a tensor, and is named. On every rank.
+
+    >>> import tempfile
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.AdamW(model.parameters())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pyrannc.save(folder, model, optimizer, extra={"epoch": 3})
+    ...     pyrannc.load(folder, model, optimizer)
+    {'epoch': 3}
+    """
+    task = job.of("pyrannc.save()", module, optimizer)
+    world, folder = task.world, Path(folder)
+    beside = {"scheduler": scheduler, "scaler": scaler, "extra": extra}
+    plan = on_rank_0(world, lambda: _begin(folder, task))
+    where, token = layout.Layout(**plan["layout"]), plan["token"]
+    written = {}
+    try:
+        written = on_all(world, lambda: _write(folder, token, task, where, beside))
+        on_rank_0(world, lambda: _finish(folder, task, where, written))
+    except Exception:
+        index_file.remove_parts(folder, token, world.rank)
+        raise
+
+
+def _begin(folder, task):
+    """What all ranks have to know. On rank 0."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = layout.make(task.model, task.ranks_of, task.world.size)
+    return {"layout": made, "token": secrets.token_hex(4)}
+
+
+def _write(folder, token, task, where, beside) -> dict:
+    """This rank's files; what the index says of them."""
+    rank = task.world.rank
+    mine = {
+        name: tensor
+        for name, tensor in checkpoint.persistent(task.model).items()
+        if where.writer.get(name) == rank
+    }
+    model, files = parts.write(folder, "model", token, rank, mine)
+    tensors, optimizers = {}, []
+    for number, optimizer in enumerate(task.optimizers):
+        names = {where.name(name) for group in named_state.names(optimizer, task.model)
+                 for name in group}  # fmt: skip
+        entries = named_state.entries(optimizer, task.model)
+        optimizers.append(
+            {
+                where.name(name): nested.encode(dict(entry), f"optimizer.{number}.{name}", tensors)
+                for name, entry in entries.items()
+                if where.name(name) in names and where.writer[where.name(name)] == rank
+            }
+        )
+    beside = nested.encode(_states(task, beside), "beside", tensors) if rank == 0 else None
+    state, more = parts.write(folder, "state", token, rank, tensors)
+    return {
+        "model": model,
+        "state": state,
+        "files": files | more,
+        "optimizers": optimizers,
+        "beside": beside,
+        "random": random_states.of_rank(task.device),
+    }
+
+
+def _states(task, beside) -> dict:
+    """What rank 0 has that is neither a tensor of the model nor of its optimizers."""
+    found = {"extra": beside["extra"]}
+    for name in ("scheduler", "scaler"):
+        given = beside[name]
+        if isinstance(given, list | tuple):
+            found[name] = [each.state_dict() for each in given]
+        else:
+            found[name] = None if given is None else given.state_dict()
+    found["modules"] = checkpoint.extra_states(task.model)
+    return found
+
+
+def _finish(folder, task, where, written) -> None:
+    """Makes what all ranks have written a checkpoint. On rank 0."""
+    optimizers = []
+    for number, optimizer in enumerate(task.optimizers):
+        state = {}
+        for each in written:
+            state |= each["optimizers"][number]
+        optimizers.append(
+            {
+                "class": f"{type(optimizer).__module__}.{type(optimizer).__qualname__}",
+                "groups": _groups(optimizer, task.model, where),
+                "state": state,
+            }
+        )
+    joined = {kind: {} for kind in ("model", "state", "files")}
+    for each in written:
+        for kind, entries in joined.items():
+            entries |= each[kind]
+    hugging_face.write_config(task.model, folder)
+    index = index_file.Index(
+        ranks=task.world.size,
+        files=joined["files"],
+        model={name: joined["model"][name] for name in where.writer},
+        state=joined["state"],
+        tied=where.tied,
+        optimizers=optimizers,
+        beside=written[0]["beside"],
+        random={
+            "ranks": [each["random"] for each in written],
+            "draws": random_states.of_model(task.model, task.deployment),
+        },
+    )
+    index_file.write(folder, index, pyrannc.__version__)
+
+
+def _groups(optimizer, model, where):
+    """Options and names of each group; options that are tensors become numbers."""
+    names = named_state.names(optimizer, model)
+    found = []
+    for index, (group, params) in enumerate(zip(optimizer.param_groups, names, strict=True)):
+        options = {key: value for key, value in group.items() if key != "params"}
+        options = {
+            key: value.item() if hasattr(value, "item") and value.numel() == 1 else value
+            for key, value in options.items()
+        }
+        encoded = nested.encode(options, f"optimizer.group.{index}", {})
+        found.append({"options": encoded, "params": [where.name(name) for name in params]})
+    return found

@@ -1,0 +1,140 @@
+"""``get_state_dict``, ``set_state_dict`` of torch.distributed.checkpoint, with wrapped models.
+
+torch joins what the ranks give by names, so each gives its own part, without a copy. What torch
+asks of a module and an optimizer to get there is answered here for those that are spread over the
+ranks; all others take torch's own way.
+"""
+
+import copy
+
+from pyrannc.job import process
+from pyrannc.optimizer import named_state
+from pyrannc.state import checkpoint, torch_private
+
+
+def install() -> None:
+    """Where it is imported, or once it is."""
+    process.when_imported("torch.distributed.checkpoint.state_dict", _replace)
+
+
+def _replace(module):
+    for name, ours in zip(
+        torch_private.STATE_DICT_FUNCTIONS,
+        (_get_model, _load_model, _get_optimizer, _load_optimizer),
+        strict=True,
+    ):
+        process.replace_function(module, name, ours)
+
+
+def _deployment(model):
+    """That of a wrapped model which is spread over several ranks."""
+    found = getattr(model, "_deployment", None) if hasattr(model, "undeploy") else None
+    return found if found is not None and found.world.size > 1 else None
+
+
+def _get_model(torchs, model, info):
+    deployment = _deployment(model)
+    if deployment is None or not info.handle_model or info.submodule_prefixes:
+        return torchs(model, info)
+    if info.full_state_dict:
+        return model.state_dict(rank0_only=info.cpu_offload)
+    return checkpoint.own_part(deployment.model)
+
+
+def _load_model(torchs, model, state_dict, info):
+    deployment = _deployment(model)
+    if deployment is None or not info.handle_model:
+        return torchs(model, state_dict, info)
+    if info.full_state_dict or info.broadcast_from_rank0:
+        return model.load_state_dict(state_dict, strict=info.strict)
+    return checkpoint.load_own_part(deployment.model, state_dict, info.strict)
+
+
+def _get_optimizer(torchs, model, optimizers, info):
+    deployment = _deployment(model)
+    if deployment is None or not info.handle_optim:
+        return torchs(model, optimizers, info)
+    found = {"state": {}, "param_groups": []}
+    for optimizer in optimizers:
+        names = named_state.names(optimizer, deployment.model)
+        if info.full_state_dict:
+            state = optimizer.state_dict(rank0_only=info.cpu_offload)
+            order = [name for group in names for name in group]
+            content = {order[number]: entry for number, entry in state["state"].items()}
+        else:
+            content = dict(named_state.entries(optimizer, deployment.model))
+        found["state"] |= content
+        for group, params in zip(optimizer.param_groups, names, strict=True):
+            options = {key: copy.deepcopy(each) for key, each in group.items() if key != "params"}
+            found["param_groups"].append({**options, "params": list(params)})
+    if info.full_state_dict and info.cpu_offload and deployment.world.rank:
+        return {}
+    if info.flatten_optimizer_state_dict:
+        return torch_private.flatten_optimizer_state(found)
+    return found
+
+
+def _load_optimizer(torchs, model, optimizers, state_dict, info):
+    deployment = _deployment(model)
+    if deployment is None or not info.handle_optim:
+        return torchs(model, optimizers, state_dict, info)
+    for optimizer in optimizers:
+        names = named_state.names(optimizer, deployment.model)
+        if info.broadcast_from_rank0 or (info.full_state_dict and info.cpu_offload):
+            optimizer.load_state_dict(_numbered(state_dict, names))
+            continue
+        held = {
+            name
+            for name, parameter in deployment.model.named_parameters()
+            if any(parameter is each for group in optimizer.param_groups
+                   for each in group["params"])
+        }  # fmt: skip
+        if "state" in state_dict:
+            content = {name: state_dict["state"].get(name) for name in held}
+            of_name = {
+                name: group for group in state_dict["param_groups"] for name in group["params"]
+            }
+            options = [
+                {key: value for key, value in of_name[group[0]].items() if key != "params"}
+                for group in names
+            ]
+        else:
+            content, options = _unflattened(state_dict, names, held, optimizer)
+        content = {name: entry for name, entry in content.items() if entry}
+        named_state.load(optimizer, deployment.model, options, content)
+    return None
+
+
+def _numbered(state_dict, names):
+    """A state by names as one process's optimizer takes it."""
+    if not state_dict:
+        return {}
+    order = {name: number for number, name in enumerate(each for group in names for each in group)}
+    return {
+        "state": {order[n]: entry for n, entry in state_dict["state"].items() if n in order},
+        "param_groups": [
+            {**group, "params": [order[name] for name in group["params"]]}
+            for group in state_dict["param_groups"]
+            if group["params"] and group["params"][0] in order
+        ],
+    }
+
+
+def _unflattened(state_dict, names, held, optimizer):
+    content = {name: {} for name in held}
+    for key, value in state_dict.items():
+        if not key.startswith("state."):
+            continue
+        name, _, what = key.removeprefix("state.").rpartition(".")
+        if name in content:
+            content[name][what] = value
+    options = []
+    for group, params in zip(optimizer.param_groups, names, strict=True):
+        options.append(
+            {
+                key: state_dict[f"param_groups.{params[0]}.{key}"]
+                for key in group
+                if key != "params" and f"param_groups.{params[0]}.{key}" in state_dict
+            }
+        )
+    return content, options

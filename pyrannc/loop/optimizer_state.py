@@ -1,0 +1,195 @@
+"""The state of an optimizer of all ranks: ``state_dict()`` as one process would give it.
+
+After the first call an optimizer holds the parameters of its rank. Its two methods then work
+together on all ranks, as those of the model do.
+"""
+
+import copy
+import functools
+import pickle
+import weakref
+
+import torch
+
+from pyrannc.errors import RaNNCError
+from pyrannc.loop import at_work
+from pyrannc.optimizer import named_state
+from pyrannc.state import named_tensors
+
+#: Tensors up to here are sent with what is said of the others: counters of steps.
+#: tuned by: no measurement is known.
+#: without it: each counter is a message of its own; with much more, all ranks hold large states.
+_SENT_ALONE_BYTES = 1024
+
+
+def install(optimizer) -> None:
+    """Lets both methods of ``optimizer`` be of all ranks, and take ``from_global``, of RaNNC 0.7:
+    with False they are those of this rank's part. ``state_dict(rank0_only=False)`` gives every rank
+    the whole."""
+    for name, ours in (("state_dict", _state_dict), ("load_state_dict", _load_state_dict)):
+        if name not in vars(optimizer):  # else somebody has replaced it, or it is there already
+            setattr(optimizer, name, _of_all_ranks(weakref.ref(optimizer), name, ours))
+
+
+def _of_all_ranks(optimizer, name, ours):
+    """``optimizer``: a weak reference, as a method of an object must not keep it."""
+
+    @functools.wraps(getattr(type(optimizer()), name))
+    def method(*args, **kwargs):
+        return ours(optimizer(), *args, **kwargs)
+
+    return method
+
+
+def _state_dict(optimizer, *, rank0_only=True, from_global=True):
+    own = type(optimizer).state_dict
+    deployment = _deployment_of(optimizer)
+    if deployment is None or not from_global:
+        return own(optimizer)
+    deployment.call_agreement.other("optimizer.state_dict()", inside_summon=True)
+    state = own(optimizer)
+    state.pop(named_state.KEY, None)
+    return state | _gather(optimizer, deployment, rank0_only)
+
+
+def _load_state_dict(optimizer, state_dict, *, from_global=True):
+    own = type(optimizer).load_state_dict
+    deployment = _deployment_of(optimizer)
+    # What belongs to one rank says so, and needs no other one.
+    if deployment is None or not from_global or named_state.KEY in state_dict:
+        return own(optimizer, state_dict)
+    deployment.call_agreement.other("optimizer.load_state_dict()")
+    comm = deployment.world
+    given = not state_dict or state_dict.get(named_state.ON_RANK_0)
+    waits = [flag == b"1" for flag in comm.all_gather(b"1" if given else b"0")]
+    fault = cause = None
+    if waits[0]:
+        fault = (
+            "optimizer.load_state_dict(): rank 0 has no state, but what state_dict() gave another "
+            "rank.\n  Load on rank 0, or on every rank, what state_dict() gave rank 0."
+        )
+    elif any(waits):
+        state_dict = _spread(optimizer, deployment, state_dict, waits)
+    if fault is None:
+        try:
+            own(optimizer, state_dict)
+        except Exception as error:  # torch's, or the optimizer's own
+            fault, cause = f"{type(error).__name__}: {error}", error
+    for rank, text in enumerate(comm.all_gather((fault or "").encode())):
+        if text:
+            text = text.decode()
+            raise RaNNCError(text if waits[0] else f"rank {rank}: {text}") from cause
+    return None
+
+
+def _deployment_of(optimizer):
+    """The one that spreads its parameters over several ranks; None where there is none."""
+    found = [each for each in at_work.of_optimizer(optimizer) if each.world.size > 1]
+    return found[0] if len(found) == 1 else None
+
+
+class _Blank:
+    """A tensor that is still to come."""
+
+    def __init__(self, tensor):
+        self.shape, self.dtype = tensor.shape, tensor.dtype
+
+    def made(self):
+        return torch.empty(self.shape, dtype=self.dtype)
+
+
+def _is_sent_alone(value):
+    return isinstance(value, torch.Tensor) and value.nbytes > _SENT_ALONE_BYTES
+
+
+def _said(entry):
+    """What is said of a parameter's state before its large tensors are sent."""
+    return {
+        key: _Blank(value) if _is_sent_alone(value) else _on_host(value)
+        for key, value in entry.items()
+    }
+
+
+def _on_host(value):
+    return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _numbered(names):
+    numbers, groups = {}, []
+    for group in names:
+        for name in group:
+            numbers[name] = len(numbers)
+        groups.append([numbers[name] for name in group])
+    return numbers, groups
+
+
+def _gather(optimizer, deployment, rank0_only) -> dict:
+    """``state`` and ``param_groups`` of one process, on rank 0 or everywhere. Collective."""
+    comm, model, owners = deployment.world, deployment.model, deployment.owners
+    names = named_state.names(optimizer, model)
+    mine = named_state.entries(optimizer, model)
+    first = {name: owners.ranks[name][0] for group in names for name in group}
+    told = {name: _said(entry) for name, entry in mine.items() if first.get(name) == comm.rank}
+    everyones = {}
+    for item in comm.all_gather(pickle.dumps(told)):
+        everyones |= pickle.loads(item)
+    numbers, groups = _numbered(names)
+    content = {}
+    for name, number in numbers.items():
+        if name not in everyones:
+            continue
+        ranks = sorted({0, first[name]}) if rank0_only else list(range(comm.size))
+        if comm.rank not in ranks:
+            continue
+        entry = everyones[name]
+        for key, value in entry.items():
+            if not isinstance(value, _Blank):
+                continue
+            own = mine[name][key] if comm.rank == first[name] else None
+            entry[key] = value.made() if own is None else _on_host(own)
+            named_tensors.broadcast(comm, entry[key], first[name], ranks)
+        content[number] = entry
+    found = [
+        {**{key: copy.deepcopy(each) for key, each in group.items() if key != "params"},
+         "params": params}
+        for group, params in zip(optimizer.param_groups, groups, strict=True)
+    ]  # fmt: skip
+    if comm.rank == 0 or not rank0_only:
+        return {"state": content, "param_groups": found}
+    return {"state": {}, "param_groups": found, named_state.ON_RANK_0: True}
+
+
+def _spread(optimizer, deployment, given, waits) -> dict:
+    """What each rank loads, where those in ``waits`` take rank 0's state. Collective."""
+    comm, owners = deployment.world, deployment.owners
+    names = named_state.names(optimizer, deployment.model)
+    numbers, _ = _numbered(names)
+    told = None
+    if comm.rank == 0:
+        groups = [group["params"] for group in given["param_groups"]]
+        told = {key: each for key, each in given.items() if key not in ("state", named_state.KEY)}
+        told["state"] = {}
+        if [len(group) for group in groups] == [len(group) for group in names]:
+            # Numbers of whoever saved it, in the order of its groups.
+            theirs = (number for group in groups for number in group)
+            told["renumbered"] = dict(zip(theirs, numbers.values(), strict=True))
+            told["state"] = {key: _said(entry) for key, entry in given["state"].items()}
+    told = pickle.loads(comm.broadcast(pickle.dumps(told), 0))
+    renumbered = told.pop("renumbered", {})
+    of_number = {number: name for name, number in numbers.items()}
+    for key, entry in told["state"].items():
+        holders = owners.ranks[of_number[renumbered[key]]]
+        takers = sorted({0, *(rank for rank in holders if waits[rank])})
+        for what, value in entry.items():
+            if not isinstance(value, _Blank) or comm.rank not in takers:
+                continue
+            entry[what] = _on_host(given["state"][key][what]) if comm.rank == 0 else value.made()
+            if len(takers) > 1:
+                named_tensors.broadcast(comm, entry[what], 0, takers)
+    for entry in [entry for entry in told["state"].values() if _lacks_values(entry)]:
+        entry.clear()  # of parameters that other ranks hold
+    return told if waits[comm.rank] else given
+
+
+def _lacks_values(entry):
+    return any(isinstance(value, _Blank) for value in entry.values())

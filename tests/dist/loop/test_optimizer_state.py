@@ -1,0 +1,172 @@
+"""What optimizers of wrapped models save and load on several ranks, with torch's means."""
+
+import pytest
+
+SETUP = """
+import copy, json, os, tempfile, pyrannc, torch
+from torch import nn
+
+rank = pyrannc.get_rank()
+
+def build():
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+    groups = [
+        {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+        {"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
+    ]
+    return model, torch.optim.AdamW(groups, lr=0.05)
+
+def wrap(model, optimizer):
+    return pyrannc.RaNNCModule(model, optimizer, pyrannc.Config(
+        partition_num=2, replica_nums=[1, 1], pipeline_num=2, calibrate=False, self_check=False
+    ))
+
+def train(model, optimizer, steps, rows):
+    for step in range(steps):
+        torch.manual_seed(50 + step)
+        x = torch.randn(8, 4)[rows]
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+mine = slice(4 * rank, 4 * rank + 4)
+plain, own = build()
+train(plain, own, 2, slice(0, 8))
+inner, optimizer = build()
+model = wrap(inner, optimizer)
+train(model, optimizer, 2, mine)
+
+def shared(value):  # rank 0's, on every rank
+    world = pyrannc.launch.world()
+    folder = world.broadcast(tempfile.mkdtemp().encode() if rank == 0 else b"", 0).decode()
+    if rank == 0:
+        torch.save(value, f"{folder}/state.pt")
+    world.barrier()
+    return f"{folder}/state.pt"
+
+def equal(found, expected):
+    assert found["state"].keys() == expected["state"].keys()
+    for key, entry in expected["state"].items():
+        assert found["state"][key].keys() == entry.keys()
+        for what, value in entry.items():
+            torch.testing.assert_close(found["state"][key][what], value, rtol=1e-4, atol=1e-7)
+    assert [g["params"] for g in found["param_groups"]] == [
+        g["params"] for g in expected["param_groups"]
+    ]
+    assert [g["weight_decay"] for g in found["param_groups"]] == [0.0, 0.1]
+"""
+
+
+@pytest.mark.ranks(
+    """
+    whole = optimizer.state_dict()
+    everywhere = optimizer.state_dict(rank0_only=False)
+    if rank == 0:
+        equal(whole, own.state_dict())
+    else:
+        assert not whole["state"]
+    equal(everywhere, own.state_dict())
+
+    # As it is, and as torch.save and torch.load give it on every rank.
+    path = shared(whole)
+    train(model, optimizer, 1, mine)
+    optimizer.load_state_dict(whole)
+    equal(optimizer.state_dict(rank0_only=False), everywhere)
+    train(model, optimizer, 1, mine)
+    optimizer.load_state_dict(torch.load(path))
+    equal(optimizer.state_dict(rank0_only=False), everywhere)
+
+    # One process's goes into it, and its into one process's.
+    fresh = build()[1]
+    fresh.load_state_dict(everywhere)
+    equal(fresh.state_dict(), own.state_dict())
+    optimizer.load_state_dict(own.state_dict() if rank == 0 else {})
+    equal(optimizer.state_dict(rank0_only=False), own.state_dict())
+    try:
+        optimizer.load_state_dict({} if rank == 0 else whole)
+        raise AssertionError("rank 0 has none")
+    except pyrannc.RaNNCError as error:
+        assert "rank 0 has no state" in str(error), error
+    groups = torch.optim.AdamW(build()[0].parameters()).state_dict()
+    try:
+        optimizer.load_state_dict(groups)
+        raise AssertionError("other groups")
+    except pyrannc.RaNNCError as error:
+        assert "parameter groups of [6]" in str(error), error
+
+    # One that was made after wrapping.
+    late = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    train(model, late, 1, mine)
+    state = late.state_dict(rank0_only=False)
+    assert sorted(state["state"]) == list(range(6)), state
+    late.load_state_dict(late.state_dict())
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_the_state_is_whole_on_rank_0_in_the_original_order_and_loads_so(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions, get_model_state_dict, get_optimizer_state_dict, get_state_dict,
+        set_state_dict,
+    )
+    pyrannc.init()
+    assert dist.get_world_size() == 2 and dist.get_rank() == rank
+    folder = os.path.dirname(shared({}))
+    weights, state = get_state_dict(model, optimizer)
+    assert 0 < len(weights) < 6  # this rank's part, without a copy
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=f"{folder}/dcp")
+
+    # Into another job's model, after its first call; and into one that is not wrapped.
+    inner_2, optimizer_2 = build()
+    other = wrap(inner_2, optimizer_2)
+    train(other, optimizer_2, 1, mine)
+    for loaded, steps in ((other, optimizer_2), build()):
+        weights, state = get_state_dict(loaded, steps)
+        dcp.load({"model": weights, "optimizer": state}, checkpoint_id=f"{folder}/dcp")
+        set_state_dict(loaded, steps, model_state_dict=weights, optim_state_dict=state)
+        found = loaded.state_dict(rank0_only=False) if loaded is other else loaded.state_dict()
+        for name, value in model.state_dict(rank0_only=False).items():
+            torch.testing.assert_close(found[name], value)
+        found = steps.state_dict(rank0_only=False) if loaded is other else steps.state_dict()
+        equal(found, own.state_dict())
+
+    full = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    whole = get_model_state_dict(model, options=full)
+    assert len(whole) == (6 if rank == 0 else 0)
+    named = get_optimizer_state_dict(model, optimizer, options=full)
+    if rank == 0:
+        assert list(named["state"]["0.bias"]) == ["step", "exp_avg", "exp_avg_sq"]
+        assert named["param_groups"][0]["params"] == ["0.bias", "2.bias", "4.bias"], named
+    flat = StateDictOptions(flatten_optimizer_state_dict=True)
+    weights, state = get_state_dict(model, optimizer, options=flat)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=f"{folder}/flat")
+    train(model, optimizer, 1, mine)
+    weights, state = get_state_dict(model, optimizer, options=flat)
+    dcp.load({"model": weights, "optimizer": state}, checkpoint_id=f"{folder}/flat")
+    set_state_dict(
+        model, optimizer, model_state_dict=weights, optim_state_dict=state, options=flat
+    )
+    equal(optimizer.state_dict(rank0_only=False), own.state_dict())
+
+    # torch reads the weights of ours.
+    pyrannc.save(f"{folder}/ours", model, optimizer)
+    read, _ = build()
+    content = {name: torch.zeros_like(value) for name, value in read.state_dict().items()}
+    reader = dcp.HuggingFaceStorageReader(f"{folder}/ours")
+    dcp.load(content, storage_reader=reader)
+    for name, value in model.state_dict(rank0_only=False).items():
+        assert torch.equal(content[name], value), name
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_torchs_distributed_checkpoint_saves_and_loads(done):
+    assert done.stdout.count("all right") == 2, done.stderr

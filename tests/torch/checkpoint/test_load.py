@@ -1,0 +1,198 @@
+"""Checkpoints in one process: what is loaded, and what is wrong with them."""
+
+import errno
+import json
+import os
+import random
+
+import pytest
+import torch
+from torch import nn
+
+import pyrannc
+from pyrannc.checkpoint import index, parts
+from pyrannc.errors import RaNNCError
+
+
+def make(wrapped=True, width=8, optimizer=torch.optim.AdamW):
+    model = nn.Sequential(
+        nn.Linear(4, width), nn.Tanh(), nn.BatchNorm1d(width), nn.Linear(width, 2)
+    )
+    steps = optimizer(model.parameters(), lr=0.1)
+    config = pyrannc.Config(pipeline_num=1)  # batch normalisation is of each micro-batch
+    return (pyrannc.RaNNCModule(model, steps, config) if wrapped else model), steps
+
+
+def train(model, optimizer, steps=2):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    torch.manual_seed(0)
+    model, optimizer = make()
+    train(model, optimizer)
+    pyrannc.save(tmp_path / "run", model, optimizer, extra={"step": 2})
+    return tmp_path / "run"
+
+
+def edit(folder, change):
+    path = folder / index.NAME
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize("called", [True, False])
+def test_a_run_goes_on_with_its_random_numbers_wrapped_or_not_before_a_call_or_after(
+    tmp_path, wrapped, called
+):
+    torch.manual_seed(0)
+    model, optimizer = make()
+    train(model, optimizer)
+    pyrannc.save(tmp_path, model, optimizer)
+    train(model, optimizer)
+    numbers = torch.rand(1), random.random()
+
+    other, steps = make(wrapped)
+    if called:
+        train(other, steps, 1)
+    pyrannc.load(tmp_path, other, steps)
+    train(other, steps)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value)
+    assert (torch.rand(1), random.random()) == numbers
+
+
+def test_schedulers_and_scalers_are_in_it(tmp_path):
+    model, optimizer = make(wrapped=False)
+    schedule = torch.optim.lr_scheduler
+    schedulers = [
+        schedule.OneCycleLR(optimizer, 0.1, total_steps=10),
+        schedule.SequentialLR(
+            optimizer,
+            [schedule.LinearLR(optimizer), schedule.CosineAnnealingLR(optimizer, 5)],
+            milestones=[2],
+        ),
+        schedule.ReduceLROnPlateau(optimizer),
+    ]
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    before = [each.state_dict() for each in schedulers]
+    pyrannc.save(tmp_path, model, optimizer, scheduler=schedulers, scaler=scaler)
+    optimizer.step()
+    schedulers[0].step()
+    scaler.load_state_dict({**scaler.state_dict(), "scale": 1.0})
+    pyrannc.load(tmp_path, model, optimizer, scheduler=schedulers, scaler=scaler)
+    assert [each.state_dict() for each in schedulers] == before
+    assert scaler.get_scale() == 64
+
+
+def test_tied_and_untied_models_read_each_other(tmp_path):
+    def build(tie):
+        model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False))
+        if tie:
+            model[1].weight = model[0].weight
+        return model
+
+    tied, untied = build(True), build(False)
+    pyrannc.save(tmp_path / "tied", tied)
+    assert list(index.read(tmp_path / "tied").model) == ["0.weight"]
+    pyrannc.load(tmp_path / "tied", untied)
+    assert torch.equal(untied[1].weight, tied[0].weight)
+    pyrannc.save(tmp_path / "untied", untied)
+    pyrannc.load(tmp_path / "untied", build(True))
+
+
+def refused(folder, words, model=None, optimizer=None, **kwargs):
+    if model is None:
+        model, optimizer = make(wrapped=False)
+    with pytest.raises(RaNNCError) as error:
+        pyrannc.load(folder, model, optimizer, **kwargs)
+    assert words in str(error.value), error.value
+
+
+def test_what_is_not_a_whole_checkpoint_is_refused(saved, tmp_path):
+    refused(tmp_path, "holds no checkpoint: there is no rannc.json in it")
+    name = next(iter(index.read(saved).files))
+    content = (saved / name).read_bytes()
+    (saved / name).write_bytes(content[:-1])
+    refused(saved, f"has {len(content) - 1} bytes, and rannc.json says {len(content)}")
+    (saved / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    refused(saved, "is damaged: its bytes are not those that were saved")
+    (saved / name).write_bytes(content[:8] + b"[" + content[9:])
+    refused(saved, "cannot be read")
+    (saved / name).unlink()
+    refused(saved, f"{name} is missing")
+    (saved / index.NAME).write_text('{"format": 1,')
+    refused(saved, "rannc.json cannot be read")
+
+
+def test_an_edited_index_is_refused(saved):
+    def outside(content):
+        content["files"]["../other.safetensors"] = 3
+
+    original = (saved / index.NAME).read_text()
+    changes = {
+        "'../other.safetensors', which is not one of its own folder": outside,
+        "has format 2, of pyrannc 9": lambda content: content.update(format=2, pyrannc="9"),
+        "it has no format number": lambda content: content.pop("format"),
+        "lacks 'tied'": lambda content: content.pop("tied"),
+        "the entry of '0.weight' is damaged": lambda c: c["model"]["0.weight"].pop("crc32"),
+        "which it lacks": lambda c: c["model"]["0.weight"].update(file="/etc/passwd"),
+        "says float16": lambda c: c["model"]["0.weight"].update(dtype="float16"),
+    }
+    for words, change in changes.items():
+        (saved / index.NAME).write_text(original)
+        edit(saved, change)
+        refused(saved, words)
+
+
+def test_another_models_or_optimizers_is_refused_and_nothing_changes(saved):
+    model, optimizer = make(wrapped=False, width=9)
+    before = model[3].bias.clone()
+    refused(saved, "'0.bias' is [9] in the model and [8] in", model, optimizer)
+    assert torch.equal(model[3].bias, before) and not optimizer.state
+    refused(saved, "is not a checkpoint of this model", nn.Linear(4, 8))
+    more = make(wrapped=False)[0].append(nn.Linear(2, 2))
+    refused(saved, "2 of the model's 11 tensors are not in it: '4.bias', '4.weight'", more)
+    pyrannc.load(saved, more, strict=False)
+    refused(saved, "the optimizer is torch.optim.sgd.SGD", *make(False, optimizer=torch.optim.SGD))
+    model, _ = make(wrapped=False)
+    groups = [{"params": [model[0].weight]}, {"params": [*model.parameters()][1:]}]
+    refused(saved, "has 1 parameter groups, this one has 2", model, torch.optim.AdamW(groups))
+    few = torch.optim.AdamW([*model.parameters()][1:])
+    refused(saved, "'0.weight' is in the checkpoint's only", model, few)
+    refused(saved, "has the state of 1 optimizers, and 2 were given", model, [
+        torch.optim.AdamW(model[0].parameters()), torch.optim.AdamW(model[2:].parameters())
+    ])  # fmt: skip
+    refused(saved, "has no scheduler: it was saved without", model, scheduler=object())
+
+
+def test_what_is_no_data_is_an_error_and_the_old_checkpoint_stays(saved):
+    model, optimizer = make(wrapped=False)
+    before = sorted(path.name for path in saved.iterdir())
+    with pytest.raises(RaNNCError, match=r"'beside.extra.f' is a builtins.function"):
+        pyrannc.save(saved, model, optimizer, extra={"f": lambda: 0})
+    assert sorted(path.name for path in saved.iterdir()) == before
+    assert pyrannc.load(saved, model, optimizer) == {"step": 2}
+
+
+def test_a_full_disk_is_an_error_and_the_old_checkpoint_stays(saved, monkeypatch):
+    model, optimizer = make(wrapped=False)
+    before = sorted(path.name for path in saved.iterdir())
+    theirs = parts.save_file
+
+    def full(tensors, path, metadata):
+        theirs(tensors, path, metadata)
+        os.truncate(path, 10)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(parts, "save_file", full)
+    with pytest.raises(RaNNCError, match="No space left on device"):
+        pyrannc.save(saved, model, optimizer, extra={"step": 3})
+    assert sorted(path.name for path in saved.iterdir()) == before
+    assert pyrannc.load(saved, model, optimizer) == {"step": 2}
