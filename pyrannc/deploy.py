@@ -13,7 +13,7 @@ from pyrannc.job import process
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
-from pyrannc.planning import allowed, candidates, dry_run, plan_file, planner_inputs, schedules
+from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
 from pyrannc.report import graph_files, training_steps
 from pyrannc.running.deployment import Deployment
@@ -206,10 +206,9 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
     return candidates.Planner(
         step,
         proved.request,
-        task.config.max_partition_num,
+        task.config,
         proved.mixing,
         training_steps.held_bytes(task.model, task.optimizers),
-        allowed=allowed.of(task.config),
     )
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'SavedStorage', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'verify', 'with_accumulation']
+__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'SavedStorage', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'verify']
 class Link:
     __hash__: typing.ClassVar[None] = None
     def __eq__(self, arg0: Link) -> bool:
@@ -129,6 +129,4 @@ def fold_modules(profile: GraphProfile, depth: typing.SupportsInt | typing.Suppo
 def signature(graph: pyrannc._C.ir.Graph, node: typing.SupportsInt | typing.SupportsIndex) -> str:
     ...
 def verify(table: CostTable, graph: pyrannc._C.ir.Graph) -> None:
-    ...
-def with_accumulation(profile: GraphProfile, ns_per_byte: typing.SupportsFloat | typing.SupportsIndex) -> GraphProfile:
     ...

@@ -2,7 +2,6 @@
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
-#include "rannc/cost/accumulation.h"
 #include "rannc/cost/cluster.h"
 #include "rannc/cost/cost_table.h"
 #include "rannc/cost/device_model.h"
@@ -101,7 +100,6 @@ void init_cost(py::module_& m) {
         "graph"_a, Unlocked());
   m.def("fold", &cost::fold, "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
         "saved"_a = std::vector<SavedStorage>{}, Unlocked());
-  m.def("with_accumulation", &cost::with_accumulation, "profile"_a, "ns_per_byte"_a);
   m.def("fold_modules", &cost::fold_modules, "profile"_a, "depth"_a = 0, Unlocked());
   m.def("device_model", &cost::device_model, "name"_a);
   m.def("estimate", &cost::estimate, "graph"_a, "device"_a, "rows"_a,

@@ -12,15 +12,15 @@
 namespace rannc::bind {
 
 using namespace py::literals;
+using partition::Allowed;
 using partition::Arrangement;
+using partition::Candidates;
 using partition::Evaluation;
 using partition::Force;
-using partition::Found;
 using partition::Pin;
 using partition::PlannerOptions;
 using partition::Recompute;
 using partition::Request;
-using partition::RunnerUp;
 using partition::StageEvaluation;
 using partition::TriedPlan;
 
@@ -107,20 +107,6 @@ void init_request(py::module_& m) {
           "recompute", [](const Request& request) { return partition::name(request.recompute); })
       .def_readonly("reduction_buckets", &Request::reduction_buckets)
       .def_readonly("force", &Request::force)
-      .def(
-          "with_micro_batches",
-          [](Request request, std::vector<int64_t> counts) {
-            request.micro_batches = std::move(counts);
-            return request;
-          },
-          "counts"_a)
-      .def(
-          "with_memory_margin",
-          [](Request request, double margin) {
-            request.memory_margin = margin;
-            return request;
-          },
-          "margin"_a)
       .def_static("from_json", &partition::request_from_json, "json"_a)
       .def("to_json", [](const Request& request) { return partition::to_json(request); })
       .def(py::self == py::self);
@@ -201,29 +187,29 @@ void init_planner(py::module_& m) {
       .def_readonly("interleave", &Arrangement::interleave)
       .def(py::self == py::self);
   m.def("arrangement_of", &partition::arrangement_of, "plan"_a);
-  py::class_<RunnerUp>(m, "RunnerUp")
-      .def_readonly("arrangement", &RunnerUp::arrangement)
-      .def_readonly("iteration_ns", &RunnerUp::iteration_ns)
-      .def_readonly("peak_bytes", &RunnerUp::peak_bytes);
-  py::class_<Found>(m, "Found")
-      .def(py::init<plan::Plan, std::vector<RunnerUp>>(), "plan"_a, "runners_up"_a)
-      .def_readonly("plan", &Found::plan)
-      .def_readonly("runners_up", &Found::runners_up);
-
   py::class_<TriedPlan>(m, "TriedPlan")
       .def(py::init<Arrangement, int64_t, double>(), "arrangement"_a, "micro_batches"_a,
            "run_ns"_a);
 
-  m.def("completed", &partition::completed, "step"_a, "plan"_a, Unlocked());
+  py::class_<Allowed>(m, "Allowed")
+      .def(py::init<int64_t, bool, bool>(), py::kw_only(), "least_rows"_a = 1,
+           "powers_of_two"_a = false, "fewest_stages"_a = false);
+  py::class_<Candidates>(m, "Candidates")
+      .def(py::init([](std::shared_ptr<predict::StepModel> step, Request request,
+                       PlannerOptions options, Allowed allowed, double held_bytes) {
+             return Candidates(std::move(step), std::move(request), std::move(options), allowed,
+                               held_bytes);
+           }),
+           "step"_a, "request"_a, "options"_a, "allowed"_a, "held_bytes"_a)
+      .def("best", &Candidates::best, Unlocked())
+      .def("with_micro_batches", &Candidates::with_micro_batches, "plan"_a, "count"_a, Unlocked())
+      .def("of_other_arrangements", &Candidates::of_other_arrangements, "plan"_a, "slower_by"_a,
+           Unlocked())
+      .def("other_micro_batches", &Candidates::other_micro_batches, "plan"_a);
+
   m.def("with_trials", &partition::with_trials, "plan"_a, "arrangements"_a, "numbers"_a);
-  m.def("find_plan", &partition::find_plan, "profile"_a, "cluster"_a, "request"_a,
-        "options"_a = PlannerOptions(), Unlocked());
   m.def("make_plan", &partition::make_plan, "profile"_a, "cluster"_a, "request"_a,
         "options"_a = PlannerOptions(), Unlocked());
-  m.def("with_micro_batches", &partition::with_micro_batches, "profile"_a, "cluster"_a, "request"_a,
-        "plan"_a, "count"_a, Unlocked());
-  m.def("plan_of_arrangement", &partition::plan_of_arrangement, "profile"_a, "cluster"_a,
-        "request"_a, "options"_a, "found"_a, "arrangement"_a, Unlocked());
 }
 
 }  // namespace

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from pyrannc import Config, ConfigError, RaNNCModule
-from pyrannc.planning import candidates
 from pyrannc.profiling import operators
 
 
@@ -72,14 +71,11 @@ def test_changed_settings_are_printed(capsys):
     assert "partition_num = 1" in capsys.readouterr().out
 
 
-def test_the_limit_of_blocks_and_the_factor_of_states_reach_the_planner(monkeypatch):
-    planners = []
-    genuine = candidates.Planner.plan
-    monkeypatch.setattr(
-        candidates.Planner, "plan", lambda self: planners.append(self) or genuine(self)
-    )
-    trained(max_partition_num=5)
-    assert planners[0].most_blocks == 5
+def test_the_limit_of_blocks_and_the_factor_of_states_reach_the_planner():
+    def blocks(**settings):
+        return json.loads(trained(**settings).plan.notes)["blocks"]
+
+    assert blocks(max_partition_num=2) == 2 < blocks()
 
     class Unknown(torch.optim.SGD):
         pass

@@ -100,27 +100,6 @@ def test_shapes_are_tried_for_so_many_seconds_only():
     assert arrangements([2000, 1900, 1]) == (1, [1, 0])
 
 
-def on_devices(memory):
-    """A ``_C.predict.StepModel`` as far as it knows the devices."""
-    return SimpleNamespace(cluster=SimpleNamespace(device_memory_bytes=memory))
-
-
-def test_a_shape_needs_memory_for_the_rest_of_the_model_too():
-    request = _C.partition.Request(1, memory_margin=0.5)
-
-    def fits(memory, ranks):
-        planner = candidates.Planner(on_devices(memory), request, 0, "", held_bytes=100)
-        predicted = SimpleNamespace(param_bytes=30, optimizer_bytes=50)
-        stages = [SimpleNamespace(ranks=each, predicted=predicted) for each in ranks]
-        step = SimpleNamespace(peak_bytes=[300] * len(ranks))
-        return planner._fits_beside_model(SimpleNamespace(stages=stages, step=step))
-
-    # Half of the memory: 300 bytes, of which 50 are the optimizer's, and 70 of other parameters.
-    assert fits(640, [[0], [1]]) and not fits(639, [[0], [1]])
-    # Two stages on each rank: all of the optimizer's, and 40 of other parameters.
-    assert fits(480, [[0], [1], [0], [1]]) and not fits(479, [[0], [1], [0], [1]])
-
-
 def test_a_number_is_expected_to_take_as_long_as_its_runs():
     patience = measured_runs.Patience(least=2, most=7, enough_s=1.0)
     # Seven times 0.1 s; until there is one second; two runs.
@@ -199,19 +178,22 @@ def test_a_step_after_a_trial_is_that_of_the_number_that_was_taken(monkeypatch):
     assert notes["parts"]["compute_ns"] == model.plan.iteration_ns
 
 
-def test_the_planner_takes_no_number_that_the_model_refuses(monkeypatch):
-    find_plan, asked = _C.partition.find_plan, []
-
-    def most(profile, devices, request, options):
-        asked.append(max(request.micro_batches))
-        only = _C.partition.Request(8, micro_batches=asked[-1:], schedules=["gpipe"])
-        return find_plan(profile, devices, only, options)
-
-    monkeypatch.setattr(_C.partition, "find_plan", most)
-    model, *_ = first_step(calibrate=False)
-    assert model.plan.micro_batches == 4 and asked == [8, 4]  # of one row there is no variance
+def test_the_planner_takes_no_number_that_the_model_refuses():
     with pytest.raises(PlanError, match="over a single value per channel"):
         first_step(calibrate=False, pipeline_num=8)
+
+
+def test_a_number_that_cannot_be_is_not_run(monkeypatch):
+    """As it does not fit, or as the model refuses it."""
+    plan_begins_with(4, monkeypatch)
+    runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
+    with_micro_batches = candidates.Planner.with_micro_batches
+
+    def not_one(planner, plan, count):
+        return with_micro_batches(planner, plan, count) if count > 1 else None
+
+    monkeypatch.setattr(candidates.Planner, "with_micro_batches", not_one)
+    assert first_step()[0].plan.micro_batches == 2
 
 
 def test_a_number_that_was_asked_for_stays(monkeypatch):
@@ -231,124 +213,6 @@ def test_one_stage_is_not_given_more(monkeypatch):
     model, *_ = first_step()
     assert model.plan.micro_batches == 2
     assert len(json.loads(model.plan.notes)["tried_micro_batches"]) == 2
-
-
-def test_what_a_step_is_predicted_to_hold_has_to_fit(monkeypatch):
-    plan_begins_with(4, monkeypatch)
-    runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
-    fits = candidates.Planner._fits
-
-    def not_one(planner, plan):  # by the runtime's figure, not by the planner's
-        is_found = "best" in vars(planner)
-        return (plan.micro_batches > 1 or not is_found) and fits(planner, plan)
-
-    monkeypatch.setattr(candidates.Planner, "_fits", not_one)
-    assert first_step()[0].plan.micro_batches == 2
-
-
-def test_a_number_that_cannot_be_lowered_is_not_run(monkeypatch):
-    plan_begins_with(4, monkeypatch)
-    runs_take({4: 5, 2: 4, 1: 3}, monkeypatch)
-    plan, completed, planned = candidates.Planner.plan, _C.partition.completed, []
-
-    def planned_once(planner):
-        planned.append(plan(planner))
-        return planned[0]
-
-    def refuses_one(step, plan):
-        if planned and plan.micro_batches == 1:
-            raise PlanError("nothing to normalise")
-        return completed(step, plan)
-
-    monkeypatch.setattr(candidates.Planner, "plan", planned_once)
-    monkeypatch.setattr(_C.partition, "completed", refuses_one)
-    assert first_step()[0].plan.micro_batches == 2
-
-
-def test_no_share_becomes_a_single_row():
-    """A model may treat one row in another way, and batch normalisation cannot."""
-
-    def others(planned, replicas, rows=16):
-        request = _C.partition.Request(rows, micro_batches=[1, 2, 4, 8, 16])
-        planner = candidates.Planner(None, request, 0, "", 0)
-        stages = [SimpleNamespace(ranks=range(count)) for count in replicas]
-        plan = SimpleNamespace(micro_batches=planned, stages=stages)
-        return planner.other_micro_batches(plan)
-
-    assert others(2, [1, 1]) == [1, 4, 8]
-    assert others(2, [1, 3]) == [1]
-    assert others(8, [2, 2]) == [1, 2, 4]  # of the planner's one row it does not become fewer
-    assert others(2, [1, 1], rows=15) == [1, 4]
-    assert others(4, [2]) == [1, 2]  # one stage is no pipeline
-
-
-def plans_of_shapes(monkeypatch, found):
-    """Of every arrangement that is searched, ``found``; the requests, as far as they matter."""
-    searched = []
-
-    def plan_of_arrangement(profile, devices, request, options, planned, arrangement):
-        searched.append((arrangement.replicas, request.micro_batches))
-        return found
-
-    monkeypatch.setattr(_C.partition, "plan_of_arrangement", plan_of_arrangement)
-    monkeypatch.setattr(candidates.Planner, "_options", lambda *_, **__: None)
-    monkeypatch.setattr(candidates.Planner, "_accumulating", None)
-    return searched
-
-
-def of_two_replicas(micro_batches):
-    """As ``_C.partition.Found``."""
-    stages = [SimpleNamespace(ranks=range(2))]
-    return SimpleNamespace(plan=SimpleNamespace(micro_batches=micro_batches, stages=stages))
-
-
-def test_nor_does_a_share_of_another_shape(monkeypatch):
-    none = SimpleNamespace(plan=SimpleNamespace(feasible=False))
-    searched = plans_of_shapes(monkeypatch, none)
-
-    def arrangement(planned, replicas, counts=(1, 2, 4, 8, 16)):
-        request = _C.partition.Request(16, micro_batches=counts)
-        planner = candidates.Planner(on_devices(100), request, 0, "", 0)
-        other = _C.partition.Arrangement(replicas, "1f1b")
-        assert planner._best_of_arrangement(of_two_replicas(planned), other) is None
-        return searched.pop() if searched else None
-
-    assert arrangement(4, [1, 1]) == ([1, 1], [1, 2, 4, 8])
-    assert arrangement(4, [1, 3]) == ([1, 3], [1, 2])
-    assert arrangement(8, [1, 1]) == ([1, 1], [1, 2, 4, 8, 16])  # the planner's own has one row
-    assert arrangement(4, [4], counts=[8]) is None  # no number is left
-
-
-def test_of_an_arrangement_whose_step_does_not_fit_a_smaller_plan_is_searched(monkeypatch):
-    plans_of_shapes(monkeypatch, None)
-    request = _C.partition.Request(16, micro_batches=[1, 2])
-    planner = candidates.Planner(on_devices(100), request, 0, "", 30)
-    monkeypatch.setattr(planner, "_completed", lambda found: found)
-    other = _C.partition.Arrangement([1], "1f1b")
-
-    def best(step_peaks):
-        """``step_peaks``: of plans, by their bytes by the account."""
-        asked = []
-
-        def search(profile, devices, request, *_):
-            asked.append(round(100 * (1 - request.memory_margin)))
-            peak = max((peak for peak in step_peaks if peak <= asked[-1]), default=None)
-            if peak is None:
-                return SimpleNamespace(plan=SimpleNamespace(feasible=False))
-            predicted = SimpleNamespace(param_bytes=30, optimizer_bytes=60, peak_bytes=peak)
-            stages = [SimpleNamespace(ranks=[0], predicted=predicted)]
-            step = SimpleNamespace(peak_bytes=[step_peaks[peak]])
-            return SimpleNamespace(plan=SimpleNamespace(feasible=True, stages=stages, step=step))
-
-        monkeypatch.setattr(_C.partition, "plan_of_arrangement", search)
-        found = planner._best_of_arrangement(of_two_replicas(2), other)
-        return found and found.step.peak_bytes[0], asked
-
-    # A run of it fits, too, as the optimizer has no state yet.
-    assert best({100: 100}) == (100, [100])
-    assert best({100: 125, 80: 100}) == (100, [100, 80])
-    assert best({100: 125, 90: 95}) == (None, [100, 80])
-    assert best({100: 200, 50: 125, 40: 60}) == (60, [100, 50, 40])
 
 
 class Halving(nn.Module):

@@ -1,24 +1,13 @@
 #include "rannc/partition/other_plans.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "partition/candidates/memory_limit.h"
 #include "partition/evaluate/write_notes.h"
 #include "rannc/partition/evaluate.h"
 #include "rannc/util/whole.h"
 
 namespace rannc::partition {
-namespace {
-
-double peak_bytes(const plan::Plan& plan) {
-  double most = 0;
-  for (const plan::Stage& stage : plan.stages) {
-    most = std::max(most, static_cast<double>(stage.predicted->peak_bytes));
-  }
-  return most;
-}
-
-}  // namespace
 
 plan::Plan with_micro_batches(const cost::GraphProfile& profile, const cost::Cluster& cluster,
                               const Request& request, plan::Plan plan, int64_t count) {
