@@ -20,7 +20,7 @@ from pyrannc.original import settings as original
 
 FILE_NAME = "rannc_conf.toml"
 # Read by this module or the launcher, not settings of a plan.
-OTHER_VARIABLES = {"RANNC_CONF_DIR"}
+OTHER_VARIABLES = {"RANNC_CONF_DIR", "RANNC_TERMINAL_WIDTH"}
 
 
 def boolean(value) -> bool:
@@ -219,6 +219,9 @@ ITEMS = {
     ),
     "dump_graph_prefix": Item(text, "rannc_graph", "what the names of these files begin with"),
     "profiling": Item(boolean, False, "log at the end of a plan where each rank's time went"),
+    "metrics_file": Item(text, "", "file to which records of steps are added, a line of JSON each"),
+    "tensorboard_dir": Item(text, "", "folder of TensorBoard's for the same numbers"),
+    "metrics_every": Item(positive, 10, "training steps from one record to the next"),
     "display_comm_value": Item(boolean, False, "log what enters and leaves the stages"),
     "display_act_value": Item(boolean, False, "log the results of all operators"),
     "comm_timeout_s": Item(seconds, 600.0, "longest wait for another rank, in seconds"),

@@ -7,7 +7,7 @@ import dataclasses
 
 import torch
 
-from pyrannc import _C, log
+from pyrannc import _C, log, progress
 from pyrannc.errors import PlanError
 from pyrannc.job import process
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
@@ -15,7 +15,7 @@ from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
-from pyrannc.report import graph_files, training_steps
+from pyrannc.report import graph_files, metrics, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
 from pyrannc.selfcheck import findings
@@ -68,13 +68,17 @@ def deploy(task: Task, call) -> Deployment:
     Collective. What one rank finds wrong while it checks and plans is raised on every rank.
     """
     agreed = agree(task, call)
-    proved = prove(task, call, agreed)
+    shown = task.world.rank == 0
+    with progress.phase("comparing the captured graph with the model", shown):
+        proved = prove(task, call, agreed)
     task = dataclasses.replace(task, captured=agreed.captured)
     measured = measure(task, agreed, proved)
     if task.config.partitioning_dry_run_np:
         dry_run.plan(task, agreed, measured, proved, make_planner)
-    chosen = choose(task, agreed, proved, measured)
-    return start(task, call, agreed, chosen)
+    with progress.phase("looking for the fastest plan", shown):
+        chosen = choose(task, agreed, proved, measured)
+    with progress.phase("running plans before the first step", shown):
+        return start(task, call, agreed, chosen)
 
 
 def agree(task, call) -> Agreed:
@@ -89,7 +93,7 @@ def agree(task, call) -> Agreed:
         "sync_params_on_init()": switches.is_on("sync_params_on_init"),
     }
     same_settings(config, others, world)
-    on_rank(0, world, lambda: plan_file.check_save(config))
+    on_rank(0, world, lambda: check_files(config))
     captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if task.model.training and torch.is_grad_enabled():
         tensors = captured.flatten(*call)
@@ -99,6 +103,13 @@ def agree(task, call) -> Agreed:
     hosts = hosts_of(world)
     memory = planner_inputs.memory_bytes(config, hosts.count(world.host))
     return Agreed(hosts, memory, local_rows, captured)
+
+
+def check_files(config) -> None:
+    """Raises ConfigError where rank 0 cannot write what the settings want, before the work."""
+    plan_file.check_save(config)
+    if config.metrics_file:
+        metrics.check(config.metrics_file, "metrics_file")
 
 
 def prove(task, call, agreed) -> Proved:
@@ -231,6 +242,7 @@ def start(task, call, agreed, chosen) -> Deployment:
     if task.config.dump_graph:
         picture = deployment.plan, task.captured.graph, task.config.dump_graph_prefix
         on_rank(0, task.world, lambda: graph_files.write(*picture))
+    deployment.steps.observe(task.config)
     if reference:
         reference.compare(deployment)
     if task.config.verify_recomp:

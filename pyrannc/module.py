@@ -280,6 +280,16 @@ class RaNNCModule(nn.Module):
                 fault = str(error)
         return padding.apply(model, call, sizes_of_all(padding.said(), sizes, fault, world))
 
+    def metrics(self) -> dict:
+        """What the last training steps took on all ranks, beside what the plan predicts.
+
+        A record as the setting ``metrics_file`` has it in a line of JSON: ``step_ns``,
+        ``predicted_step_ns``, ``rows_per_s``, ``stages`` with ``peak_bytes``, ``ranks`` with shares
+        of their time. The ranks exchange it after the tenth step, and every ``metrics_every`` steps
+        where a sink is set; before, it has ``steps`` only. Any rank may ask, at any time.
+        """
+        return self._deployed("metrics").steps.metrics()
+
     @property
     def rannc(self):
         """RaNNC's ``config``, ``model`` and ``plan``, also where the model has such attributes."""

@@ -102,6 +102,15 @@ def show(plan, batch_size: int | None = None, width: int = _WIDTH) -> str:
         return _run(["show", *options], folder)
 
 
+def check_shown(plan) -> None:
+    """Reads a plan as ``rannc show`` does.
+
+    Raises:
+        PlannerInputError: It cannot be read, is no plan, or one of another version.
+    """
+    _run(["show", os.fspath(plan)])
+
+
 def show_deployment(path: str | os.PathLike, batch_size: int | None = None) -> None:
     """Prints the plan in a file."""
     print(show(path, batch_size), end="")
@@ -154,7 +163,7 @@ def _toml_value(value) -> str:
     raise PlannerInputError(f"a cluster holds numbers and strings, not {type(value).__name__}")
 
 
-def _run(arguments: list[str], folder: str) -> str:
+def _run(arguments: list[str], folder: str | None = None) -> str:
     process = subprocess.Popen(
         [program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -169,7 +178,9 @@ def _run(arguments: list[str], folder: str) -> str:
                 raise
     if process.returncode in (0, _DOES_NOT_FIT):
         return out.decode()
-    reason = complaint.decode(errors="replace").strip().replace(folder + os.sep, "")
+    reason = complaint.decode(errors="replace").strip()
+    if folder is not None:
+        reason = reason.replace(folder + os.sep, "")
     if process.returncode == _BAD_INPUT:
         raise PlannerInputError(reason.removeprefix("rannc-plan: "))
     raise RuntimeError(f"rannc-plan ended with {process.returncode}: {reason}")

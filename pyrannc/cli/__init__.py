@@ -49,8 +49,54 @@ def planning_command(name: str, summary: str) -> None:
 
 planning_command("plan", "Find the fastest plan for a graph, a cluster and a request, from files.")
 planning_command("evaluate", "Time and memory of any plan, and what is wrong with it.")
-planning_command("show", "Show a plan file: stages, memory, where the time goes, a timeline.")
 planning_command("explain", "Which stage of a plan holds a module, and what its borders cost.")
+
+
+@app.command(
+    help="Show a plan file: stages, memory, where the time goes; as a page with --html.",
+    epilog="rannc show plan.json --html plan.html --graph g.json",
+)
+def show(
+    plan: Annotated[str, typer.Argument(help="rannc-plan, JSON")],
+    html: Annotated[str | None, typer.Option(help="write a page to look at instead")] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="rannc-graph-profile that it is a plan of")
+    ] = None,
+    record: Annotated[
+        str | None, typer.Option(help="record of a run: predicted beside measured, in the page")
+    ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, help="rows, where the plan does not say how many")
+    ] = None,
+    width: Annotated[int | None, typer.Option(min=40, help="default: the terminal's")] = None,
+    timeline: Annotated[bool, typer.Option("--timeline", help="who computes when")] = False,
+):
+    from pyrannc.cli import plans
+
+    if html is not None:
+        plans.write_page(html, [plan], graph, record)
+        return
+    if record is not None or graph is not None:
+        raise typer.BadParameter("--graph and --record are for a page: give --html, too")
+    plans.show(plan, global_batch, width, timeline)
+
+
+@app.command(help="What two plans differ in: rannc diff a.json b.json, as a page with --html.")
+def diff(
+    first: Annotated[str, typer.Argument(help="rannc-plan, JSON")],
+    second: Annotated[str, typer.Argument(help="rannc-plan, JSON")],
+    html: Annotated[str | None, typer.Option(help="write a page to look at instead")] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="rannc-graph-profile of both, for the page")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+):
+    from pyrannc.cli import plans
+
+    if html is not None:
+        plans.write_page(html, [first, second], graph, None)
+        return
+    plans.diff(first, second, as_json)
 
 
 @app.command(help="Write the graph-profile of a model, without a GPU: rannc capture train.py:build")
@@ -58,7 +104,8 @@ def capture(
     target: Annotated[str, typer.Argument(help="FILE:FUNCTION that returns (model, inputs)")],
     output: Annotated[str, typer.Option("-o", "--output", help="file to write")] = "graph.json",
     device: Annotated[
-        str, typer.Option(help="v100, a100, h100, h200, cpu, or measured: timed on this CPU")
+        str,
+        typer.Option(help="v100, a100, h100, h200, cpu, or measured: timed on this CPU"),
     ] = "a100",
     dtype: Annotated[
         str | None, typer.Option(help="bf16, fp16, fp32 or fp64; else as built")

@@ -1,5 +1,6 @@
 """``rannc run``: a script on several ranks."""
 
+import shutil
 import subprocess
 import sys
 
@@ -24,6 +25,10 @@ def run(ranks: int, command: list[str]) -> int:
     if not sys.stdout.isatty():
         # mpirun gives its ranks a terminal whatever its own output is: no progress bars in a file.
         environment["TERM"] = "dumb"
+    elif sys.stderr.isatty():
+        # mpirun reads the ranks' stderr through pipes; what they draw goes to this terminal.
+        width = shutil.get_terminal_size().columns
+        environment.setdefault("RANNC_TERMINAL_WIDTH", str(width))
     process = subprocess.Popen(argv, env=environment)
     while True:
         try:

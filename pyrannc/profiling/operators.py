@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import math
-import sys
 import time
 
 import torch
 
 from pyrannc import _C, log
+from pyrannc import progress as signs
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.job.agreement import on_rank
 from pyrannc.profiling.cache import ProfileCache, ProfileFile
@@ -212,7 +212,7 @@ class _Progress:
         now = time.monotonic()
         if not self._shown or now - self._begin < _QUIET_S:
             return
-        if sys.stderr.isatty():
+        if signs.on_terminal():
             self._advance_bar(done, total)
         elif now - self._last_line >= _LINE_S:
             self._last_line = now
@@ -221,7 +221,6 @@ class _Progress:
 
     def _advance_bar(self, done, total):
         if self._bar is None:
-            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
             columns = (
@@ -230,7 +229,7 @@ class _Progress:
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),
             )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar = Progress(*columns, console=signs.console(), transient=True)
             self._task = self._bar.add_task("", total=total)
             self._bar.start()
         self._bar.update(self._task, completed=done)

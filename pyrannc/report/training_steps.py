@@ -6,7 +6,7 @@ import time
 
 from pyrannc import _C, log
 from pyrannc.optimizer import user_optimizer
-from pyrannc.report import time_shares
+from pyrannc.report import metrics, summary, time_shares
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
 
@@ -42,11 +42,25 @@ class TrainingSteps:
         self._counts = True  # the step at hand
         self._optimizer_begin = None  # of a step that is under way, and the seconds until then
         self.spent_before = {}  # the first step, by runs of plans
+        self.trace = None  # report.trace.Trace, while one is written
+        self._record = None  # the last one
+        self._sinks, self._every = None, 0
         self._hooks = []
         for optimizer in self._optimizers:
             if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
                 self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer))
                 self._hooks.append(optimizer.register_step_post_hook(self._after_optimizer))
+
+    def observe(self, config) -> None:
+        """From here on records go to where the settings say, every ``metrics_every`` steps."""
+        if config.metrics_file or config.tensorboard_dir:
+            self._every = config.metrics_every
+            self._sinks = metrics.Sinks(config) if self._deployment.world.rank == 0 else None
+
+    def metrics(self) -> dict:
+        """The last record of what all ranks took; see ``metrics.record``."""
+        known = self._record or metrics.empty(self._deployment.plan, self.count)
+        return known | {"steps": self.count}
 
     def end(self) -> None:
         """The plan has ended."""
@@ -69,16 +83,27 @@ class TrainingSteps:
                 self._start = (self.count, self.seconds, self.spent())
             if self.count == REPORT_AFTER:
                 self._report()
+            elif self._every and self.count > REPORT_AFTER and self.count % self._every == 0:
+                self._exchange()
+            if self.trace:
+                self.trace.step_begins()
             self.count += 1
             self._activations = 0
-        with self._timed(counts):
+        with self._timed(counts), self._marked(counts, "forward"):
             yield
 
     @contextlib.contextmanager
     def backward(self):
         """Around the executor's backward."""
-        with self._timed(self._counts):
+        with self._timed(self._counts), self._marked(self._counts, "backward"):
             yield
+
+    @contextlib.contextmanager
+    def _marked(self, counts, name):
+        begin_ns = time.monotonic_ns()
+        yield
+        if self.trace and counts:
+            self.trace.mark(name, begin_ns)
 
     @contextlib.contextmanager
     def _timed(self, counts):
@@ -102,17 +127,21 @@ class TrainingSteps:
         return time_shares.spent(self._deployment.first.executor)
 
     def _before_optimizer(self, *_):
-        self._optimizer_begin = time.perf_counter(), self.seconds
+        self._optimizer_begin = time.perf_counter(), self.seconds, time.monotonic_ns()
 
     def _after_optimizer(self, *_):
         if self._optimizer_begin is None:  # the first call was in a closure of this step
             return
-        begin, seconds = self._optimizer_begin
+        begin, seconds, begin_ns = self._optimizer_begin
         self._optimizer_begin = None
+        if self.trace and self._counts:
+            self.trace.mark("optimizer", begin_ns)
         if self._counts:  # what a closure has called is counted already
             self.seconds = seconds + time.perf_counter() - begin
 
-    def _report(self):
+    def _exchange(self):
+        """What all ranks took since the last time, on every rank; and what follows at the speed of
+        these steps, on rank 0. Collective."""
         count, seconds, spent = self._start
         passed = self.seconds - seconds
         mine = [
@@ -120,24 +149,31 @@ class TrainingSteps:
             self._peak,
             time_shares.between(spent, self.spent(), passed),
         ]
+        deployment = self._deployment
         ranks = [
-            json.loads(item)
-            for item in self._deployment.world.all_gather(json.dumps(mine).encode())
+            json.loads(item) for item in deployment.world.all_gather(json.dumps(mine).encode())
         ]
+        now = None
+        if deployment.world.rank == 0 and deployment.speed:
+            of_ranks, _, shares = zip(*ranks, strict=True)
+            now = deployment.speed.during(of_ranks, shares)
+        rows = sum(deployment.local_rows)
+        self._record = metrics.record(deployment.plan, self.count, rows, ranks, now)
+        self._start = (self.count, self.seconds, self.spent())
+        if self._sinks:
+            self._sinks.write(self._record)
+        return now
+
+    def _report(self):
+        now = self._exchange()
         if self._deployment.world.rank != 0:
             return
-        plan, speed = self._deployment.plan, self._deployment.speed
-        seconds, peaks, spent = zip(*ranks, strict=True)
-        now = speed.during(seconds, spent) if speed else None
+        found = self._record
+        peaks = [stage["peak_bytes"] for stage in found["stages"]]
         text, worst, consequence = compare(
-            plan,
-            1e3 * max(seconds),
-            [max(peaks[rank] for rank in stage.ranks) for stage in plan.stages],
-            now,
+            self._deployment.plan, found["step_ns"] / 1e6, peaks, now
         )
-        log.info(
-            "deploy", f"after {REPORT_AFTER} steps\n{text}\n{time_shares.show(plan, spent, now)}"
-        )
+        log.info("deploy", summary.text(found))
         if worst > SURPRISE:
             log.warn(
                 "deploy",

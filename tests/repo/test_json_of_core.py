@@ -26,6 +26,9 @@ ALLOWED = {
     "state/owners.py": (1, BETWEEN_RANKS),
     "trial/measured_runs.py": (1, BETWEEN_RANKS),
     "profiling/cache.py": (2, "the user's files of measured operators, which Python has written"),
+    "show/record.py": (2, "records of runs, which Python has written, and the plan of one"),
+    "show/page.py": (2, "a plan file and the user's graph, for a command that has no extension"),
+    "show/diff.py": (1, "plan files, for a command that has no extension"),
     "planner.py": (2, "what rannc-plan prints, for those who have no extension and want dicts"),
 }
 

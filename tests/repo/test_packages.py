@@ -5,12 +5,23 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "pyrannc"
 # These use no others, and all may use them.
-FOR_ALL = {"_C", "__version__", "config", "errors", "files", "log", "native", "original"}
+FOR_ALL = {
+    "_C",
+    "__version__",
+    "config",
+    "errors",
+    "files",
+    "log",
+    "native",
+    "original",
+    "progress",
+}
 BELOW = {
     "capture": set(),
     "job": set(),
     "state": set(),
     "planner": set(),
+    "show": {"planner"},
     "launch": {"job"},
     "wrapper": {"capture", "launch"},
     "loop": {"optimizer", "job", "state"},
@@ -24,12 +35,12 @@ BELOW = {
     "trial": {"planning", "report", "job", "selfcheck", "state"},
     "running": {"trial", "planning", "report", "optimizer", "loop", "capture", "job", "state"},
 }
-BELOW["deploy"] = BELOW.keys() - {"launch", "planner"}
-BELOW["module"] = BELOW.keys() - {"planner"}
+BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
+BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["checkpoint"] = {"module", "running", "optimizer", "state", "launch"}
 BELOW["comm_utils"] = {"launch", "loop"}
 BELOW["amp"] = BELOW["opt"] = set()
-BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint"}
+BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show"}
 
 
 def imported(path):

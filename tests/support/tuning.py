@@ -44,7 +44,9 @@ NOT_TUNED = {
         "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"
     ),
     "numbers of formats and exit codes": "_METHOD VERSION INDEX_FORMAT _BAD_INPUT _DOES_NOT_FIT",
-    "what is shown, and how": "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH",
+    "what is shown, and how": (
+        "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH WIDTH MOST_PLAIN QUIET_S"
+    ),
     "values that captures and checks feed in": "_ROWS _TRACES _HARMLESS",
     "how long a hang may last": "TIMEOUT_S DEADLINE_S",
 }

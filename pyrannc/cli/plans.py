@@ -1,0 +1,48 @@
+"""``rannc show`` and ``rannc diff``: plan files as text, and as pages."""
+
+import json
+import shutil
+
+import typer
+
+from pyrannc import planner
+from pyrannc.planner import PlannerInputError
+
+
+def write_page(path, plans, graph, record) -> None:
+    from pyrannc.show import page
+
+    _answer(lambda: page.write(path, plans, graph, record))
+    typer.echo(f"{path}: the page of {' and '.join(plans)}")
+
+
+def show(plan, global_batch, width, timeline) -> None:
+    """Replaces this process by ``rannc-plan``."""
+    options = [("--global-batch", global_batch), ("--width", width)]
+    arguments = [
+        str(part) for name, value in options if value is not None for part in (name, value)
+    ]
+    planner.become(["show", plan, *arguments, *(["--timeline"] if timeline else [])])
+
+
+def diff(first, second, as_json) -> None:
+    from pyrannc.show import diff as compared
+
+    if as_json:
+        facts = _answer(lambda: compared.facts(first, second))
+        print(
+            json.dumps(
+                [dict(zip(("what", "first", "second"), fact, strict=True)) for fact in facts]
+            )
+        )
+        return
+    width = shutil.get_terminal_size((80, 24)).columns
+    print(_answer(lambda: compared.text(first, second, width)), end="")
+
+
+def _answer(call):
+    try:
+        return call()
+    except PlannerInputError as error:
+        typer.echo(f"rannc: {error}", err=True)
+        raise typer.Exit(2) from None

@@ -1,0 +1,1 @@
+"""Plans and runs as pages to look at. Nothing here needs torch."""

@@ -1,0 +1,68 @@
+"""Two plans beside each other, as text."""
+
+import json
+
+from pyrannc import planner
+from pyrannc.show.page import read
+
+
+def text(first, second, width=80) -> str:
+    """What two plan files differ in, in lines of at most ``width`` columns where that is possible.
+
+    Raises:
+        PlannerInputError: One of them is no plan.
+    """
+    rows = [(name, str(a), str(b)) for name, a, b in facts(first, second)]
+    name_width = max(len(row[0]) for row in rows)
+    room = max(12, (width - name_width - 6) // 2)
+    lines = []
+    for name, a, b in rows:
+        mark = " " if a == b else "*"
+        cut = [each if len(each) <= room else each[: room - 3] + "..." for each in (a, b)]
+        lines.append(f"{mark} {name:{name_width}}  {cut[0]:{room}}  {cut[1]}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def facts(first, second) -> list[tuple]:
+    """What is compared: a name, and what each of the plans has."""
+    plans = []
+    for path in (first, second):
+        planner.check_shown(path)
+        plans.append(json.loads(read(path)))
+    found = [("plan", str(first), str(second))]
+    if not all(plan.get("feasible", True) for plan in plans):
+        return [*found, ("", *(plan.get("reason") or "feasible" for plan in plans))]
+    for name, of in _FACTS.items():
+        found.append((name, *(of(plan) for plan in plans)))
+    for s in range(max(len(plan["stages"]) for plan in plans)):
+        found.append((f"stage {s}", *(_stage(plan, s) for plan in plans)))
+    return found
+
+
+def _peak(plan, stage):
+    peaks = plan.get("notes", {}).get("step_peak_bytes")
+    predicted = plan["stages"][stage].get("predicted")
+    return peaks[stage] if peaks else predicted["peak_bytes"] if predicted else 0
+
+
+def _stage(plan, stage):
+    if stage >= len(plan["stages"]):
+        return "-"
+    at = plan["stages"][stage]
+    names = at.get("notes", {}).get("modules") or f"{len(at['nodes'])} operators"
+    return f"{len(at['ranks'])} x {names}"
+
+
+_FACTS = {
+    "iteration": lambda plan: f"{plan.get('iteration_ns', 0) / 1e6:.3f} ms",
+    "schedule": lambda plan: plan["schedule"],
+    "micro-batches": lambda plan: plan["micro_batches"],
+    "stages": lambda plan: len(plan["stages"]),
+    "ranks": lambda plan: len({rank for stage in plan["stages"] for rank in stage["ranks"]}),
+    "recompute": lambda plan: (
+        f"{sum(bool(stage.get('recompute')) for stage in plan['stages'])} stages"
+    ),
+    "fullest rank": lambda plan: (
+        f"{max(_peak(plan, s) for s in range(len(plan['stages']))) / 2**30:.2f} GiB"
+    ),
+}

@@ -1,0 +1,137 @@
+"""One self-contained page of a plan, or of two beside each other.
+
+Python puts texts together and checks what goes into them; whatever goes through operators, ranks or
+actions is in the page's own scripts.
+"""
+
+import base64
+import gzip
+import html
+import json
+import os
+from importlib import resources
+from pathlib import Path
+
+from pyrannc import files, planner
+from pyrannc.planner import PlannerInputError
+from pyrannc.show import record as records
+
+SCRIPTS = ("words.js", "schedule.js", "modules.js", "canvas.js", "page.js")
+# A plan that is longer is packed, as graphs are; a shorter one can be read in the page's source.
+MOST_PLAIN = 200_000
+
+
+def write(path, plans, graph=None, record=None) -> None:
+    """Writes the page of one plan file, or of two, to ``path``.
+
+    Args:
+        path: Where the page goes; it is there as a whole or not at all.
+        plans: Paths of plan files.
+        graph: Path of the graph-profile that the plans are for; the page then shows operators.
+        record: Path of a record of a run; the page then has what was measured beside what was
+            predicted.
+
+    Raises:
+        PlannerInputError: A file cannot be read, is no file of its kind, of another version or of
+            another model, or the page cannot be written; before any work is done.
+    """
+    check_writable(path)
+    try:
+        files.write_whole(path, page(plans, graph, record))
+    except OSError as error:
+        raise PlannerInputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def check_writable(path) -> None:
+    """Raises PlannerInputError where a page could not be written to ``path``."""
+    try:
+        files.check_writable(path)
+    except OSError as error:
+        raise PlannerInputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def page(plans, graph=None, record=None) -> str:
+    """The text of the page; see :func:`write`."""
+    found = [_plan(path, graph, record) for path in plans]
+    names = " and ".join(Path(path).name for path in plans)
+    title = f"{'Plan' if len(found) == 1 else 'Plans'} {names}"
+    data = f'{{"title": {json.dumps(title)}, "plans": [{", ".join(found)}]}}'
+    parts = {
+        "@TITLE@": html.escape(title),
+        "@STYLE@": _text("page.css"),
+        "@DATA@": in_script(data),
+        "@SCRIPT@": "\n".join(_text(name) for name in SCRIPTS),
+    }
+    text = _text("page.html")
+    for name, part in parts.items():
+        before, after = text.split(name)
+        text = before + part + after
+    return text
+
+
+def in_script(data: str) -> str:
+    """JSON inside an element of HTML: no text in it can end the element or begin another."""
+    return data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plan(path, graph, record) -> str:
+    """A member of the page's list of plans, as JSON."""
+    planner.check_shown(path)
+    text = read(path)
+    if graph is not None:
+        _check_is_of(path, json.loads(text), graph)
+    members = [f'"name": {json.dumps(os.fspath(path))}']
+    if len(text) <= MOST_PLAIN:
+        members.append(f'"plan": {text}')
+    else:
+        members.append(f'"packed": "{_packed(text)}"')
+    if graph is not None:
+        members.append(f'"packed_graph": "{_packed(read(graph))}"')
+    if record is not None:
+        members.append(f'"record": {records.checked(record, path)}')
+    return "{" + ", ".join(members) + "}"
+
+
+def _check_is_of(path, plan, graph_path):
+    """Raises PlannerInputError unless the plan's stages hold exactly the operators of the graph."""
+    try:
+        graph = json.loads(read(graph_path))
+        left = {node["name"] for node in graph["nodes"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise PlannerInputError(f"{graph_path}: is no graph-profile: {error}") from None
+    if graph.get("format") != "rannc-graph-profile" or graph.get("version") not in (1, 2):
+        raise PlannerInputError(
+            f"{graph_path}: $.version: {graph.get('format')} of version {graph.get('version')}; "
+            "this RaNNC reads rannc-graph-profile 1 and 2"
+        )
+    for number, stage in enumerate(plan.get("stages", ())):
+        if unknown := [name for name in stage["nodes"] if name not in left]:
+            raise PlannerInputError(
+                f"{path} is not a plan of {graph_path}: stage {number} of the plan has "
+                f"'{unknown[0]}', which the graph '{graph.get('name')}' does not have"
+            )
+        left.difference_update(stage["nodes"])
+    if left and plan.get("feasible", True):
+        raise PlannerInputError(
+            f"{path} is not a plan of {graph_path}: {len(left)} nodes of the graph "
+            f"'{graph.get('name')}' are on no stage, one of them '{min(left)}'"
+        )
+
+
+def read(path) -> str:
+    """The text of a file of the user's."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlannerInputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PlannerInputError(f"{path}: is no text: {error.reason}") from None
+
+
+def _packed(text):
+    # Without a time in it, so that equal files make equal pages.
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _text(name):
+    return resources.files("pyrannc.show").joinpath(name).read_text(encoding="utf-8").strip()

@@ -1,0 +1,51 @@
+"""Records of runs: what steps took, as ``model.metrics()`` says it, in a file."""
+
+import json
+
+from pyrannc.planner import PlannerInputError
+
+FORMAT, VERSION = "rannc-run", 1
+
+
+def checked(path, plan_path) -> str:
+    """The last record in a file of one or of many, a line each, as JSON.
+
+    Raises:
+        PlannerInputError: It cannot be read, is no record, is of another version, or is of a run
+            under another plan.
+    """
+    from pyrannc.show.page import read
+
+    lines = [line for line in read(path).splitlines() if line.strip()]
+    if not lines:
+        raise PlannerInputError(f"{path}: is empty, and no record of a run")
+    record = _parsed(lines[-1]) or _parsed("\n".join(lines))
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise PlannerInputError(
+            f"{path}: is no record of a run ('format' must be '{FORMAT}'); model.metrics() and the "
+            "setting metrics_file give one"
+        )
+    if record.get("version") != VERSION:
+        raise PlannerInputError(
+            f"{path}: is a record of version {record.get('version')!r}; this RaNNC reads {VERSION}"
+        )
+    plan = json.loads(read(plan_path))
+    stages, measured = len(plan.get("stages", ())), len(record.get("stages", ()))
+    ours, theirs = plan.get("notes", {}).get("fingerprint"), record.get("fingerprint")
+    if ours and theirs and ours != theirs:
+        raise PlannerInputError(
+            f"{path}: is of another model than {plan_path}: its fingerprint is {theirs}, the "
+            f"plan's {ours}"
+        )
+    if stages != measured:
+        raise PlannerInputError(
+            f"{path}: is of a run with {measured} stages, but {plan_path} has {stages}"
+        )
+    return json.dumps(record)
+
+
+def _parsed(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,41 @@
+"""Two plans beside each other, as text."""
+
+import json
+
+import pytest
+
+from pyrannc.planner import PlannerInputError
+from pyrannc.show import diff
+
+
+def plan(replicas, **others):
+    ranks = iter(range(100))
+    stages = [
+        {"nodes": [f"n{s}"], "ranks": [next(ranks) for _ in range(count)],
+         "notes": {"modules": f"layers.{s}"}}
+        for s, count in enumerate(replicas)
+    ]  # fmt: skip
+    return {
+        "format": "rannc-plan", "version": 1, "schedule": "gpipe", "micro_batches": 2,
+        "iteration_ns": 2_000_000, "stages": stages, **others,
+    }  # fmt: skip
+
+
+def test_what_differs_is_marked_and_lines_fit_the_terminal(tmp_path):
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    a.write_text(json.dumps(plan([1, 2])))
+    b.write_text(json.dumps(plan([3], schedule="1f1b", iteration_ns=1_500_000)))
+    lines = diff.text(a, b).splitlines()
+    assert max(map(len, lines)) <= 80
+    marked = {line[2:].split("  ")[0] for line in lines if line.startswith("*")}
+    assert marked == {"plan", "iteration", "schedule", "stages", "stage 0", "stage 1"}
+    (iteration,) = [line for line in lines if line.startswith("* iteration")]
+    assert iteration.split()[2:] == ["2.000", "ms", "1.500", "ms"]
+
+
+def test_a_file_that_is_no_plan_is_named(tmp_path):
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    a.write_text(json.dumps(plan([1])))
+    b.write_text("{}")
+    with pytest.raises(PlannerInputError, match=r"^\S*b\.json: "):
+        diff.text(a, b)

@@ -1,0 +1,49 @@
+"""Records of runs beside a plan."""
+
+import json
+
+import pytest
+
+from pyrannc.planner import PlannerInputError
+from pyrannc.show import record
+
+PLAN = {
+    "format": "rannc-plan", "version": 1, "micro_batches": 1, "schedule": "gpipe",
+    "stages": [{"nodes": ["a"], "ranks": [0]}], "notes": {"fingerprint": "abc"},
+}  # fmt: skip
+RECORD = {
+    "format": "rannc-run", "version": 1, "fingerprint": "abc", "step_ns": 5000,
+    "stages": [{"peak_bytes": 100}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def check(tmp_path):
+    def checked(text):
+        (tmp_path / "plan.json").write_text(json.dumps(PLAN))
+        (tmp_path / "run.json").write_text(text)
+        return json.loads(record.checked(tmp_path / "run.json", tmp_path / "plan.json"))
+
+    return checked
+
+
+def test_the_last_of_many_records_counts_and_one_may_have_many_lines(check):
+    assert check(json.dumps(RECORD, indent=1)) == RECORD
+    lines = [json.dumps(RECORD | {"step_ns": ns}) for ns in (1, 2, 3)]
+    assert check("\n".join(lines) + "\n\n")["step_ns"] == 3
+
+
+@pytest.mark.parametrize(
+    "text, complaint",
+    [
+        ("", "is empty"),
+        ("{", "is no record of a run"),
+        (json.dumps(PLAN), "is no record of a run"),
+        (json.dumps(RECORD | {"version": 2}), "of version 2; this RaNNC reads 1"),
+        (json.dumps(RECORD | {"fingerprint": "x"}), "fingerprint is x, the plan's abc"),
+        (json.dumps(RECORD | {"stages": []}), "0 stages, but .*plan.json has 1"),
+    ],
+)
+def test_a_record_that_does_not_go_with_the_plan_says_what_differs(check, text, complaint):
+    with pytest.raises(PlannerInputError, match=rf"run\.json: .*{complaint}"):
+        check(text)
