@@ -111,6 +111,15 @@ def check_shown(plan) -> None:
     _run(["show", os.fspath(plan)])
 
 
+def explain(plan, module: str, options=()) -> str:
+    """Which stage of a plan file holds a module, as ``rannc explain`` prints it.
+
+    Raises:
+        PlannerInputError: It is no plan, or has no such module.
+    """
+    return _run(["explain", os.fspath(plan), module, *options])
+
+
 def show_deployment(path: str | os.PathLike, batch_size: int | None = None) -> None:
     """Prints the plan in a file."""
     print(show(path, batch_size), end="")

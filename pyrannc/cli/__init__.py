@@ -49,7 +49,6 @@ def planning_command(name: str, summary: str) -> None:
 
 planning_command("plan", "Find the fastest plan for a graph, a cluster and a request, from files.")
 planning_command("evaluate", "Time and memory of any plan, and what is wrong with it.")
-planning_command("explain", "Which stage of a plan holds a module, and what its borders cost.")
 
 
 @app.command(
@@ -79,6 +78,56 @@ def show(
     if record is not None or graph is not None:
         raise typer.BadParameter("--graph and --record are for a page: give --html, too")
     plans.show(plan, global_batch, width, timeline)
+
+
+@app.command(
+    help="Which stage of a plan holds a module; with --graph and --cluster also what it would cost "
+    "to move or to recompute it."
+)
+def explain(
+    plan: Annotated[str, typer.Argument(help="rannc-plan, JSON")],
+    module: Annotated[str, typer.Argument(help="a module's path, or a node's name")],
+    graph: Annotated[str | None, typer.Option(help="rannc-graph-profile of the plan")] = None,
+    cluster: Annotated[str | None, typer.Option(help="rannc-cluster, TOML")] = None,
+    request: Annotated[
+        str | None, typer.Option(help="rannc-plan-request; else the plan's rows alone")
+    ] = None,
+    width: Annotated[int | None, typer.Option(min=40, help="default: the terminal's")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON: the costs alone")] = False,
+):
+    from pyrannc.cli import plans
+
+    if (graph is None) != (cluster is None) or (as_json and graph is None):
+        raise typer.BadParameter("costs need both: --graph and --cluster")
+    plans.explain(plan, module, graph, cluster, request, width, as_json)
+
+
+@app.command(
+    help="What training would take on other numbers of devices: "
+    "rannc advise train.py:build --cluster cluster.toml --batch 1024"
+)
+def advise(
+    target: Annotated[str, typer.Argument(help="FILE:FUNCTION as for capture, or a graph-profile")],
+    cluster: Annotated[str, typer.Option(help="rannc-cluster, TOML: the largest that there is")],
+    batch: Annotated[str, typer.Option(help="rows of the global batch; several: 512,1024")],
+    devices: Annotated[str, typer.Option(help="numbers; else powers of two, and all")] = "",
+    memory: Annotated[str, typer.Option(help="GB of a device instead of the cluster's")] = "",
+    recompute: Annotated[str, typer.Option(help="auto, never, always, or several")] = "auto",
+    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, or several; of a build")] = "bf16",
+    device: Annotated[str, typer.Option(help="whose costs a build is captured with")] = "a100",
+    request: Annotated[
+        str | None, typer.Option(help="rannc-plan-request; its batch is replaced")
+    ] = None,
+    price: Annotated[float, typer.Option(min=0, help="of a device for an hour")] = 0.0,
+    html: Annotated[str | None, typer.Option(help="write a page with a chart, too")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+):
+    from pyrannc.cli import what_if
+
+    what_if.advise(
+        target, cluster, batch, devices, memory, recompute, dtype, device, request, price, html,
+        as_json,
+    )  # fmt: skip
 
 
 @app.command(help="What two plans differ in: rannc diff a.json b.json, as a page with --html.")

@@ -12,7 +12,7 @@ from pyrannc.planner import PlannerInputError
 def write_page(path, plans, graph, record) -> None:
     from pyrannc.show import page
 
-    _answer(lambda: page.write(path, plans, graph, record))
+    answer(lambda: page.write(path, plans, graph, record))
     typer.echo(f"{path}: the page of {' and '.join(plans)}")
 
 
@@ -25,11 +25,25 @@ def show(plan, global_batch, width, timeline) -> None:
     planner.become(["show", plan, *arguments, *(["--timeline"] if timeline else [])])
 
 
+def explain(plan, module, graph, cluster, request, width, as_json) -> None:
+    from pyrannc.show import moves
+
+    options = [] if width is None else ["--width", str(width)]
+    if graph is None or cluster is None:
+        planner.become(["explain", plan, module, *options])
+    found = answer(lambda: moves.costs(plan, module, graph, cluster, request))
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(answer(lambda: planner.explain(plan, module, options)))
+    print(moves.text(found), end="")
+
+
 def diff(first, second, as_json) -> None:
     from pyrannc.show import diff as compared
 
     if as_json:
-        facts = _answer(lambda: compared.facts(first, second))
+        facts = answer(lambda: compared.facts(first, second))
         print(
             json.dumps(
                 [dict(zip(("what", "first", "second"), fact, strict=True)) for fact in facts]
@@ -37,10 +51,11 @@ def diff(first, second, as_json) -> None:
         )
         return
     width = shutil.get_terminal_size((80, 24)).columns
-    print(_answer(lambda: compared.text(first, second, width)), end="")
+    print(answer(lambda: compared.text(first, second, width)), end="")
 
 
-def _answer(call):
+def answer(call):
+    """What ``call`` returns; bad input ends the command with one line."""
     try:
         return call()
     except PlannerInputError as error:

@@ -1,0 +1,240 @@
+"""What training would take on other numbers of devices, with other batches and memory."""
+
+import html
+import itertools
+import json
+import tomllib
+from pathlib import Path
+
+from pyrannc import planner
+from pyrannc.planner import PlannerInputError
+from pyrannc.show.page import check_writable, read
+
+#: A doubling of devices is worth it while it makes a step at least so much faster.
+#: tuned by: no measurement is known.
+#: without it: no number of devices would be marked, and the table has to be read.
+WORTH = 1.5
+
+
+def clusters(path, devices=None, memory_gb=None) -> dict:
+    """Clusters of so many devices each, made of the hosts of a cluster file; by their number.
+
+    Args:
+        path: ``cluster.toml``: the largest cluster that there could be.
+        devices: Numbers of devices. Default: powers of two, and all of them.
+        memory_gb: GB (1e9 bytes) of a device instead of the file's.
+
+    Raises:
+        PlannerInputError: The file is no cluster, or a number cannot be made of its hosts.
+    """
+    try:
+        whole = tomllib.loads(read(path))
+        hosts, each = whole["hosts"], whole["devices_per_host"]
+    except (tomllib.TOMLDecodeError, KeyError) as error:
+        raise PlannerInputError(f"{path}: is no cluster: {error}") from None
+    most = hosts * each
+    wanted = devices or sorted({*(2**k for k in range(most.bit_length()) if 2**k <= most), most})
+    found = {}
+    for count in wanted:
+        if count > most or (count > each and count % each):
+            raise PlannerInputError(
+                f"{count} devices cannot be made of {path}, which has {hosts} hosts of {each}: "
+                f"take up to {each}, or multiples of it up to {most}"
+            )
+        sizes = {"hosts": max(1, count // each), "devices_per_host": min(count, each)}
+        found[count] = whole | sizes
+        if memory_gb:
+            found[count]["device_memory_bytes"] = memory_gb * 1e9
+    return found
+
+
+def table(
+    graphs, cluster, batches, request=None, devices=None, memory=(None,), recompute=("auto",)
+):
+    """A dict for each case, in the order in which they were asked for.
+
+    Args:
+        graphs: Paths of graph-profiles by the name of their precision.
+        cluster: Path of the largest cluster.
+        batches: Rows of global batches.
+        request: A plan request as a dict, of which the batch and recompute are replaced.
+        devices, memory: See :func:`clusters`.
+        recompute: ``auto``, ``never``, ``always``.
+
+    Returns:
+        ``devices``, ``batch``, ``memory_gb``, ``recompute``, ``precision``, ``feasible``; of what
+        fits ``iteration_ns``, ``rows_per_s``, ``device_s_per_row`` and ``peak_bytes``; of the rest
+        ``reason``. ``knee`` marks, for each curve over devices, the last one that is worth it.
+    """
+    request = {"format": "rannc-plan-request", "version": 1} | (request or {})
+    rows = []
+    for (precision, graph), batch, gb, how in itertools.product(
+        graphs.items(), batches, memory, recompute
+    ):
+        curve = []
+        for count, described in clusters(cluster, devices, gb).items():
+            wanted = request | {"global_batch": batch, "recompute": how}
+            plan = planner.plan(graph, described, wanted)
+            case = {
+                "devices": count, "batch": batch, "memory_gb": gb, "recompute": how,
+                "precision": precision, "feasible": plan["feasible"],
+            }  # fmt: skip
+            curve.append(case | _outcome(plan, count, batch))
+        knee = _knee(curve)
+        rows += [case | {"knee": case["devices"] == knee} for case in curve]
+    return rows
+
+
+def _outcome(plan, devices, batch):
+    if not plan["feasible"]:
+        return {"reason": plan["reason"].splitlines()[0]}
+    seconds = plan["iteration_ns"] / 1e9
+    return {
+        "iteration_ns": plan["iteration_ns"],
+        "rows_per_s": batch / seconds,
+        "device_s_per_row": devices * seconds / batch,
+        "peak_bytes": max(stage["predicted"]["peak_bytes"] for stage in plan["stages"]),
+        "stages": len(plan["stages"]),
+    }
+
+
+def _knee(curve):
+    """The last number of devices up to which each step was worth what WORTH asks of a doubling."""
+    fits = [case for case in curve if case["feasible"]]
+    best = fits[0]["devices"] if fits else None
+    for before, after in itertools.pairwise(fits):
+        more = after["devices"] / before["devices"]
+        gain = before["iteration_ns"] / after["iteration_ns"]
+        if gain < WORTH ** (more - 1 if more < 2 else more / 2):
+            break
+        best = after["devices"]
+    return best
+
+
+def text(rows, price=None) -> str:
+    """The table for 80 columns; ``price``: of a device for an hour."""
+    unit = "cost of 1e6 rows" if price else "device-s per row"
+    lines = [
+        f"devices   batch  memory  recompute  precision  stages      step   rows/s  {unit}",
+        "-------  ------  ------  ---------  ---------  ------  --------  -------  "
+        + "-" * len(unit),
+    ]
+    for case in rows:
+        memory = f"{case['memory_gb']:g} GB" if case["memory_gb"] else "-"
+        line = (
+            f"{case['devices']:7}  {case['batch']:6}  {memory:>6}  {case['recompute']:9}  "
+            f"{case['precision']:9}  "
+        )
+        if case["feasible"]:
+            cost = cost_of(case, price)
+            line += (
+                f"{case['stages']:6}  {case['iteration_ns'] / 1e6:5.0f} ms  "
+                f"{case['rows_per_s']:7.4g}  {cost:.4g}{'  <- knee' if case['knee'] else ''}"
+            )
+        else:
+            line += "does not fit"
+        lines.append(line)
+    fewest = min((case["devices"] for case in rows if case["feasible"]), default=None)
+    if fewest is None:
+        return "\n".join([*lines, "", f"Nothing fits: {rows[-1]['reason']}"]) + "\n"
+    last = (
+        f"The fewest devices that hold it are {fewest}. The knee is the last number up to which "
+        f"each doubling makes a step at least {WORTH} times as fast."
+    )
+    return "\n".join([*lines, "", *_wrapped(last)]) + "\n"
+
+
+def cost_of(case, price):
+    """Of a million rows where there is a price of a device-hour, else device-seconds of a row."""
+    return case["device_s_per_row"] * (price / 3600 * 1e6 if price else 1)
+
+
+def _wrapped(sentence, width=80):
+    import textwrap
+
+    return textwrap.wrap(sentence, width)
+
+
+def write_chart(path, rows, price=None) -> None:
+    """A page with the same table, and a picture of rows per second over devices."""
+    check_writable(path)
+    curves = {}
+    for case in rows:
+        if case["feasible"]:
+            key = ", ".join(
+                part
+                for part in (
+                    f"{case['batch']} rows",
+                    f"{case['memory_gb']:g} GB" if case["memory_gb"] else "",
+                    case["recompute"] if case["recompute"] != "auto" else "",
+                    case["precision"],
+                )
+                if part
+            )
+            curves.setdefault(key, []).append(case)
+    Path(path).write_text(
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        '<meta name=viewport content="width=device-width, initial-scale=1">'
+        "<title>What if</title><style>body{font:14px system-ui;margin:24px;max-width:900px}"
+        "@media (prefers-color-scheme: dark){body{background:#12151b;color:#e6eaf1}}"
+        "pre{overflow-x:auto}svg text{fill:currentColor;font-size:11px}</style>"
+        f"<h1>Speed over devices</h1>{_picture(curves)}"
+        f"<pre>{html.escape(text(rows, price))}</pre></html>\n",
+        encoding="utf-8",
+    )
+
+
+def _picture(curves):
+    """Both axes logarithmic, so that what scales perfectly is a straight line."""
+    import math
+
+    cases = [case for curve in curves.values() for case in curve]
+    if not cases:
+        return "<p>Nothing fits.</p>"
+    span = {}
+    for key in ("devices", "rows_per_s"):
+        values = [math.log2(case[key]) for case in cases]
+        span[key] = min(values) - 0.2, max(values) + 0.2
+
+    def at(case):
+        x, y = (
+            (math.log2(case[key]) - span[key][0]) / (span[key][1] - span[key][0])
+            for key in ("devices", "rows_per_s")
+        )
+        return 60 + 620 * x, 300 - 270 * y
+
+    parts = []
+    for index, (name, curve) in enumerate(curves.items()):
+        color = f"hsl({(index * 137.508 + 210) % 360:.0f} 60% 50%)"
+        points = [at(case) for case in curve]
+        parts.append(
+            f'<polyline fill="none" stroke="{color}" stroke-width="2" points="'
+            + " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            + '"/>'
+        )
+        for (x, y), case in zip(points, curve, strict=True):
+            radius = 6 if case["knee"] else 3
+            label = html.escape(f"{case['devices']} devices: {case['rows_per_s']:.4g} rows/s")
+            parts.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{color}">'
+                f"<title>{label}</title></circle>"
+            )
+        parts.append(
+            f'<text x="700" y="{40 + 16 * index}" fill="{color}">{html.escape(name)}</text>'
+        )
+    for count in sorted({case["devices"] for case in cases}):
+        x = at({"devices": count, "rows_per_s": 1})[0]
+        parts.append(f'<text x="{x:.0f}" y="320" text-anchor="middle">{count}</text>')
+    slow, fast = min(c["rows_per_s"] for c in cases), max(c["rows_per_s"] for c in cases)
+    for rate in (slow, fast):
+        y = at({"devices": 1, "rows_per_s": rate})[1]
+        parts.append(f'<text x="55" y="{y:.0f}" text-anchor="end">{rate:.3g}</text>')
+    return (
+        '<svg viewBox="0 0 900 340" role="img" aria-label="rows per second over devices">'
+        '<text x="60" y="338">devices; a large dot is the knee</text>'
+        '<text x="5" y="14">rows/s</text>' + "".join(parts) + "</svg>"
+    )
+
+
+def as_json(rows) -> str:
+    return json.dumps(rows, indent=1)
