@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all sanitize build check warnings stubs golden compatibility tuning bench clean
+.PHONY: demo test test-all sanitize build check warnings stubs golden compatibility tuning gpu-status bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -77,6 +77,10 @@ compatibility: build
 # Writes docs/tuning.md anew from the comments beside the numbers.
 tuning:
 	$(PYTHON) tests/support/tuning.py
+
+# Writes docs/gpu-status.md anew from the results in docs/gpu.
+gpu-status:
+	$(PYTHON) tests/support/gpu_status.py
 
 # The planner's benchmarks need no torch. Those of the runtime compare with its peers, in about half an hour; their
 # figures are also left in build-bench/*.json.

@@ -1,0 +1,29 @@
+"""docs/gpu-status.md says what has run on a GPU, and no other page says more."""
+
+import gpu_status
+
+
+def test_the_page_is_what_the_files_of_results_say():
+    assert gpu_status.PAGE.read_text() == gpu_status.page(gpu_status.results()), (
+        "run `make gpu-status`"
+    )
+
+
+def test_without_results_the_first_lines_of_the_page_say_so():
+    found = gpu_status.results()
+    assert (gpu_status.NEVER in gpu_status.PAGE.read_text().splitlines()[0]) == (not found)
+    readme = (gpu_status.ROOT / "README.md").read_text()
+    assert found or "no GPU" in readme
+
+
+def test_what_ran_and_what_failed_is_on_the_page():
+    machine = {"gpu": "H200", "torch": "2.13", "driver": "580", "nccl": "2.30.4"}
+    parts = {
+        "one rank": {"passed": True, "text": "", "figures": {"seconds": 3}},
+        "two ranks": {"passed": False, "text": "it hung", "figures": {}},
+    }
+    text = gpu_status.page({"test": {"when": "2026-01-02", "machine": machine, "parts": parts}})
+    assert gpu_status.NEVER not in text
+    assert "| H200 | 2026-01-02 | 2.13, 580, 2.30.4 | 1 of 2 | two ranks |" in text
+    assert "| two ranks | failed: it hung |" in text
+    assert "`make gpu-bench` | speed against eager, predicted against measured steps | none" in text
