@@ -6,6 +6,7 @@ import torch
 
 from pyrannc import launch
 from pyrannc.errors import CommError, RaNNCError
+from pyrannc.job import nccl
 from pyrannc.loop import at_work
 
 
@@ -55,7 +56,8 @@ def all_gather(ten: torch.Tensor, buf: torch.Tensor) -> None:
 
 
 def recreate_all_communicators() -> None:
-    """Returns when every rank has called it. There is one communicator, which stays. Collective.
+    """Returns when every rank has called it. The one of the host stays, those of NCCL are made
+    anew. Collective.
 
     Raises:
         CommError: A rank does not answer, or messages of a call that failed are left over.
@@ -67,6 +69,7 @@ def recreate_all_communicators() -> None:
             "again."
         )
     world.barrier()
+    nccl.reconnect(world)
 
 
 def clear() -> None:

@@ -224,6 +224,19 @@ ITEMS = {
     "metrics_every": Item(positive, 10, "training steps from one record to the next"),
     "display_comm_value": Item(boolean, False, "log what enters and leaves the stages"),
     "display_act_value": Item(boolean, False, "log the results of all operators"),
+    "device_transport": Item(
+        word("auto", "nccl", "staged"),
+        "auto",
+        "how messages of an accelerator travel; staged: through pinned memory of the host",
+    ),
+    "nccl_library": Item(
+        text,
+        "",
+        "file of NCCL 2.26 or newer; empty: the one that torch has loaded, or the system's",
+    ),
+    "nccl_one_stream": Item(
+        boolean, False, "all of NCCL's work on one stream, beside the one that computes"
+    ),
     "comm_timeout_s": Item(seconds, 600.0, "longest wait for another rank, in seconds"),
     "log_level": Item(text, "warn", "debug, info, warn, error or off; per module: comm=debug"),
     "show_config_items": Item(boolean, False, "print the settings that are not defaults"),

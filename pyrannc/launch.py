@@ -106,6 +106,13 @@ def environment(ranks: int) -> dict[str, str]:
     }
 
 
+def device_variables() -> dict[str, str]:
+    """Variables of this process that devices and their libraries go by: mpirun hands them to ranks
+    on other hosts only when it is told to."""
+    kinds = ("NCCL_", "CUDA_", "PYTORCH_", "TORCH_")
+    return {name: value for name, value in os.environ.items() if name.startswith(kinds)}
+
+
 def command(ranks: int, argv: list[str], env: dict[str, str] | None = None) -> list[str]:
     """The ``mpirun`` call for ``ranks`` processes of ``argv``, to be run in :func:`environment`.
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Operation', 'Stream', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Operation', 'Stream', 'find_nccl', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
 class Operation:
     def done(self) -> bool:
         ...
@@ -77,6 +77,10 @@ class LinkSpeeds:
     @property
     def intra_host(self) -> LinkSpeed | None:
         ...
+def find_nccl(file: str = '') -> tuple[str, int]:
+    """
+    File and version (23004 is 2.30.4) of the NCCL that would be used.
+    """
 def finish_mpi() -> None:
     ...
 def make_local(ranks: typing.SupportsInt | typing.SupportsIndex, timeout_s: typing.SupportsFloat | typing.SupportsIndex = 20.0) -> list[Communicator]:
@@ -86,6 +90,10 @@ def make_mpi(timeout_s: typing.SupportsFloat | typing.SupportsIndex, start_timeo
 def measure_links(comm: Communicator) -> LinkSpeeds:
     ...
 def mpi_available() -> bool:
+    ...
+def nccl_available() -> bool:
+    ...
+def nccl_version_text(version: typing.SupportsInt | typing.SupportsIndex) -> str:
     ...
 def started_mpi() -> bool:
     ...

@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'staged']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'nccl', 'reconnect_nccl', 'staged']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -122,6 +122,14 @@ class Executor:
 def join_autograd(call: Call, leaves: collections.abc.Sequence[torch.Tensor], differentiable: collections.abc.Sequence[bool], around: collections.abc.Callable) -> list[torch.Tensor | None]:
     """
     A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments). around(output_grads, keep_graph, backward) is called for each backward, and calls backward(), or backward(keep_graph).
+    """
+def nccl(host: pyrannc._C.comm.Communicator, device: str, library: str = '', one_stream: bool = False) -> pyrannc._C.comm.Communicator:
+    """
+    A communicator that sends and sums memory of the device by NCCL, and does all else over the host's. Collective.
+    """
+def reconnect_nccl(communicator: pyrannc._C.comm.Communicator, device: str) -> None:
+    """
+    Ends NCCL's communicators, and connects new ones for the same traffic. Collective.
     """
 def staged(host: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.Communicator:
     """

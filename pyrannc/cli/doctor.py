@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pyrannc import __version__, launch
+from pyrannc.cli import devices
 
 SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
 DEADLINE_S = 120
@@ -65,6 +66,7 @@ def examine() -> tuple[list[tuple[str, str]], list[str]]:
     rows.append(("cores", str(len(os.sched_getaffinity(0)))))
     rows.append(("memory", f"{memory / 2**30:.1f} GiB"))
     if extension:
+        devices.examine(rows, problems)
         examine_mpi(rows, problems)
     return rows, problems
 

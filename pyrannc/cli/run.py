@@ -10,14 +10,15 @@ from pyrannc import launch
 def run(ranks: int, command: list[str]) -> int:
     """Runs the Python script ``command[0]`` with its arguments on ``ranks`` ranks of this machine.
 
-    Under a host list of the batch system (Slurm, PBS) Open MPI spreads the ranks over its hosts.
+    Under a host list of the batch system (Slurm, PBS) Open MPI spreads the ranks over its hosts,
+    which get this process's variables of devices (NCCL_*, CUDA_*, PYTORCH_*, TORCH_*).
 
     Returns:
         The exit code of the job: that of the first rank that failed, or 0.
     """
     argv = [sys.executable, *command]
     try:
-        argv = launch.command(ranks, argv) if ranks > 1 else argv
+        argv = launch.command(ranks, argv, launch.device_variables()) if ranks > 1 else argv
     except FileNotFoundError as error:
         print(f"rannc run: {error}", file=sys.stderr)
         return 127

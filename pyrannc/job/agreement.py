@@ -20,6 +20,7 @@ OWN = {
     "graph_profile_file",
     "keep_freed_memory",
     "log_level",
+    "nccl_library",
     "profile_cache",
     "profiling",
     "save_deployment",

@@ -140,6 +140,26 @@ def keep_freed_memory() -> None:
         log.info("deploy", "freed memory goes back to the system: the C library is not glibc")
 
 
+def order_nccl_launches() -> str:
+    """Has NCCL order what several communicators do as this process asks for it.
+
+    To be called before NCCL starts, which reads its environment once. Returns why that may not
+    come to pass; empty if it does.
+    """
+    variable = "NCCL_LAUNCH_ORDER_IMPLICIT"
+    if variable in os.environ:
+        return f"{variable} is 0" if os.environ[variable] == "0" else ""
+    os.environ[variable] = "1"
+    distributed = torch.distributed
+    started = distributed.is_available() and distributed.is_initialized()
+    if started and "nccl" in distributed.get_backend():
+        return (
+            f"torch.distributed had started NCCL before {variable}=1 was set; set it in the "
+            "environment of the job"
+        )
+    return ""
+
+
 def before_optimizer_steps(owner, method) -> None:
     """Calls ``method(owner, optimizer)`` before the steps of all optimizers, as long as ``owner``
     lives."""

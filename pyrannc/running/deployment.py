@@ -7,6 +7,7 @@ import torch
 
 from pyrannc import _C, log
 from pyrannc.errors import RaNNCError
+from pyrannc.job import transport
 from pyrannc.job.agreement import same_graph
 from pyrannc.loop import at_work
 from pyrannc.loop.late_optimizers import LateOptimizers
@@ -39,7 +40,7 @@ class Deployment:
         self.local_rows = local_rows
         self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
-        self.comm = _C.runtime.staged(self.world, str(task.device))
+        self.comm = transport.of_messages(self.world, task.device, task.config)
         self._ends = []
         self.dropout = True  # see RaNNCModule.enable_dropout
         self.whole_groups = []  # of the optimizers, before they are cut down

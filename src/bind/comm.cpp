@@ -8,6 +8,7 @@
 #include "rannc/comm/links.h"
 #include "rannc/comm/local.h"
 #include "rannc/comm/mpi.h"
+#include "rannc/comm/nccl.h"
 #include "rannc/util/error.h"
 
 namespace rannc::bind {
@@ -185,6 +186,15 @@ void init_comm(py::module_& m) {
         return comm::make_mpi(timeout_s, start_timeout_s);
       },
       "timeout_s"_a, "start_timeout_s"_a = 60.0, Unlocked());
+  m.def("nccl_available", &comm::nccl_available);
+  m.def(
+      "find_nccl",
+      [](const std::string& file) {
+        const comm::NcclLibrary found = comm::find_nccl(file);
+        return std::pair(found.file, found.version);
+      },
+      "file"_a = "", "File and version (23004 is 2.30.4) of the NCCL that would be used.");
+  m.def("nccl_version_text", &comm::nccl_version_text, "version"_a);
   m.def("started_mpi", &comm::started_mpi);
   m.def("finish_mpi", &comm::finish_mpi, Unlocked());
 }

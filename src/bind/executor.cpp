@@ -118,6 +118,34 @@ void init_executor(py::module_& m) {
       "A communicator that sends and sums memory of the device over the host's, through pinned "
       "memory; for the CPU the host's itself.");
 
+  m.def(
+      "nccl",
+      [](std::shared_ptr<comm::Communicator> host, const std::string& device,
+         const std::string& library, bool one_stream) {
+        // Its end waits for the device, and where ranks are threads, for others that want the GIL.
+        auto made = runtime::nccl(std::move(host), c10::Device(device), library, one_stream);
+        auto* const communicator = made.get();
+        const auto end = [made = std::move(made)](comm::Communicator*) mutable {
+          if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return made.reset();
+          const py::gil_scoped_release unlocked;
+          made.reset();
+        };
+        return std::shared_ptr<comm::Communicator>(communicator, end);
+      },
+      "host"_a, "device"_a, "library"_a = "", "one_stream"_a = false,
+      "A communicator that sends and sums memory of the device by NCCL, and does all else over the "
+      "host's. Collective.",
+      Unlocked());
+
+  m.def(
+      "reconnect_nccl",
+      [](comm::Communicator& communicator, const std::string& device) {
+        runtime::reconnect_nccl(communicator, c10::Device(device));
+      },
+      "communicator"_a, "device"_a,
+      "Ends NCCL's communicators, and connects new ones for the same traffic. Collective.",
+      Unlocked());
+
   py::class_<runtime::DrawSteps, std::shared_ptr<runtime::DrawSteps>>(
       m, "DrawSteps", "What deterministic random numbers are told from, beside node and sample.")
       .def(py::init([](uint64_t seed) {

@@ -1,7 +1,9 @@
 #include "rannc/runtime/executor.h"
 
+#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "rannc/util/error.h"
@@ -9,6 +11,8 @@
 #include "runtime/call/orders.h"
 #include "runtime/call/pipeline_call.h"
 #include "runtime/call/rank_part.h"
+#include "runtime/device_memory.h"
+#include "runtime/traffic.h"
 
 namespace rannc::runtime {
 
@@ -25,12 +29,30 @@ struct Executor::Impl {
                options.holders),
         kept(options.kept ? options.kept : std::make_shared<KeptGradients>(options.stream)) {
     // Without a loss there is no training step: lowering one says why.
-    if (plan::backward_comes_first(plan.schedule) && !plan::loss_of(graph)) return;
+    const bool trains = !plan::backward_comes_first(plan.schedule) || plan::loss_of(graph);
+    connect(plan, device, trains, options);
+    if (!trains) return;
     auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, options.outputs,
                                           inference->comm->size());
     if (outputs == inference->output_values) return;
     training = std::make_shared<RankPart>(graph, objects, plan, std::move(outputs), comm, device,
                                           options, inference.get());
+  }
+
+  void connect(plan::Plan plan, c10::Device device, bool trains, const Options& options) const {
+    comm::Communicator& comm = *inference->comm;
+    if (!comm.is_in_order() || comm.size() == 1) return;
+    plan.bucket_bytes = options.bucket_bytes;
+    const comm::Traffic traffic =
+        traffic_of(plan, inference->graph, comm.size(), inference->output_values, trains,
+                   options.outputs, options.holders);
+    int64_t longest = 8;
+    for (const comm::Traffic::Sum& sum : traffic.sums) {
+      for (int64_t bytes : sum.bytes) longest = std::max(longest, bytes);
+    }
+    const at::Tensor scratch =
+        at::zeros({longest}, at::TensorOptions().dtype(at::kByte).device(device));
+    comm.connect(traffic, memory_of(scratch, *inference->stream));
   }
 
   std::shared_ptr<const RankPart> inference;

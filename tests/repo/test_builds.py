@@ -37,12 +37,14 @@ def folder():
 
 @pytest.mark.parametrize("mpi", ["ON", "OFF"])
 def test_the_core_builds_and_passes_its_tests_without_torch(mpi, folder):
-    options = ["-DRANNC_TORCH=OFF", f"-DRANNC_MPI={mpi}"]
+    options = ["-DRANNC_TORCH=OFF", f"-DRANNC_MPI={mpi}", f"-DRANNC_NCCL={mpi}"]
     run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options)
     run("cmake", "--build", folder)
     run("ctest", "--test-dir", folder, "-j2", "--output-on-failure", "--no-tests=error")
     commands = (folder / "build.ninja").read_text()
-    assert "site-packages" not in commands and ("mpi/progress.cpp" in commands) == (mpi == "ON")
+    assert "site-packages" not in commands
+    for source in ("mpi/progress.cpp", "nccl/watch.cpp"):
+        assert (source in commands) == (mpi == "ON")
 
 
 def test_the_sanitizers_of_addresses_and_undefined_behaviour_find_nothing_in_the_core(folder):

@@ -38,7 +38,7 @@ BELOW = {
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["checkpoint"] = {"module", "running", "optimizer", "state", "launch"}
-BELOW["comm_utils"] = {"launch", "loop"}
+BELOW["comm_utils"] = {"launch", "loop", "job"}
 BELOW["amp"] = BELOW["opt"] = set()
 BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show"}
 

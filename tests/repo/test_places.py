@@ -19,6 +19,8 @@ OF_THE_WHOLE = {
     "dist/scripts",
     "dist/set_order",
     "dist/soak",
+    "torch/accelerator/nccl",
+    "torch/accelerator/nccl_library",
     "torch/accelerator/one_rank",
     "torch/accelerator/staged",
     "torch/capture/golden_graphs",

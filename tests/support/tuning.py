@@ -44,6 +44,7 @@ NOT_TUNED = {
         "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"
     ),
     "numbers of formats and exit codes": "_METHOD VERSION INDEX_FORMAT _BAD_INPUT _DOES_NOT_FIT",
+    "what NCCL knows numbers by": "kUniqueIdBytes kNoColor kOldestVersion kProbeBytes",
     "what is shown, and how": (
         "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH WIDTH MOST_PLAIN QUIET_S"
     ),

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rannc/comm/device.h"
@@ -19,6 +20,18 @@ struct Purpose {
   const char* what = "message";  ///< "activation", "gradient", "plan": a string literal
   int stage = -1;                ///< of the peer; -1: none
   int micro_batch = -1;
+  bool back = false;  ///< of messages: a gradient's way, where both ways are apart
+};
+
+/// What will be sent and summed from a device's memory, so that nothing is connected inside a step.
+struct Traffic {
+  struct Sum {
+    std::vector<int> ranks;      ///< ascending
+    std::vector<int64_t> bytes;  ///< sizes that are known before
+    friend bool operator==(const Sum&, const Sum&) = default;
+  };
+  std::vector<std::pair<int, int>> messages;  ///< (from, to), forward; gradients come back
+  std::vector<Sum> sums;                      ///< each set of ranks once
 };
 
 enum class Element { float64, float32, float16, bfloat16, int64, int32, int8, uint8 };
@@ -70,6 +83,13 @@ class Communicator {
                                          std::span<const int> ranks, Purpose purpose,
                                          std::shared_ptr<void> owner = {},
                                          std::optional<int64_t> tag = {});
+
+  /// Whether these three have no tags, and may block until all their ranks have come: ranks then
+  /// make all such calls in one order (plan::Program::order), from one thread at a time.
+  [[nodiscard]] virtual bool is_in_order() const { return false; }
+  /// Connects what will come. `scratch`: zeros, as long as the longest of Traffic::Sum::bytes, and
+  /// at least 8. Every rank calls it with equal arguments, and no message is under way.
+  virtual void connect(const Traffic& /*traffic*/, const Buffer& /*scratch*/) {}
 
   /// Ends the job on all ranks with an exit code that is not 0; `reason` is printed first on the
   /// rank that calls it. `local`: the other ranks' waits throw CommError with the reason.

@@ -17,6 +17,9 @@ class Event {
   [[nodiscard]] virtual bool done() = 0;
   /// The host waits.
   virtual void wait() = 0;
+  /// The point in the order of a device's work that it is, for which that device's streams wait
+  /// without the host; for an operation, where it ends. Null: only the host can wait.
+  [[nodiscard]] virtual Event* on_device() { return nullptr; }
 };
 
 /// Work of a device, which is done in the order in which it is given, and perhaps long after.
@@ -28,6 +31,8 @@ class Stream {
   /// Work that is given from now on is done after `event`. The host goes on where the device can
   /// wait without it.
   virtual void wait(Event& event) = 0;
+  /// What the device's libraries know it by; null: the host's.
+  [[nodiscard]] virtual void* native() const { return nullptr; }
 };
 
 /// Memory that a message or a sum reads and writes.

@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <string>
 
 #include "rannc/comm/communicator.h"
 
@@ -11,6 +12,17 @@ namespace rannc::runtime {
 /// The order of `device`'s work: for an accelerator that of the stream which is current where it is
 /// asked, for the CPU the host's. Made of c10's streams and events, so it is any accelerator's.
 [[nodiscard]] std::shared_ptr<comm::Stream> device_stream(c10::Device device);
+
+/// A stream of `device` beside the current ones, of high priority: for what others wait for.
+[[nodiscard]] std::shared_ptr<comm::Stream> side_stream(c10::Device device);
+
+/// comm::make_nccl() for `device`, which is not the CPU; `library` and `one_stream` as there.
+[[nodiscard]] std::shared_ptr<comm::Communicator> nccl(std::shared_ptr<comm::Communicator> host,
+                                                       c10::Device device,
+                                                       const std::string& library, bool one_stream);
+
+/// comm::reconnect_nccl() with memory of `device`.
+void reconnect_nccl(comm::Communicator& communicator, c10::Device device);
 
 /// Messages and sums of `device`'s memory over `host`, through pinned memory of the host, in the
 /// order of the device's work. All else is done by `host`, which lives on.

@@ -88,7 +88,17 @@ void CallBoundary::add_scalars(const LocalStage& local, const MicroBatch& batch)
 }
 
 void CallBoundary::sum_scalars() {
-  runtime::sum_scalars(scalars_, *part_.comm, *part_.stream, "loss reduction");
+  start_sum();
+  finish_sum();
+}
+
+void CallBoundary::start_sum() {
+  sum_ = start_scalar_sum(scalars_, *part_.comm, *part_.stream, "loss reduction");
+}
+
+void CallBoundary::finish_sum() {
+  finish_scalar_sum(scalars_, sum_, *part_.stream);
+  sum_ = {};
 }
 
 void CallBoundary::add_scalar_gradients(const LocalStage& local, MicroBatch& batch) const {

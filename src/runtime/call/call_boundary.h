@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "runtime/call/gradient_sum.h"
 #include "runtime/call/micro_batches.h"
 #include "runtime/call/orders.h"
 #include "runtime/call/rank_part.h"
@@ -34,6 +35,9 @@ class CallBoundary {
   void add_scalars(const LocalStage& local, const MicroBatch& batch);
   /// Sums the scalar outputs over all ranks. Every rank calls it.
   void sum_scalars();
+  /// The same in two steps.
+  void start_sum();
+  void finish_sum();
   /// Adds a share's part of their gradients to those of its outputs, before its backward.
   void add_scalar_gradients(const LocalStage& local, MicroBatch& batch) const;
 
@@ -65,6 +69,7 @@ class CallBoundary {
   double loss_seed_;
   std::vector<at::Tensor> inputs_;        // [graph input]; until take_outputs()
   std::vector<at::Tensor> scalars_;       // [scalar output]: sums so far, float64 or complex128
+  ScalarSum sum_;                         // of these, under way
   std::vector<Assembly> own_outputs_;     // [output value]: this rank's rows
   std::vector<at::Tensor> output_grads_;  // [output value]: of the loss of all ranks
   std::vector<Assembly> input_grads_;     // [argument]

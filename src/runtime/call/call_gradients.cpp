@@ -10,12 +10,14 @@ namespace rannc::runtime {
 
 CallGradients::CallGradients(const RankPart& part, const Orders& orders, int64_t call,
                              const std::vector<at::Tensor>& parameters, bool with_backward,
-                             bool no_sync, std::shared_ptr<KeptGradients> kept)
+                             bool no_sync, std::shared_ptr<KeptGradients> kept,
+                             std::function<void()> completed)
     : part_(part),
       orders_(orders),
       call_(call),
       with_backward_(with_backward),
-      kept_(std::move(kept)) {
+      kept_(std::move(kept)),
+      completed_(std::move(completed)) {
   if (no_sync) {
     summing_ = Summing::kept;
   } else if (plan::backward_comes_first(orders_.program.schedule) && kept_->passes() > 0) {
@@ -73,15 +75,20 @@ std::vector<std::unique_ptr<GradientSum>> CallGradients::make_sums(
     for (ir::ValueId value : reduction.parameters) {
       of_reduction.push_back(parameters[part_.parameter_places[value.index]]);
     }
-    sums[index] = std::make_unique<GradientSum>(std::move(of_reduction), orders_.buckets[index],
-                                                call_, *part_.comm, *part_.stream, reduction.ranks,
-                                                first_bucket_tag(call_, index), count_tag(index));
+    sums[index] = std::make_unique<GradientSum>(
+        std::move(of_reduction), orders_.program.buckets[index], call_, *part_.comm, *part_.stream,
+        reduction.ranks, first_bucket_tag(call_, index), count_tag(index));
   }
   return sums;
 }
 
 void CallGradients::prepare_sums() {
-  if (with_backward_ && sums_in_program()) sums_ = make_sums(aliases_);
+  if (!with_backward_ || !sums_in_program()) return;
+  sums_ = make_sums(aliases_);
+  if (!completed_) return;
+  for (const auto& sum : sums_) {
+    if (sum) sum->wait_for_issues(completed_);
+  }
 }
 
 void CallGradients::begin_last_backward(int stage) {
@@ -94,6 +101,14 @@ void CallGradients::end_last_backward(int stage) {
   for (size_t index = 0; index < sums_.size(); ++index) {
     if (orders_.completed_by[index] == stage && sums_[index]) sums_[index]->start_rest();
   }
+}
+
+bool CallGradients::is_complete(const plan::Communication& bucket) const {
+  return sums_[static_cast<size_t>(bucket.index)]->is_complete(static_cast<size_t>(bucket.part));
+}
+
+void CallGradients::issue(const plan::Communication& bucket) {
+  sums_[static_cast<size_t>(bucket.index)]->issue(static_cast<size_t>(bucket.part));
 }
 
 void CallGradients::reduce(size_t reduction) {

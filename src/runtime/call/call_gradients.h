@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -25,10 +26,11 @@ namespace rannc::runtime {
 class CallGradients {
  public:
   /// `call`: its number. `with_backward` and `no_sync` as in Executor::forward(). `part` and
-  /// `orders` must outlive it.
+  /// `orders` must outlive it. `completed`: buckets wait for issue(), and this is called when one
+  /// is complete; empty: they start by themselves.
   CallGradients(const RankPart& part, const Orders& orders, int64_t call,
                 const std::vector<at::Tensor>& parameters, bool with_backward, bool no_sync,
-                std::shared_ptr<KeptGradients> kept);
+                std::shared_ptr<KeptGradients> kept, std::function<void()> completed);
   CallGradients(const CallGradients&) = delete;
   CallGradients& operator=(const CallGradients&) = delete;
 
@@ -45,6 +47,9 @@ class CallGradients {
   /// complete when it gives them, and their buckets start then.
   void begin_last_backward(int stage);
   void end_last_backward(int stage);
+  /// Whether a bucket of the Program has all that this rank adds, and starting it.
+  [[nodiscard]] bool is_complete(const plan::Communication& bucket) const;
+  void issue(const plan::Communication& bucket);
   /// Waits for the sum: the action reduce_gradients.
   void reduce(size_t reduction);
   /// Whether a sum is under way.
@@ -94,6 +99,7 @@ class CallGradients {
   const int64_t call_;
   const bool with_backward_;
   const std::shared_ptr<KeptGradients> kept_;
+  const std::function<void()> completed_;
   Summing summing_ = Summing::in_program;
   bool took_kept_ = false;
   /// [parameter]: none where this rank alone holds it. Empty without a backward.

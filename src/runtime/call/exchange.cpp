@@ -34,6 +34,34 @@ void Exchange::post(int64_t slot, int from, at::Tensor tensor, comm::Purpose pur
   receives_.insert_or_assign(slot, Message{std::move(handle), std::move(tensor)});
 }
 
+void Exchange::hold(int64_t slot, at::Tensor tensor) {
+  RANNC_CHECK(is_plain(tensor), c10::str("message ", slot));
+  comm::Buffer memory = memory_of(tensor, stream_);
+  held_.insert_or_assign(slot, Held{std::move(tensor), std::move(memory)});
+}
+
+Exchange::Held Exchange::take_held(int64_t slot) {
+  const auto found = held_.find(slot);
+  RANNC_CHECK(found != held_.end(), c10::str("message ", slot, " has no memory"));
+  Held held = std::move(found->second);
+  held_.erase(found);
+  return held;
+}
+
+void Exchange::start_send(int64_t slot, int to, comm::Purpose purpose) {
+  Held held = take_held(slot);
+  used_ = true;
+  comm::Handle handle = comm_.send_from(held.memory, to, first_tag_ + slot, purpose);
+  sends_.push_back({std::move(handle), std::move(held.tensor)});
+}
+
+void Exchange::start_receive(int64_t slot, int from, comm::Purpose purpose) {
+  Held held = take_held(slot);
+  used_ = true;
+  comm::Handle handle = comm_.receive_into(held.memory, from, first_tag_ + slot, purpose);
+  receives_.insert_or_assign(slot, Message{std::move(handle), std::move(held.tensor)});
+}
+
 at::Tensor Exchange::receive(int64_t slot) {
   const auto found = receives_.find(slot);
   RANNC_CHECK(found != receives_.end(), c10::str("message ", slot, " was never posted"));

@@ -27,6 +27,17 @@ class Exchange {
   void send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose);
   /// Starts receiving into a contiguous tensor.
   void post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose);
+  // The same in two steps, where others decide when a message is issued.
+
+  /// Takes a plain tensor to send, or a contiguous one to receive into: it is not touched before
+  /// what the stream has been given until now is done.
+  void hold(int64_t slot, at::Tensor tensor);
+  [[nodiscard]] bool holds(int64_t slot) const { return held_.contains(slot); }
+  void start_send(int64_t slot, int to, comm::Purpose purpose);
+  void start_receive(int64_t slot, int from, comm::Purpose purpose);
+  /// Whether receive() finds it.
+  [[nodiscard]] bool is_posted(int64_t slot) const { return receives_.contains(slot); }
+
   /// A posted message; what the stream does from now on finds it there.
   [[nodiscard]] at::Tensor receive(int64_t slot);
 
@@ -50,9 +61,16 @@ class Exchange {
   comm::Stream& stream_;
   int64_t first_tag_;
   bool used_ = false;
+  struct Held {
+    at::Tensor tensor;
+    comm::Buffer memory;
+  };
+  [[nodiscard]] Held take_held(int64_t slot);
+
   std::vector<Message> sends_;
   std::unordered_map<int64_t, Message> receives_;
   std::unordered_map<int64_t, at::Tensor> own_;
+  std::unordered_map<int64_t, Held> held_;
 };
 
 }  // namespace rannc::runtime

@@ -63,7 +63,7 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters,
       places_[parameter].begin = begin;
       begin += parameters_[parameter].numel();
     }
-    buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, {}});
+    buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, false, {}, {}});
   }
 }
 
@@ -76,7 +76,24 @@ void GradientSum::complete(size_t parameter) {
   Place& place = places_[parameter];
   if (place.complete) return;
   place.complete = true;
-  if (--buckets_[place.bucket].missing == 0) start(place.bucket);
+  if (--buckets_[place.bucket].missing > 0) return;
+  finish(place.bucket);
+  if (!completed_) return start(place.bucket);
+  buckets_[place.bucket].ready = stream_.record();
+  completed_();
+}
+
+/// Its array is whole.
+void GradientSum::finish(size_t index) {
+  Bucket& bucket = buckets_[index];
+  for (size_t parameter : bucket.parameters) place(parameter);
+  if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].mutable_grad();
+  bucket.complete = true;
+}
+
+void GradientSum::issue(size_t bucket) {
+  if (!buckets_[bucket].complete) start_rest();
+  if (!buckets_[bucket].sum) start(bucket);
 }
 
 void GradientSum::place(size_t parameter) {
@@ -106,12 +123,14 @@ at::Tensor GradientSum::part_of(size_t parameter) const {
 
 void GradientSum::start(size_t index) {
   Bucket& bucket = buckets_[index];
-  for (size_t parameter : bucket.parameters) place(parameter);
-  if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].mutable_grad();
   const at::Tensor numbers = as_real(bucket.numbers);
   const std::optional<int64_t> tag =
       first_tag_ < 0 ? std::nullopt : std::optional(first_tag_ + static_cast<int64_t>(index));
-  bucket.sum = comm_.start_sum(memory_of(numbers, stream_), element_of(numbers), ranks_, kPurpose,
+  comm::Buffer memory =
+      bucket.ready
+          ? comm::Buffer{numbers.data_ptr(), static_cast<int64_t>(numbers.nbytes()), bucket.ready}
+          : memory_of(numbers, stream_);
+  bucket.sum = comm_.start_sum(memory, element_of(numbers), ranks_, kPurpose,
                                std::make_shared<at::Tensor>(numbers), tag);
 }
 
@@ -144,7 +163,10 @@ void GradientSum::wait() {
         " while another rank runs that of another one.\n  Every rank must call backward, in the "
         "same order."));
   }
-  for (Bucket& bucket : buckets_) stream_.wait(*bucket.sum);
+  for (Bucket& bucket : buckets_) {
+    RANNC_CHECK(bucket.sum != nullptr, "a bucket that was never issued");
+    stream_.wait(*bucket.sum);
+  }
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
     at::Tensor& gradient = parameters_[parameter].mutable_grad();
     if ((*counts_)[parameter] == 0) {
@@ -167,24 +189,35 @@ void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
       .wait();
 }
 
-void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::Stream& stream,
-                 const char* what) {
-  if (sums.empty() || comm.size() == 1) return;
+ScalarSum start_scalar_sum(const std::vector<at::Tensor>& sums, comm::Communicator& comm,
+                           comm::Stream& stream, const char* what) {
+  if (sums.empty() || comm.size() == 1) return {};
   std::vector<at::Tensor> parts;
   for (const at::Tensor& sum : sums) parts.push_back(as_real(sum).flatten().to(at::kDouble));
   const at::Tensor flat = at::cat(parts);
   std::vector<int> ranks(static_cast<size_t>(comm.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  stream.wait(
-      *comm.start_sum(memory_of(flat, stream), comm::Element::float64, ranks, {.what = what}));
+  return {flat, comm.start_sum(memory_of(flat, stream), comm::Element::float64, ranks,
+                               {.what = what}, std::make_shared<at::Tensor>(flat))};
+}
+
+void finish_scalar_sum(std::vector<at::Tensor>& sums, const ScalarSum& started,
+                       comm::Stream& stream) {
+  if (!started.handle) return;
+  stream.wait(*started.handle);
   int64_t begin = 0;
   for (at::Tensor& sum : sums) {
     const at::Tensor real = as_real(sum);
-    const at::Tensor part = flat.narrow(0, begin, real.numel()).view(real.sizes());
+    const at::Tensor part = started.flat.narrow(0, begin, real.numel()).view(real.sizes());
     begin += real.numel();
     sum = sum.is_complex() ? at::view_as_complex(part.clone()).to(sum.options())
                            : part.to(sum.options());
   }
+}
+
+void sum_scalars(std::vector<at::Tensor>& sums, comm::Communicator& comm, comm::Stream& stream,
+                 const char* what) {
+  finish_scalar_sum(sums, start_scalar_sum(sums, comm, stream, what), stream);
 }
 
 }  // namespace rannc::runtime

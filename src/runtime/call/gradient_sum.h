@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,6 +37,13 @@ class GradientSum {
   void begin_last_backward() { last_ = true; }
   /// Everything is complete: starts what has not been started.
   void start_rest();
+
+  /// From now on a bucket that is complete waits for issue(), and `completed` is called.
+  void wait_for_issues(std::function<void()> completed) { completed_ = std::move(completed); }
+  [[nodiscard]] bool is_complete(size_t bucket) const { return buckets_[bucket].complete; }
+  /// Starts a bucket; where it is not complete, this rank has nothing to add.
+  void issue(size_t bucket);
+
   /// Whether anything is under way, or was.
   [[nodiscard]] bool started() const;
   /// Until all is summed. A parameter without a gradient counts as zero, and has none afterwards if
@@ -44,6 +52,7 @@ class GradientSum {
 
  private:
   void complete(size_t parameter);
+  void finish(size_t bucket);
   void place(size_t parameter);
   [[nodiscard]] at::Tensor part_of(size_t parameter) const;
   void start(size_t bucket);
@@ -59,6 +68,8 @@ class GradientSum {
     size_t missing = 0;  ///< parameters that are not complete
     int64_t size = 0;    ///< numbers
     at::Tensor numbers;  ///< its array
+    bool complete = false;
+    std::shared_ptr<comm::Event> ready;  ///< when it was complete; null: the stream's now
     comm::Handle sum;
   };
 
@@ -74,11 +85,24 @@ class GradientSum {
   bool last_ = false;
   std::shared_ptr<std::vector<int64_t>> counts_;  ///< [parameter]: ranks that have one; then calls
   comm::Handle counting_;
+  std::function<void()> completed_;
 };
 
 /// Sums `.grad` of `parameters` over `ranks`, and waits for it.
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
                    comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks);
+
+/// A sum of scalars under way.
+struct ScalarSum {
+  at::Tensor flat;
+  comm::Handle handle;  ///< null: there is nothing to sum
+};
+/// sum_scalars() in two steps.
+[[nodiscard]] ScalarSum start_scalar_sum(const std::vector<at::Tensor>& sums,
+                                         comm::Communicator& comm, comm::Stream& stream,
+                                         const char* what);
+void finish_scalar_sum(std::vector<at::Tensor>& sums, const ScalarSum& started,
+                       comm::Stream& stream);
 
 /// Sums tensors over all ranks, as one message of float64 numbers, two for a complex one; keeps
 /// shapes and dtypes. `what` names it in errors.

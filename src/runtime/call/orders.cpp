@@ -17,7 +17,7 @@ constexpr size_t kKeptOrders = 16;
 
 }  // namespace
 
-Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t bucket_bytes)
+Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank)
     : program(std::move(lowered)) {
   check_tags(program, graph);
   const auto& actions = program.actions[static_cast<size_t>(rank)];
@@ -40,11 +40,6 @@ Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t 
       if (adds) completed_by[index] = action.stage;
     }
   }
-  for (const plan::Reduction& reduction : program.reductions) {
-    const bool mine = std::ranges::binary_search(reduction.ranks, rank);
-    buckets.push_back(mine ? plan::buckets(reduction, graph, bucket_bytes)
-                           : std::vector<plan::Bucket>());
-  }
   rows = program.split.local_rows[static_cast<size_t>(rank)];
   global_rows = program.split.global_rows();
 }
@@ -52,13 +47,8 @@ Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t 
 OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank,
                          plan::Outputs outputs, int64_t bucket_bytes,
                          plan::ParameterHolders holders)
-    : plan_(plan),
-      graph_(graph),
-      rank_(rank),
-      outputs_(outputs),
-      bucket_bytes_(bucket_bytes),
-      holders_(std::move(holders)) {
-  plan_.bucket_bytes = bucket_bytes;  // the Program's order knows the same buckets
+    : plan_(plan), graph_(graph), rank_(rank), outputs_(outputs), holders_(std::move(holders)) {
+  plan_.bucket_bytes = bucket_bytes;
 }
 
 std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
@@ -70,8 +60,7 @@ std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local
     entries_.splice(entries_.begin(), entries_, found);
   } else {
     auto orders = std::make_shared<Orders>(
-        plan::lower(plan_, graph_, local_rows, training, outputs_, holders_), graph_, rank_,
-        bucket_bytes_);
+        plan::lower(plan_, graph_, local_rows, training, outputs_, holders_), graph_, rank_);
     entries_.push_front({local_rows, training, std::move(orders)});
     if (entries_.size() > kKeptOrders) entries_.pop_back();
   }

@@ -15,15 +15,13 @@ namespace rannc::runtime {
 
 /// A Program and what one rank has to know about it, beyond its actions.
 struct Orders {
-  Orders(plan::Program lowered, const ir::Graph& graph, int rank, int64_t bucket_bytes);
+  Orders(plan::Program lowered, const ir::Graph& graph, int rank);
 
   plan::Program program;
   size_t return_outputs = 0;  ///< actions before this one belong to forward(), the rest to backward
   /// [stage][k]: messages that carry outputs of this rank's share to others or to itself.
   std::vector<std::vector<int>> sends;
   std::vector<int> last_backward;  ///< [stage]: micro-batch; -1: this rank runs none
-  /// [reduction]: that this rank takes part in.
-  std::vector<std::vector<plan::Bucket>> buckets;
   /// [reduction]: the stage whose last backward ends last of those on this rank that add to its
   /// gradients: they are complete then. -1: none does, or this rank takes no part.
   std::vector<int> completed_by;
@@ -53,7 +51,6 @@ class OrdersCache {
   const ir::Graph& graph_;
   int rank_;
   plan::Outputs outputs_;
-  int64_t bucket_bytes_;
   plan::ParameterHolders holders_;
   std::list<Entry> entries_;  // the one used last first
 };

@@ -29,8 +29,10 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
       number_(number),
       with_backward_(arguments.with_backward),
       recorder_(with_backward_ ? std::move(history) : nullptr, number, actions().size()),
-      gradients_(*part_, *orders_, number, arguments.parameters, with_backward_, arguments.no_sync,
-                 std::move(kept)),
+      gradients_(
+          *part_, *orders_, number, arguments.parameters, with_backward_, arguments.no_sync,
+          std::move(kept),
+          part_->comm->is_in_order() ? [this] { issues_->go_on(); } : std::function<void()>()),
       boundary_(*part_, *orders_, std::move(arguments.inputs), arguments.loss_seed),
       batches_(*part_, *orders_),
       buffers_(std::move(arguments.buffers)),
@@ -170,7 +172,11 @@ const std::vector<plan::Action>& PipelineCall::actions() const {
 void PipelineCall::run(size_t begin, size_t end) {
   RowMoves moves(*part_, *orders_, number_, batches_, boundary_);
   try {
-    walk(begin, end, moves);
+    if (part_->comm->is_in_order()) {
+      walk_in_order(begin, end, moves);
+    } else {
+      walk(begin, end, moves);
+    }
   } catch (const std::exception& error) {
     // Others may have sent what this rank will not take, or have taken no message of its own. With
     // a later call of the same tags they would get each other's numbers.
@@ -200,6 +206,95 @@ void PipelineCall::walk(size_t begin, size_t end, RowMoves& moves) {
   recorder_.end(/*index=*/-1, ActionKind::send);
 }
 
+/// Sends and receives are issued where the Program says, and so are sums, which are waited for at
+/// the end: nothing in a phase needs them before.
+void PipelineCall::walk_in_order(size_t begin, size_t end, RowMoves& moves) {
+  const auto action_of = [](const plan::Communication& one) {
+    return plan::Action{.index = one.index, .direction = one.direction};
+  };
+  issues_ = std::make_unique<Issues>(
+      program(), part_->rank, begin, end,
+      Issues::Ways{
+          .issue = [&](const plan::Communication& one) { issue(one, moves); },
+          .is_complete =
+              [this](const plan::Communication& one) {
+                return !gradients_.sums_in_program() || gradients_.is_complete(one);
+              },
+          .reserve = [&](const plan::Communication& one) { moves.reserve(action_of(one)); }});
+  std::vector<size_t> sums, receives;  // for later
+  recorder_.start();
+  for (size_t at = begin; at < end; ++at) {
+    const plan::Action& action = actions()[at];
+    issues_->before(at);
+    switch (action.kind) {
+      case ActionKind::send:
+        moves.prepare(action);
+        break;
+      case ActionKind::receive:
+        // What the user gets, or what another adds to, may be issued after others of its kind.
+        if (moves.is_issued(action)) {
+          moves.receive(action);
+        } else {
+          receives.push_back(at);
+        }
+        break;
+      case ActionKind::sync_buffers:
+      case ActionKind::reduce_outputs:
+      case ActionKind::reduce_gradients:
+        sums.push_back(at);
+        continue;
+      case ActionKind::forward:
+      case ActionKind::backward:
+        for (size_t receive : std::exchange(receives, {})) moves.receive(actions()[receive]);
+        moves.drop_sent();
+        issues_->enter(at);
+        act(action, moves);
+        issues_->leave();
+        break;
+      case ActionKind::release:
+      case ActionKind::return_outputs:
+        act(action, moves);
+    }
+    recorder_.end(static_cast<int>(at), action.kind);
+  }
+  issues_->before(end);
+  for (size_t receive : receives) moves.receive(actions()[receive]);
+  for (size_t at : sums) {
+    const plan::Action& action = actions()[at];
+    if (action.kind == ActionKind::sync_buffers) {
+      if (const auto started = buffer_sums_.extract(action.stage)) {
+        finish_buffers(action.stage, started.mapped());
+      }
+    } else if (action.kind == ActionKind::reduce_outputs) {
+      boundary_.finish_sum();
+    } else if (gradients_.sums_in_program()) {
+      gradients_.reduce(static_cast<size_t>(action.index));
+    }
+    recorder_.end(static_cast<int>(at), action.kind);
+  }
+  moves.wait_sends();
+  recorder_.end(/*index=*/-1, ActionKind::send);
+  issues_.reset();
+}
+
+void PipelineCall::issue(const plan::Communication& communication, RowMoves& moves) {
+  switch (communication.kind) {
+    case plan::CommunicationKind::transfer:
+      return moves.issue(communication.index, communication.direction);
+    case plan::CommunicationKind::statistics:
+      return;  // the host's, by those that compute them
+    case plan::CommunicationKind::buffers:
+      if (!part_->local(communication.index).statistics.shared()) return;
+      buffer_sums_.insert_or_assign(communication.index, start_buffers(communication.index));
+      return;
+    case plan::CommunicationKind::outputs:
+      return boundary_.start_sum();
+    case plan::CommunicationKind::bucket:
+      if (gradients_.sums_in_program()) gradients_.issue(communication);
+      return;
+  }
+}
+
 void PipelineCall::act(const plan::Action& action, RowMoves& moves) {
   switch (action.kind) {
     case ActionKind::forward:
@@ -211,7 +306,10 @@ void PipelineCall::act(const plan::Action& action, RowMoves& moves) {
     case ActionKind::receive:
       return moves.receive(action);
     case ActionKind::sync_buffers:
-      return sync_buffers(action.stage);
+      if (part_->local(action.stage).statistics.shared()) {
+        finish_buffers(action.stage, start_buffers(action.stage));
+      }
+      return;
     case ActionKind::reduce_outputs:
       return boundary_.sum_scalars();
     case ActionKind::reduce_gradients:
@@ -269,7 +367,7 @@ std::shared_ptr<const DrawKey> PipelineCall::draw_key(int stage, int micro_batch
 }
 
 /// With the other replicas that have rows; null when there are none, or the stage does not need it.
-std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch) const {
+std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch) {
   if (!part_->local(stage).stage->needs_whole_batch()) return nullptr;
   std::vector<plan::Rank> ranks;
   const auto& shares = program().shares[static_cast<size_t>(stage)];
@@ -282,8 +380,10 @@ std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch
   // After the tags of the transfers. Stages on the same ranks may share them: they run in the same
   // order everywhere, and messages of equal tags arrive in the order sent.
   const auto transfers = static_cast<int64_t>(program().transfers.size());
-  return std::make_shared<WholeBatch>(part_->comm, std::move(ranks),
-                                      first_tag_of(number_) + 2 * transfers, stage);
+  auto whole = std::make_shared<WholeBatch>(part_->comm, std::move(ranks),
+                                            first_tag_of(number_) + 2 * transfers, stage);
+  if (issues_) whole->before_gather = [this] { issues_->reach_statistics(); };
+  return whole;
 }
 
 void PipelineCall::run_forward(int stage, int micro_batch) {
@@ -332,9 +432,8 @@ void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch) {
       local.stage->backward(std::move(pass), std::move(grads), state_of(local), keeps_graph_);
 }
 
-void PipelineCall::sync_buffers(int stage) {
+RunningStatistics::Sums PipelineCall::start_buffers(int stage) {
   const LocalStage& local = part_->local(stage);
-  if (!local.statistics.shared()) return;
   const std::vector<int64_t>& micro_rows = program().split.micro_rows;
   std::vector<double> weights;
   std::vector<std::vector<at::Tensor>> updated;
@@ -345,8 +444,14 @@ void PipelineCall::sync_buffers(int stage) {
   }
   std::vector<plan::Rank> ranks = program().stage_ranks[static_cast<size_t>(stage)];
   std::ranges::sort(ranks);
-  local.statistics.sync(updated, weights, state_of(local), *part_->comm, *part_->stream, ranks,
-                        {.what = "running statistics", .stage = stage, .micro_batch = -1});
+  return local.statistics.start(updated, weights, state_of(local), *part_->comm, *part_->stream,
+                                ranks,
+                                {.what = "running statistics", .stage = stage, .micro_batch = -1});
+}
+
+void PipelineCall::finish_buffers(int stage, const RunningStatistics::Sums& sums) {
+  const LocalStage& local = part_->local(stage);
+  local.statistics.finish(sums, state_of(local), *part_->stream);
 }
 
 }  // namespace rannc::runtime

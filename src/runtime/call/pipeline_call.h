@@ -3,12 +3,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "rannc/runtime/executor.h"
 #include "runtime/call/call_boundary.h"
 #include "runtime/call/call_gradients.h"
+#include "runtime/call/issues.h"
 #include "runtime/call/micro_batches.h"
 #include "runtime/call/orders.h"
 #include "runtime/call/rank_part.h"
@@ -60,11 +62,14 @@ class PipelineCall final : public Call {
 
   void run(size_t begin, size_t end);
   void walk(size_t begin, size_t end, RowMoves& moves);
+  void walk_in_order(size_t begin, size_t end, RowMoves& moves);
+  void issue(const plan::Communication& communication, RowMoves& moves);
   void act(const plan::Action& action, RowMoves& moves);
   void run_forward(int stage, int micro_batch);
   void run_backward(int stage, int micro_batch);
   void run_backward(const LocalStage& local, MicroBatch& batch);
-  void sync_buffers(int stage);
+  [[nodiscard]] RunningStatistics::Sums start_buffers(int stage);
+  void finish_buffers(int stage, const RunningStatistics::Sums& sums);
 
   [[nodiscard]] const plan::Program& program() const { return orders_->program; }
   [[nodiscard]] const std::vector<plan::Action>& actions() const;
@@ -72,7 +77,7 @@ class PipelineCall final : public Call {
   void write_once(const LocalStage& local, std::vector<at::Tensor>& state);
   [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
   [[nodiscard]] std::shared_ptr<const DrawKey> draw_key(int stage, int micro_batch) const;
-  [[nodiscard]] std::shared_ptr<WholeBatch> whole_batch(int stage, int micro_batch) const;
+  [[nodiscard]] std::shared_ptr<WholeBatch> whole_batch(int stage, int micro_batch);
 
   const std::shared_ptr<const RankPart> part_;
   const std::shared_ptr<const Orders> orders_;
@@ -84,6 +89,9 @@ class PipelineCall final : public Call {
   DrawSteps draw_steps_;      ///< as they were at the forward
   Recorder recorder_;
 
+  /// Of the phase that runs, where communication has an order; else null.
+  std::unique_ptr<Issues> issues_;
+  std::map<int, RunningStatistics::Sums> buffer_sums_;  ///< [stage]: issued, not waited for
   CallGradients gradients_;
   CallBoundary boundary_;
   MicroBatches batches_;

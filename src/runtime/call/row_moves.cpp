@@ -24,7 +24,8 @@ comm::Purpose purpose_of(const plan::Transfer& transfer, Direction direction, bo
   const bool to_target = sending == (direction == Direction::forward);
   return {.what = direction == Direction::forward ? "activation" : "gradient",
           .stage = to_target ? transfer.to_stage : transfer.from_stage,
-          .micro_batch = transfer.micro_batch};
+          .micro_batch = transfer.micro_batch,
+          .back = direction == Direction::backward};
 }
 
 size_t input_place(const LocalStage& local, const ir::Value& value, ir::ValueId id) {
@@ -93,13 +94,20 @@ at::Tensor RowMoves::zeros_on_wire(const plan::Transfer& transfer, int64_t rows)
       at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_.device));
 }
 
-void RowMoves::send(const plan::Action& action) {
+bool RowMoves::is_sender(const plan::Action& action) const {
+  const plan::Transfer& transfer = transfer_of(action);
+  const bool forward = action.direction == Direction::forward;
+  return (forward ? transfer.from : transfer.to) == part_.rank;
+}
+
+/// What a send carries away, and a stage's outputs are freed with the last of them. Undefined when
+/// no gradient flows within this rank.
+at::Tensor RowMoves::take_message(const plan::Action& action) {
   const plan::Transfer& transfer = transfer_of(action);
   const bool forward = action.direction == Direction::forward;
   const ir::Value& value = part_.graph[transfer.value];
   Origin from = origin(transfer, action.direction);
-  const int peer = forward ? transfer.to : transfer.from;
-  const bool to_myself = peer == part_.rank;
+  const bool to_myself = transfer.from == transfer.to;
 
   at::Tensor message = std::move(from.tensor);
   if (!message.defined()) {
@@ -113,23 +121,73 @@ void RowMoves::send(const plan::Action& action) {
   } else {
     message = rows_first(message, value.rows, from.rows, from.range);
   }
-  if (to_myself) {
-    exchange_.leave(slot_of(action), std::move(message));
-  } else {
-    exchange_.send(slot_of(action), peer, plain(message),
-                   purpose_of(transfer, action.direction, /*sending=*/true));
-  }
   if (forward && transfer.from_stage != kUser) {
     MicroBatch& batch = batches_.at(transfer.from_stage, transfer.micro_batch);
     if (--batch.unsent == 0) batch.outputs.clear();
   }
+  return message;
+}
+
+void RowMoves::send(const plan::Action& action) {
+  const plan::Transfer& transfer = transfer_of(action);
+  at::Tensor message = take_message(action);
+  if (transfer.from == transfer.to) return exchange_.leave(slot_of(action), std::move(message));
+  const bool forward = action.direction == Direction::forward;
+  exchange_.send(slot_of(action), forward ? transfer.to : transfer.from, plain(message),
+                 purpose_of(transfer, action.direction, /*sending=*/true));
+}
+
+void RowMoves::prepare(const plan::Action& action) {
+  const plan::Transfer& transfer = transfer_of(action);
+  if (!prepared_.insert(slot_of(action)).second) return;
+  at::Tensor message = take_message(action);
+  if (transfer.from == transfer.to) {
+    exchange_.leave(slot_of(action), std::move(message));
+  } else {
+    exchange_.hold(slot_of(action), plain(message));
+  }
+}
+
+void RowMoves::reserve(const plan::Action& action) {
+  const plan::Transfer& transfer = transfer_of(action);
+  if (transfer.from == transfer.to || is_sender(action)) return;
+  if (exchange_.holds(slot_of(action)) || exchange_.is_posted(slot_of(action))) return;
+  exchange_.hold(slot_of(action), memory_for(action));
+}
+
+void RowMoves::issue(int transfer, Direction direction) {
+  const plan::Transfer& moved = orders_.program.transfers[static_cast<size_t>(transfer)];
+  if (moved.from == moved.to) return;
+  const plan::Action action{.index = transfer, .direction = direction};
+  const bool sends = is_sender(action);
+  const bool forward = direction == Direction::forward;
+  const int peer = forward == sends ? moved.to : moved.from;
+  const comm::Purpose purpose = purpose_of(moved, direction, sends);
+  if (sends) {
+    prepare(action);
+    exchange_.start_send(slot_of(action), peer, purpose);
+  } else {
+    reserve(action);
+    exchange_.start_receive(slot_of(action), peer, purpose);
+  }
+}
+
+bool RowMoves::is_issued(const plan::Action& action) const {
+  const plan::Transfer& transfer = transfer_of(action);
+  return transfer.from == transfer.to || exchange_.is_posted(slot_of(action));
 }
 
 void RowMoves::post(const plan::Action& action) {
   const plan::Transfer& transfer = transfer_of(action);
+  if (transfer.from == transfer.to) return;
   const bool forward = action.direction == Direction::forward;
-  const int peer = forward ? transfer.from : transfer.to;
-  if (peer == part_.rank) return;
+  exchange_.post(slot_of(action), forward ? transfer.from : transfer.to, memory_for(action),
+                 purpose_of(transfer, action.direction, /*sending=*/false));
+}
+
+at::Tensor RowMoves::memory_for(const plan::Action& action) {
+  const plan::Transfer& transfer = transfer_of(action);
+  const bool forward = action.direction == Direction::forward;
   const ir::Value& value = part_.graph[transfer.value];
   const Target to = target(transfer, action.direction);
   const auto options = at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_.device);
@@ -145,8 +203,7 @@ void RowMoves::post(const plan::Action& action) {
   if (!wire.defined() || !wire.is_contiguous()) {
     wire = at::empty(wire_sizes(value, to.range.size()), options);
   }
-  exchange_.post(slot_of(action), peer, std::move(wire),
-                 purpose_of(transfer, action.direction, /*sending=*/false));
+  return wire;
 }
 
 void RowMoves::receive(const plan::Action& action) {

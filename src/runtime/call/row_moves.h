@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <unordered_set>
 
 #include "rannc/plan/program.h"
 #include "runtime/call/call_boundary.h"
@@ -32,6 +33,18 @@ class RowMoves {
   /// Starts a send, and frees a stage's outputs with the last that carries them away.
   void send(const plan::Action& action);
 
+  // The same where the Program's order says when a message is issued (runtime::Issues).
+
+  /// Cuts out what a send takes, if that is not done: it waits for what the device was given until
+  /// now, not for what comes before the issue.
+  void prepare(const plan::Action& action);
+  /// Takes the memory of a receive, likewise.
+  void reserve(const plan::Action& action);
+  /// Starts the message of one transfer, or nothing for one inside of this rank.
+  void issue(int transfer, plan::Direction direction);
+  /// Whether receive() can be called for it.
+  [[nodiscard]] bool is_issued(const plan::Action& action) const;
+
   /// Frees the memory of sends that are done.
   void drop_sent() { exchange_.drop_sent(); }
   void wait_sends() { exchange_.wait_sends(); }
@@ -52,6 +65,9 @@ class RowMoves {
     plan::RowRange range;
   };
 
+  [[nodiscard]] at::Tensor take_message(const plan::Action& action);
+  [[nodiscard]] at::Tensor memory_for(const plan::Action& action);
+  [[nodiscard]] bool is_sender(const plan::Action& action) const;
   [[nodiscard]] const plan::Transfer& transfer_of(const plan::Action& action) const;
   [[nodiscard]] Origin origin(const plan::Transfer& transfer, plan::Direction direction);
   [[nodiscard]] Target target(const plan::Transfer& transfer, plan::Direction direction);
@@ -62,6 +78,7 @@ class RowMoves {
   MicroBatches& batches_;
   CallBoundary& boundary_;
   Exchange exchange_;
+  std::unordered_set<int64_t> prepared_;  // slots of sends
 };
 
 }  // namespace rannc::runtime

@@ -16,6 +16,7 @@ class StreamEvent final : public comm::Event {
   }
   [[nodiscard]] bool done() override { return event_.query(); }
   void wait() override { event_.synchronize(); }
+  [[nodiscard]] comm::Event* on_device() override { return this; }
   /// What `stream` is given from now on is done after it.
   void block(const c10::Stream& stream) const { event_.block(stream); }
 
@@ -27,7 +28,7 @@ class StreamEvent final : public comm::Event {
 /// not an accelerator's.
 inline void block(const c10::Stream& stream, comm::Event* event) {
   if (event == nullptr) return;
-  if (const auto* of_device = dynamic_cast<const StreamEvent*>(event)) {
+  if (const auto* of_device = dynamic_cast<const StreamEvent*>(event->on_device())) {
     of_device->block(stream);
   } else {
     event->wait();

@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <memory>
 #include <unordered_set>
 
 #include "rannc/ir/rewrites.h"
@@ -61,11 +62,10 @@ std::vector<at::Tensor> RunningStatistics::lend(std::vector<at::Tensor>& state) 
   return lent;
 }
 
-void RunningStatistics::sync(const std::vector<std::vector<at::Tensor>>& updated,
-                             const std::vector<double>& weights,
-                             const std::vector<at::Tensor>& state, comm::Communicator& comm,
-                             comm::Stream& stream, std::span<const int> ranks,
-                             comm::Purpose purpose) const {
+RunningStatistics::Sums RunningStatistics::start(
+    const std::vector<std::vector<at::Tensor>>& updated, const std::vector<double>& weights,
+    const std::vector<at::Tensor>& state, comm::Communicator& comm, comm::Stream& stream,
+    std::span<const int> ranks, comm::Purpose purpose) const {
   int64_t width = 0;
   for (const Buffer& buffer : buffers_) width += state[buffer.index].numel();
   const auto micro_batches = static_cast<int64_t>(updated.size());
@@ -78,8 +78,15 @@ void RunningStatistics::sync(const std::vector<std::vector<at::Tensor>>& updated
       begin += buffer.numel();
     }
   }
-  stream.wait(*comm.start_sum(memory_of(sums, stream), comm::Element::float64, ranks, purpose));
+  return {sums, comm.start_sum(memory_of(sums, stream), comm::Element::float64, ranks, purpose,
+                               std::make_shared<at::Tensor>(sums))};
+}
 
+void RunningStatistics::finish(const Sums& started, const std::vector<at::Tensor>& state,
+                               comm::Stream& stream) const {
+  stream.wait(*started.handle);
+  const at::Tensor& sums = started.of_micro_batches;
+  const int64_t micro_batches = sums.size(0);
   int64_t begin = 0;
   for (const Buffer& buffer : buffers_) {
     // Without autograd's version counter: batch_norm itself does not count its updates either.

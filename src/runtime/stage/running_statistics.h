@@ -33,12 +33,19 @@ class RunningStatistics {
   /// Puts copies of the statistics into `state`, for one micro-batch to update; returns them.
   [[nodiscard]] std::vector<at::Tensor> lend(std::vector<at::Tensor>& state) const;
 
-  /// Writes the statistics after all micro-batches into `state`, equal on all of `ranks`.
+  /// Sums of the replicas that are under way.
+  struct Sums {
+    at::Tensor of_micro_batches;
+    comm::Handle handle;
+  };
   /// `updated[k]`: the copies of micro-batch k, empty where this replica had no rows;
   /// `weights[k]`: this replica's part of the micro-batch's rows.
-  void sync(const std::vector<std::vector<at::Tensor>>& updated, const std::vector<double>& weights,
-            const std::vector<at::Tensor>& state, comm::Communicator& comm, comm::Stream& stream,
-            std::span<const int> ranks, comm::Purpose purpose) const;
+  [[nodiscard]] Sums start(const std::vector<std::vector<at::Tensor>>& updated,
+                           const std::vector<double>& weights, const std::vector<at::Tensor>& state,
+                           comm::Communicator& comm, comm::Stream& stream,
+                           std::span<const int> ranks, comm::Purpose purpose) const;
+  /// Writes the statistics after all micro-batches into `state`, equal on all of these ranks.
+  void finish(const Sums& sums, const std::vector<at::Tensor>& state, comm::Stream& stream) const;
 
  private:
   struct Buffer {

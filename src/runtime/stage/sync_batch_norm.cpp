@@ -124,6 +124,7 @@ WholeBatch::WholeBatch(std::shared_ptr<comm::Communicator> comm, std::vector<int
     : comm_(std::move(comm)), ranks_(std::move(ranks)), first_tag_(first_tag), stage_(stage) {}
 
 at::Tensor WholeBatch::gather(const at::Tensor& mine, int64_t message) const {
+  if (before_gather) before_gather();
   const at::Tensor sent = mine.contiguous();
   at::Tensor all = at::empty({static_cast<int64_t>(ranks_.size()), sent.numel()}, sent.options());
   comm::all_gather_into(*comm_, sent.const_data_ptr(), static_cast<int64_t>(sent.nbytes()),

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,6 +35,8 @@ class WholeBatch {
   /// `message` tells the exchanges of a pass apart; number of tags above: the largest one + 1.
   [[nodiscard]] at::Tensor gather(const at::Tensor& mine, int64_t message) const;
 
+  /// Called before each exchange; may be empty.
+  std::function<void()> before_gather;
   /// By node: a second run of the pass, for recompute, takes these and asks nobody.
   std::unordered_map<uint32_t, BatchStatistics> statistics;
 

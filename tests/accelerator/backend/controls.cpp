@@ -77,6 +77,7 @@ void standin_release(void* held) {
 void standin_give(void* stream, void (*work)(void*), void* argument) {
   static_cast<Queue*>(stream)->give([=] { work(argument); });
 }
+int standin_current_device() { return rannc::standin::current_device(); }
 // Where a kernel of `device` finds what tensors call `address`. Null: it may not use it.
 void* standin_for_kernels(int device, const void* address) {
   const auto& memory = Accelerator::get().device(device).memory();

@@ -1,0 +1,74 @@
+"""NCCL between the ranks' devices: whether it can be taken, and the communicator that it makes."""
+
+import json
+import weakref
+
+import torch
+
+from pyrannc import _C, log
+from pyrannc.errors import CommError, ConfigError
+from pyrannc.job import process
+
+# By world, as long as it lives: (device, communicator).
+_made = weakref.WeakKeyDictionary()
+
+
+def refusal(world, device, config) -> str:
+    """Why not all ranks can use NCCL, the same text on all; empty if they can. Collective."""
+    mine = {"host": world.host, "device": _identity(device), "error": ""}
+    try:
+        mine["file"], mine["version"] = _C.comm.find_nccl(config.nccl_library)
+    except CommError as error:
+        mine["error"] = str(error)
+    ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    for rank, other in enumerate(ranks):
+        if other["error"]:
+            return f"rank {rank}: {other['error']}"
+    first = {}  # by device
+    for rank, other in enumerate(ranks):
+        if other["version"] != ranks[0]["version"]:
+            versions = [_C.comm.nccl_version_text(each["version"]) for each in (ranks[0], other)]
+            return f"rank 0 has NCCL {versions[0]}, and rank {rank} has NCCL {versions[1]}"
+        taken = first.setdefault((other["host"], other["device"]), rank)
+        if taken != rank:
+            return f"ranks {taken} and {rank} compute on one device of host {other['host']}"
+    return ""
+
+
+def communicator(world, device, config):
+    """A communicator of ``device``'s memory over NCCL; one for all models on ``world``. Collective.
+
+    Raises:
+        ConfigError: A rank has no NCCL, another version, or no device of its own; on every rank.
+        CommError: NCCL cannot start, or a rank does not come before the deadline.
+    """
+    if world in _made and _made[world][0] == device:
+        return _made[world][1]
+    if reason := refusal(world, device, config):
+        raise ConfigError(
+            f"device_transport is nccl, but {reason}.\n  Config(device_transport='staged') needs "
+            "none."
+        )
+    unordered = process.order_nccl_launches()
+    one_stream = config.nccl_one_stream or bool(unordered)
+    if world.rank == 0 and unordered:
+        log.warn(
+            "deploy",
+            f"all of NCCL's work goes on one stream, which is slower, because {unordered}",
+        )
+    made = _C.runtime.nccl(world, str(device), config.nccl_library, one_stream)
+    _made[world] = (device, made)
+    return made
+
+
+def reconnect(world) -> None:
+    """Makes the communicators of NCCL anew, if there are any. Collective."""
+    if world in _made:
+        device, made = _made[world]
+        _C.runtime.reconnect_nccl(made, str(device))
+
+
+def _identity(device) -> str:
+    """What no other device of a host is called."""
+    properties = torch.get_device_module(device).get_device_properties(device)
+    return str(getattr(properties, "uuid", device.index))

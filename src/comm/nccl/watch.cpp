@@ -1,0 +1,170 @@
+#include "comm/nccl/watch.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "rannc/util/error.h"
+#include "rannc/util/log.h"
+
+namespace rannc::comm::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// How often the watch looks.
+/// tuned by: no measurement is known. Each look asks one event of each stream, and each
+/// communicator for its errors.
+/// without it: with more, a job that cannot go on ends later; with less, a core is kept busy.
+constexpr milliseconds kLook{50};
+
+/// What communicators are given to end. NCCL's abort may wait for threads that never come back.
+/// tuned by: no measurement is known.
+/// without it: a rank whose abort hangs would not end its job.
+constexpr milliseconds kAbort{1000};
+
+/// What operations under way are given to end before their communicators are.
+/// tuned by: no measurement is known.
+/// without it: a rank that is ready first would take a message away that another one still waits
+/// for; and one that leaves in the middle of a step would wait for all of comm_timeout_s.
+constexpr milliseconds kLastOperations{5000};
+
+}  // namespace
+
+Watch::Watch(const Api& api, int rank, std::function<double()> timeout_s,
+             std::function<void()> use_device, std::function<void(const std::string&)> failed)
+    : api_(api),
+      rank_(rank),
+      timeout_s_(std::move(timeout_s)),
+      use_device_(std::move(use_device)),
+      failed_(std::move(failed)),
+      thread_([this] { run(); }) {}
+
+Watch::~Watch() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  abort_all();
+}
+
+void Watch::add(Comm comm) {
+  const std::scoped_lock lock(mutex_);
+  comms_.push_back(comm);
+}
+
+void Watch::add(int lane, std::shared_ptr<Event> end, std::string what) {
+  const std::scoped_lock lock(mutex_);
+  Lane& mine = lanes_[lane];
+  if (mine.operations.empty()) mine.first_since = Clock::now();
+  mine.operations.push_back({std::move(end), std::move(what)});
+}
+
+void Watch::check() {
+  const std::scoped_lock lock(mutex_);
+  if (reason_) throw CommError(*reason_);
+}
+
+void Watch::fail(const std::string& reason) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (reason_) return;
+    reason_ = reason;
+  }
+  abort_all();
+  failed_(reason);
+}
+
+void Watch::end_all() {
+  const auto deadline = Clock::now() + kLastOperations;
+  std::unique_lock lock(mutex_);
+  const auto under_way = [this] {
+    return std::ranges::any_of(lanes_,
+                               [](const auto& lane) { return !lane.second.operations.empty(); });
+  };
+  while (!reason_ && under_way() && Clock::now() < deadline) {
+    lock.unlock();
+    std::this_thread::sleep_for(kLook / 10);  // the watch's thread drops what has ended
+    lock.lock();
+  }
+  lanes_.clear();
+  lock.unlock();
+  abort_all();
+}
+
+void Watch::abort_all() {
+  std::vector<Comm> comms;
+  {
+    const std::scoped_lock lock(mutex_);
+    comms.swap(comms_);
+  }
+  if (comms.empty()) return;
+  // By a thread that is left behind where an abort does not return.
+  std::promise<void> ended;
+  std::future<void> end = ended.get_future();
+  std::thread([abort = api_.comm_abort, use_device = use_device_, comms,
+               ended = std::move(ended)]() mutable {
+    use_device();
+    for (Comm comm : comms) abort(comm);  // nobody can use its result
+    ended.set_value();
+  }).detach();
+  if (end.wait_for(kAbort) != std::future_status::ready) {
+    log::warn("comm", fmt::format("ncclCommAbort has not returned after {} ms", kAbort.count()));
+  }
+}
+
+std::optional<std::string> Watch::look() {
+  const std::scoped_lock lock(mutex_);
+  if (reason_) return std::nullopt;
+  for (Comm comm : comms_) {
+    Result error = kSuccess;
+    const Result asked = api_.comm_get_async_error(comm, &error);
+    if (asked != kSuccess) error = asked;
+    if (error != kSuccess && error != kInProgress) {
+      std::string what = "nothing is under way";
+      for (const auto& [number, lane] : lanes_) {
+        if (!lane.operations.empty()) what = "waiting " + lane.operations.front().what;
+      }
+      return fmt::format("rank {}: NCCL reports: {}: {} ({})", rank_, api_.get_error_string(error),
+                         api_.get_last_error(comm), what);
+    }
+  }
+  const auto now = Clock::now();
+  const std::chrono::duration<double> timeout(timeout_s_());
+  for (auto& [number, lane] : lanes_) {
+    while (!lane.operations.empty() && lane.operations.front().end->done()) {
+      lane.operations.pop_front();
+      lane.first_since = now;
+    }
+    if (lane.operations.empty() || now - lane.first_since < timeout) continue;
+    return fmt::format(
+        "rank {} waited {:.3g} s {}: the device has not ended it, nor what it waits for.\n"
+        "  If the step just takes long, raise comm_timeout_s (now {:.3g})",
+        rank_, timeout.count(), lane.operations.front().what, timeout.count());
+  }
+  return std::nullopt;
+}
+
+void Watch::run() {
+  pthread_setname_np(pthread_self(), "rannc-nccl");
+  use_device_();
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLook, [this] { return stop_; })) {
+    lock.unlock();
+    std::optional<std::string> wrong;
+    try {
+      wrong = look();
+    } catch (const std::exception& error) {
+      wrong = fmt::format("rank {}: the device has failed: {}", rank_, error.what());
+    }
+    if (wrong) fail(*wrong);
+    lock.lock();
+  }
+}
+
+}  // namespace rannc::comm::nccl

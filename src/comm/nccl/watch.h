@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/nccl/api.h"
+#include "rannc/comm/device.h"
+
+namespace rannc::comm::nccl {
+
+/// Notices what goes wrong while nobody of the host waits: an operation that does not end, or an
+/// error that NCCL finds by itself. A thread of its own looks at the operations under way.
+class Watch {
+ public:
+  /// `failed` is called once, by the watch's thread or the one that fail() was called by.
+  /// `use_device`: by the watch's thread before it looks at events.
+  Watch(const Api& api, int rank, std::function<double()> timeout_s,
+        std::function<void()> use_device, std::function<void(const std::string&)> failed);
+  /// Aborts the communicators that are left.
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void add(Comm comm);
+  /// `lane` numbers the streams: operations of one end in the order in which they are added.
+  /// `what`: for an error, "for the activation of micro-batch 3 from rank 2 (stage 1)".
+  void add(int lane, std::shared_ptr<Event> end, std::string what);
+
+  /// Ends all communicators, so that nothing waits on the device. The first reason stays.
+  void fail(const std::string& reason);
+  /// Throws CommError once something has failed.
+  void check();
+  /// Ends all communicators, with nothing wrong, when what is under way has ended: another rank may
+  /// wait for it.
+  void end_all();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct UnderWay {
+    std::shared_ptr<Event> end;
+    std::string what;
+  };
+  struct Lane {
+    std::deque<UnderWay> operations;
+    Clock::time_point first_since;  // those before the first have ended, or it was added
+  };
+
+  void run();
+  /// Something that is wrong now.
+  [[nodiscard]] std::optional<std::string> look();
+  void abort_all();
+
+  const Api& api_;
+  const int rank_;
+  const std::function<double()> timeout_s_;
+  const std::function<void()> use_device_;
+  const std::function<void(const std::string&)> failed_;
+  std::mutex mutex_;  // guards the following
+  std::condition_variable changed_;
+  std::vector<Comm> comms_;
+  std::map<int, Lane> lanes_;
+  std::optional<std::string> reason_;
+  bool stop_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace rannc::comm::nccl

@@ -1,0 +1,70 @@
+"""What goes wrong on the device, or in NCCL, ends the job soon, with what it was waiting for.
+
+All on the stand-in device and the stand-in NCCL: the real one has not been seen to fail.
+"""
+
+import re
+
+import mpi
+import nccl
+import pytest
+
+pytestmark = pytest.mark.skipif(not nccl.FILE.exists(), reason=f"{nccl.FILE} was not built")
+SCRIPT = str(mpi.JOBS / "nccl_faults.py")
+DEADLINE_S = 60  # against hangs
+MESSAGE = r"(for the|to send the) (activation|gradient) of micro-batch \d (from|to) rank \d"
+SUM = r"for the (gradient|loss) reduction over the ranks 0, 1"
+
+
+def failure(when, shape, fault, **env):
+    job = mpi.run([SCRIPT, when, shape, fault], 2, timeout=DEADLINE_S, env=env)
+    assert job.returncode != 0, job.stdout + job.stderr
+    assert "got through" not in job.stdout
+    return job.stderr
+
+
+def test_a_rank_that_never_joins_and_the_network_that_was_tried():
+    text = failure("start", "stages", "never_joins:1")
+    assert re.search(r"rank 0 waited 2 s for NCCL to start with 2 ranks", text), text
+    assert "NCCL_SOCKET_IFNAME" in text
+    assert re.search(r"NCCL tries the network interface '\w+'", text), text
+
+
+def test_an_operation_that_never_completes_while_the_abort_hangs():
+    text = failure("step", "stages", "never_completes:1:2", TEST_ALSO="abort_hangs:0,abort_hangs:1")
+    assert re.search(rf"rank \d waited 2 s {MESSAGE}", text), text
+
+
+def test_an_asynchronous_error():
+    text = failure("step", "replicas", "async_error:1:1")
+    assert "rank 1: NCCL reports: remote process exited" in text, text
+    assert "peer closed the connection" in text  # NCCL's own words
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(("shape", "waits"), [("stages", MESSAGE), ("replicas", SUM)])
+@pytest.mark.parametrize("fault", ["stops:1:1", "never_completes:1:1"])
+def test_a_rank_that_stops_in_the_middle(fault, shape, waits):
+    text = failure("step", shape, fault)
+    assert re.search(rf"rank \d waited 2 s {waits}", text), text
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("shape", ["stages", "replicas"])
+def test_a_rank_that_dies_in_the_middle(shape):
+    failure("step", shape, "dies:1:1")
+
+
+@pytest.mark.all
+def test_ranks_with_different_versions_that_only_nccl_sees():
+    text = failure("start", "stages", "version:1:22703")
+    assert "Mismatched NCCL version detected" in text, text
+
+
+@pytest.mark.all
+def test_a_rank_without_the_library_is_everybodys_error(tmp_path):
+    broken = tmp_path / "libnccl.so.2"
+    broken.write_text("no library")
+    text = failure("start", "stages", "", TEST_LIBRARY=str(broken))
+    assert "NCCL cannot be opened" in text, text
+    assert "RANNC_NCCL_LIBRARY" in text

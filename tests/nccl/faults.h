@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+namespace rannc::standin_nccl {
+
+/// What a test wants this process to do wrong: STANDIN_NCCL_FAULT is `kind:rank` or
+/// `kind:rank:number`, several with commas between them.
+///
+///   never_joins      its ncclCommInitRankConfig goes on for ever
+///   version          says to be NCCL `number`
+///   dies, stops      (SIGKILL, SIGSTOP) at its call `number`, as the device runs it
+///   never_completes  its call `number` does not end until it is aborted
+///   async_error      its call `number` ends with an asynchronous error
+///   abort_hangs      its ncclCommAbort does not return
+///
+/// The number of a fault of `rank`; 0: it has none of this kind. Calls are counted from 1.
+int fault(const std::string& kind, int rank);
+
+/// STANDIN_NCCL_VERSION, else 23004.
+int version_of(int rank);
+/// STANDIN_NCCL_BUFFERED: a send ends when its bytes are under way. Otherwise it ends when the
+/// other side has taken them.
+bool is_buffered();
+/// STANDIN_NCCL_ONE_AT_A_TIME: a device runs a call when those before it have ended, on whatever
+/// streams they are.
+bool is_one_at_a_time();
+
+}  // namespace rannc::standin_nccl

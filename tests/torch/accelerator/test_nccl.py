@@ -1,0 +1,86 @@
+"""The nccl backend over the stand-in NCCL, ranks as threads with a device each: random graphs under
+random plans equal one process, in the Program's order of communication."""
+
+import os
+
+import pytest
+import standin
+import torch
+from nccl import FILE
+from on_devices import run
+
+from pyrannc import _C
+from pyrannc.job import process
+
+pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} was not built")
+MODES = {
+    "as it is": {},
+    "one call at a time on a device": {"STANDIN_NCCL_ONE_AT_A_TIME": "1"},
+    "messages buffered": {"STANDIN_NCCL_BUFFERED": "1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def environment():
+    process.order_nccl_launches()
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def connect(host, device, one_stream=False):
+    return _C.runtime.nccl(host, device, str(FILE), one_stream)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("delay_us", [0, 300])
+def test_random_plans_equal_one_process(mode, delay_us):
+    standin.set_delay(delay_us)
+    os.environ.update(MODES[mode])
+    for seed in range(9):
+        assert run(seed, connect) == [], f"seed {seed}"
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("hundred", range(3))
+def test_three_hundred_random_plans_equal_one_process(hundred):
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        assert run(seed, connect) == [], f"seed {seed}"
+
+
+def test_all_on_one_stream():
+    for seed in range(6):
+        assert run(seed, lambda host, device: connect(host, device, True)) == [], f"seed {seed}"
+
+
+def test_a_stream_that_records_nothing_is_seen():
+    standin.set_delay(2000)
+    wrong = [seed for seed in range(6) if run(seed, connect, stream=late)]
+    assert wrong
+
+
+def late():
+    return _C.comm.LateStream(0.0)
+
+
+def test_forwards_alone_and_backwards_that_never_come():
+    def before(executor, forward):
+        with torch.no_grad():
+            forward(with_backward=False)
+        forward(with_backward=True)  # nobody asks for its gradients
+
+    for seed in range(6):
+        assert run(seed, connect, around=before) == [], f"seed {seed}"
+
+
+def test_gradients_that_are_kept_and_summed_later():
+    """Twice the gradients: one call under no_sync, and one that sums both."""
+
+    def before(executor, forward):
+        call = forward(with_backward=True, no_sync=True)
+        outputs = call.outputs
+        call.backward([torch.zeros_like(outputs[0])] + [None] * (len(outputs) - 1))
+
+    for seed in range(6):
+        assert run(seed, connect, around=before) == [], f"seed {seed}"
