@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo test test-all sanitize build check warnings stubs golden compatibility tuning gpu-status bench clean
+.PHONY: demo docs test test-all sanitize build check warnings stubs golden compatibility tuning gpu-status bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -50,6 +50,11 @@ sanitize: build
 
 # Layout and lint are tests: tests/repo/test_format.py.
 check: warnings
+
+# The pages of docs/ as a site, in build-docs/index.html; a warning, such as a link to no page, is an error.
+docs: build
+	$(BIN)/pip install --quiet --disable-pip-version-check -r third_party/docs.txt
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build-docs
 
 # Everything is built anew, because what is up to date does not repeat its warnings; the compiler cache
 # does. The flags are those of `build`, so nearly all of it comes from there.

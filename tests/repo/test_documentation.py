@@ -14,8 +14,51 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language, text=README):
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def run_commands(commands, folder):
+    """Commands of ``rannc``, one after the other, in ``folder`` with the examples beside it."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    (folder / "examples").symlink_to(ROOT / "examples")
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-c", "from pyrannc.cli import main; main()", *command.split()],
+            cwd=folder, capture_output=True, text=True, timeout=300, env=environment,
+        )  # fmt: skip
+        assert done.returncode == 0, f"rannc {command}\n{done.stdout}{done.stderr}"
+
+
+def run_python(scripts, folder):
+    script = folder / "blocks.py"
+    script.write_text("\n".join(scripts))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, script], check=True, timeout=300, env=environment, cwd=folder)
+
+
+@pytest.mark.all
+def test_the_site_is_made_without_a_warning():
+    """Links from page to page are checked by Sphinx; `make docs` makes an error of each warning."""
+    done = subprocess.run(["make", "docs"], cwd=ROOT, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert (ROOT / "build-docs" / "index.html").exists()
+
+
+@pytest.mark.all
+def test_the_quick_start_works_as_it_stands(tmp_path):
+    text = (ROOT / "docs" / "quick-start.md").read_text()
+    build, train = blocks("python", text)
+    assert build.startswith("# mine.py\n")
+    (tmp_path / "mine.py").write_text(build)
+    run_commands(re.findall(r"^\$ rannc (.*)$", text, re.MULTILINE), tmp_path)
+    assert (tmp_path / "plan.html").exists()
+    run_python([train], tmp_path)
+
+
+@pytest.mark.all
+def test_the_code_of_the_how_to_pages_runs(tmp_path):
+    run_python(blocks("python", (ROOT / "docs" / "how-to.md").read_text()), tmp_path)
 
 
 def test_python_blocks_of_the_readme_run(tmp_path):
