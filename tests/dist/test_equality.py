@@ -13,6 +13,7 @@ import json
 import os
 
 import mpi
+import nccl
 import pytest
 import standin
 
@@ -282,6 +283,19 @@ def on_a_device():
     ]
 
 
+def over_nccl():
+    """Another covering selection: schedules, replicas, recompute, uneven batches, tied weights,
+    running statistics and those of the whole batch."""
+    yield from [
+        "loss/1+3/m2/b3/float64/sgd/always/gpipe",
+        "gpt2/1+1+1+1/m4/b4/float64/sgd/mixed/1f1b",
+        "tied_lm/2x(2+2)/m4/b5/float64/adamw/auto/interleaved",
+        f"tied_lm/2+1+1/m3/b{UNEVEN[0]}/float64/sgd",
+        "unet/2+1+1/m2/b10/float64/sgd",
+        "flat_norms/2+2/m1/b3/float64/sgd/auto/auto/sync",
+    ]
+
+
 GROUPS = {
     "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"])],
     "transformers": [
@@ -299,6 +313,16 @@ GROUPS = {
     "synchronised": [*synchronised()],
     "dropouts": [*dropouts()],
     "standin": [*on_a_device()],
+    "nccl": [*over_nccl()],
+}
+# Where the wrapped models of a group are, and how their messages travel.
+ON_A_DEVICE = {
+    "standin": {"TEST_DEVICE": "standin"},
+    "nccl": {
+        "TEST_DEVICE": "standin",
+        "RANNC_DEVICE_TRANSPORT": "nccl",
+        "RANNC_NCCL_LIBRARY": str(nccl.FILE),
+    },
 }
 _reports = {}
 
@@ -306,8 +330,8 @@ _reports = {}
 def report_of(group, names, timeout):
     """Runs a group once; afterwards the reports of its cases, by name."""
     if group not in _reports:
-        device = "standin" if group == "standin" else "cpu"
-        done = mpi.run([str(SCRIPT), *names], 4, timeout, env={"TEST_DEVICE": device})
+        where = ON_A_DEVICE.get(group, {"TEST_DEVICE": "cpu"})
+        done = mpi.run([str(SCRIPT), *names], 4, timeout, env=where)
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
         _reports[group] = {entry["case"]: entry for entry in map(json.loads, lines)}
         _reports[group]["end"] = (done.stdout + done.stderr)[-3000:]
@@ -360,6 +384,22 @@ def test_dropout_equals_one_process_with_its_masks(name):
 @pytest.mark.parametrize("name", GROUPS["standin"])
 def test_models_on_a_stand_in_device_equal_one_process(name):
     check("standin", name, GROUPS["standin"], timeout=800)
+
+
+@pytest.mark.skipif(not nccl.FILE.exists(), reason="the stand-in NCCL was not built")
+@pytest.mark.parametrize("name", GROUPS["nccl"])
+def test_models_over_the_stand_in_nccl_equal_one_process(name):
+    check("nccl", name, GROUPS["nccl"], timeout=800)
+
+
+@pytest.mark.all
+@pytest.mark.skipif(not nccl.FILE.exists(), reason="the stand-in NCCL was not built")
+def test_the_selection_for_a_device_over_the_stand_in_nccl():
+    names = list(on_a_device())
+    ON_A_DEVICE["all nccl"] = ON_A_DEVICE["nccl"]
+    report = report_of("all nccl", names, timeout=1600)
+    wrong = {name: report.get(name, {}).get("failures", "not run") for name in names}
+    assert not any(wrong.values()), wrong
 
 
 @pytest.mark.all

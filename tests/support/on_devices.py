@@ -1,5 +1,6 @@
 """Random graphs and plans on the stand-in device, ranks as threads, against one process."""
 
+import dataclasses
 import json
 import random
 
@@ -19,19 +20,55 @@ from pyrannc import _C
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 TOLERANCE = 1e-10
+ONE = torch.ones((), dtype=torch.float64)
 
 
-def problem(seed, most_ranks=4):
+@dataclasses.dataclass
+class Problem:
     """A random graph, its outputs (the loss first), a plan, and rows of each rank."""
+
+    seed: int
+    graph: object
+    outputs: list
+    plan: dict
+    local_rows: list
+
+    @property
+    def rows(self):
+        return sum(self.local_rows)
+
+    @property
+    def text(self):
+        return self.graph.text(self.outputs)
+
+    @property
+    def state(self):
+        return self.graph.state(self.seed)
+
+    @property
+    def inputs(self):
+        return make_tensors(self.graph.inputs, self.rows, self.seed + 1)
+
+
+def problem(seed, ranks=None):
+    """``ranks``: of the plan; 2 to 4 where none are given."""
     choose = random.Random(seed)
     schedule = SCHEDULES[seed % 3]
     model = RandomGraph(seed)
-    outputs = loss_first(model)
-    ranks = choose.randint(2, most_ranks)
+    outputs = loss_first(model)  # the plan has its nodes, too
+    ranks = choose.randint(2, 4) if ranks is None else ranks
     local_rows = [choose.randint(0, 3) for _ in range(ranks)]
     local_rows[choose.randrange(ranks)] += choose.randint(1, 4)
     plan = random_plan(model.graph.node_names, ranks, seed, schedule)
-    return model.graph, outputs, plan, local_rows
+    return Problem(seed, model.graph, outputs, plan, local_rows)
+
+
+def one_process(made):
+    """All outputs, and the gradients of the loss by name of parameter."""
+    zeros = [torch.zeros_like(each) for each in make_tensors(made.outputs, made.rows)]
+    values = run_directly(made.text, made.state, made.inputs, made.rows, zeros).outputs
+    loss = made.graph.text(made.outputs[:1])
+    return values, run_directly(loss, made.state, made.inputs, made.rows, [ONE]).gradients
 
 
 def run(seed, connect, steps=2, around=None, stream=None):
@@ -39,65 +76,66 @@ def run(seed, connect, steps=2, around=None, stream=None):
 
     Args:
         connect: Makes a communicator of ``(host's communicator, device)``.
-        steps: Forward and backward; the batch is the same.
-        around: ``around(executor, call_forward)`` runs before each step.
-        stream: Makes what an executor takes for its device's order.
+        steps, around, stream: see on_rank().
     """
-    graph, outputs, plan, local_rows = problem(seed)
-    total, state = sum(local_rows), graph.state(seed)
-    inputs = make_tensors(graph.inputs, total, seed + 1)
-    one = torch.ones((), dtype=torch.float64)
-    zeros = [torch.zeros_like(each) for each in make_tensors(outputs, total)]
-    values = run_directly(graph.text(outputs), state, inputs, total, zeros).outputs
-    direct = run_directly(graph.text(outputs[:1]), state, inputs, total, [one])
+    made = problem(seed)
+    expected = one_process(made)
 
     def one_rank(host):
         device = f"standin:{host.rank}"
         standin.set_device(host.rank)
-        options = {} if stream is None else {"stream": stream()}
-        executor = _C.runtime.Executor(
-            _C.ir.parse(graph.text(outputs)),
-            [],
-            _C.plan.Plan.from_json(json.dumps(plan)),
-            connect(host, device),
-            device=device,
-            outputs=_C.plan.Outputs.all,
-            **options,
-        )
-        on_device = {name: tensor.to(device) for name, tensor in state.items()}
-        own = rows_of_rank(host.rank, graph, inputs, local_rows)
-        own = [tensor.to(device) for tensor in own]
-        begin = sum(local_rows[: host.rank])
-        end = begin + local_rows[host.rank]
-        found = []
-        for step in range(steps):
-            parameters, buffers = local_state(executor, on_device)
+        return on_rank(made, expected, connect(host, device), device, steps, around, stream)
 
-            def forward(**options):
-                return executor.forward(own, parameters, buffers, local_rows, **options)  # noqa: B023
-
-            if around is not None:
-                around(executor, forward)
-            call = forward(with_backward=True)
-            rows = [
-                rows_of(each, value.rows, begin, end)
-                for each, value in zip(values, outputs, strict=True)
-            ]
-            for value, ours, theirs in zip(outputs, call.outputs, rows, strict=True):
-                if ours is not None:
-                    found.append((f"rank {host.rank}, step {step}, {value}", ours.cpu(), theirs))
-            gradients = call.backward([one.to(device)] + [None] * (len(outputs) - 1))
-            for name, gradient in zip(executor.parameter_names, gradients, strict=False):
-                what = f"rank {host.rank}, step {step}, gradient of {name}"
-                gradient = None if gradient is None else gradient.cpu()
-                found.append((what, gradient, direct.gradients[name]))
-        return found
-
-    found = [each for rank in run_ranks(len(local_rows), one_rank, 60.0) for each in rank]
-    return [what for what, ours, theirs in found if not _equal(ours, theirs)]
+    found = [each for rank in run_ranks(len(made.local_rows), one_rank, 60.0) for each in rank]
+    return [what for what, ours, theirs in found if not equal(ours, theirs)]
 
 
-def _equal(ours, theirs):
+def on_rank(made, expected, comm, device, steps=2, around=None, stream=None):
+    """What a rank finds, and one process: ``[(what, ours, theirs), ...]``, on the host.
+
+    Args:
+        steps: Forward and backward; the batch is the same.
+        around: ``around(executor, call_forward)`` runs before each step.
+        stream: Makes what the executor takes for its device's order.
+    """
+    values, gradients_of_one = expected
+    executor = _C.runtime.Executor(
+        _C.ir.parse(made.text),
+        [],
+        _C.plan.Plan.from_json(json.dumps(made.plan)),
+        comm,
+        device=device,
+        outputs=_C.plan.Outputs.all,
+        **({} if stream is None else {"stream": stream()}),
+    )
+    on_device = {name: tensor.to(device) for name, tensor in made.state.items()}
+    own = rows_of_rank(comm.rank, made.graph, made.inputs, made.local_rows)
+    own = [tensor.to(device) for tensor in own]
+    begin = sum(made.local_rows[: comm.rank])
+    end = begin + made.local_rows[comm.rank]
+    found = []
+    for step in range(steps):
+        parameters, buffers = local_state(executor, on_device)
+
+        def forward(**options):
+            return executor.forward(own, parameters, buffers, made.local_rows, **options)  # noqa: B023
+
+        if around is not None:
+            around(executor, forward)
+        call = forward(with_backward=True)
+        where = f"rank {comm.rank}, step {step}"
+        for value, ours, theirs in zip(made.outputs, call.outputs, values, strict=True):
+            if ours is not None:
+                theirs = rows_of(theirs, value.rows, begin, end)
+                found.append((f"{where}, {value}", ours.cpu(), theirs))
+        gradients = call.backward([ONE.to(device)] + [None] * (len(made.outputs) - 1))
+        for name, gradient in zip(executor.parameter_names, gradients, strict=False):
+            gradient = None if gradient is None else gradient.cpu()
+            found.append((f"{where}, gradient of {name}", gradient, gradients_of_one[name]))
+    return found
+
+
+def equal(ours, theirs):
     if ours is None or theirs is None:  # a missing gradient may have travelled as zeros
         return all(each is None or not each.any() for each in (ours, theirs))
     return torch.allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=False)
