@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo docs test test-all sanitize build check warnings stubs golden compatibility tuning gpu-status bench clean
+.PHONY: demo docs test test-all sanitize build check warnings stubs golden compatibility tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -82,6 +82,16 @@ compatibility: build
 # Writes docs/tuning.md anew from the comments beside the numbers.
 tuning:
 	$(PYTHON) tests/support/tuning.py
+
+# On a machine with a GPU, each within eight minutes, the first one first: leaves a file in docs/gpu, and the page
+# docs/gpu-status.md written anew.
+gpu-test gpu-bench gpu-bench-memory: build
+	-$(BIN)/python tests/gpu/run.py $(if $(filter gpu-bench-memory,$@),memory,$(subst gpu-,,$@))
+	$(BIN)/python tests/support/gpu_status.py
+
+# A folder for a machine with a GPU and no network or MPI: the same tests, and what they need beside Python and torch.
+gpu-bundle: build
+	$(BIN)/python tests/gpu/bundle.py build-bundle
 
 # Writes docs/gpu-status.md anew from the results in docs/gpu.
 gpu-status:
