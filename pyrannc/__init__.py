@@ -14,6 +14,7 @@ _HOME = {
     "Config": "config",
     "GradScaler": "optimizer.grad_scaler",
     "measure": "report.measurement",
+    "trace": "report.trace",
     "save": "checkpoint.save",
     "load": "checkpoint.load",
     "init": "launch",

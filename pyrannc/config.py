@@ -219,6 +219,11 @@ ITEMS = {
     ),
     "dump_graph_prefix": Item(text, "rannc_graph", "what the names of these files begin with"),
     "profiling": Item(boolean, False, "log at the end of a plan where each rank's time went"),
+    "trace_events": Item(
+        boolean, False, "write what the ranks do in the first training steps to event_trace_file"
+    ),
+    "event_trace_file": Item(text, "rannc_trace.json", "that file, for Perfetto"),
+    "trace_steps": Item(positive, 16, "training steps that it has"),
     "metrics_file": Item(text, "", "file to which records of steps are added, a line of JSON each"),
     "tensorboard_dir": Item(text, "", "folder of TensorBoard's for the same numbers"),
     "metrics_every": Item(positive, 10, "training steps from one record to the next"),
@@ -244,7 +249,7 @@ ITEMS = {
 
 
 def _unknown(name: str, where: str) -> ConfigError:
-    names = [*ITEMS, *original.RENAMED, *original.LATER, *original.REPLACED]
+    names = [*ITEMS, *original.RENAMED, *original.REPLACED]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0)
     return ConfigError(f"unknown setting '{name}' {where}; did you mean '{close[0]}'?")
 
@@ -288,10 +293,6 @@ def _items(given: dict[str, Any], place: Callable[[str], str], notes: list[str])
                 f"setting '{name}' {where} is of RaNNC 0.7 and does nothing here: "
                 f"{original.REPLACED[name]}"
             )
-            continue
-        elif name in original.LATER:
-            if _parse(name, value, where, boolean):
-                raise ConfigError(f"{name} = {value!r} {where}: {original.LATER[name]}")
             continue
         else:
             raise _unknown(name, where)

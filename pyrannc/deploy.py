@@ -15,7 +15,7 @@ from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
-from pyrannc.report import graph_files, metrics, training_steps
+from pyrannc.report import graph_files, metrics, trace, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
 from pyrannc.selfcheck import findings
@@ -108,6 +108,8 @@ def agree(task, call) -> Agreed:
 def check_files(config) -> None:
     """Raises ConfigError where rank 0 cannot write what the settings want, before the work."""
     plan_file.check_save(config)
+    if config.trace_events:
+        metrics.check(config.event_trace_file, "event_trace_file")
     if config.metrics_file:
         metrics.check(config.metrics_file, "metrics_file")
 
@@ -243,6 +245,9 @@ def start(task, call, agreed, chosen) -> Deployment:
         picture = deployment.plan, task.captured.graph, task.config.dump_graph_prefix
         on_rank(0, task.world, lambda: graph_files.write(*picture))
     deployment.steps.observe(task.config)
+    if task.config.trace_events:
+        file, steps = task.config.event_trace_file, task.config.trace_steps
+        deployment.steps.trace = trace.Trace(deployment, file, steps)
     if reference:
         reference.compare(deployment)
     if task.config.verify_recomp:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("rannc-plan")
 _BAD_INPUT, _DOES_NOT_FIT = 2, 3
-_WIDTH = 110  # where there is no terminal to ask
+_WIDTH = 80  # where there is no terminal to ask
 
 
 class PlannerInputError(ValueError):
@@ -102,13 +102,14 @@ def show(plan, batch_size: int | None = None, width: int = _WIDTH) -> str:
         return _run(["show", *options], folder)
 
 
-def check_shown(plan) -> None:
-    """Reads a plan as ``rannc show`` does.
+def check_shown(plan, graph=None) -> None:
+    """Reads a plan, and the graph that it is for, as ``rannc show`` does.
 
     Raises:
-        PlannerInputError: It cannot be read, is no plan, or one of another version.
+        PlannerInputError: One of them cannot be read, is of another version, or the plan is of
+            another graph; says what differs.
     """
-    _run(["show", os.fspath(plan)])
+    _run(["show", os.fspath(plan), *(["--graph", os.fspath(graph)] if graph else [])])
 
 
 def explain(plan, module: str, options=()) -> str:

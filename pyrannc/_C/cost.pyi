@@ -5,6 +5,11 @@ import typing
 __all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'SavedStorage', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'verify']
 class Link:
     __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __eq__(self, arg0: Link) -> bool:
         ...
     @typing.overload
@@ -21,6 +26,11 @@ class Link:
         ...
 class Cluster:
     __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @staticmethod
     def from_toml(toml: str, file_name: str = 'cluster.toml') -> Cluster:
         ...
@@ -55,6 +65,11 @@ class Cluster:
         ...
 class NodeCost:
     __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __eq__(self, arg0: NodeCost) -> bool:
         ...
     @property
@@ -72,6 +87,11 @@ class NodeCost:
 class CostTable:
     __hash__: typing.ClassVar[None] = None
     @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @staticmethod
     def from_json(json: str) -> CostTable:
         ...
     def __eq__(self, arg0: CostTable) -> bool:
@@ -85,6 +105,11 @@ class CostTable:
     def rows(self) -> list[int]:
         ...
 class SavedStorage:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, nodes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> None:
         ...
     @property
@@ -95,6 +120,11 @@ class SavedStorage:
         ...
 class GraphProfile:
     __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @staticmethod
     def from_json(json: str) -> GraphProfile:
         ...
@@ -112,6 +142,11 @@ class GraphProfile:
     def rows(self) -> list[int]:
         ...
 class DeviceModel:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def memory_bytes(self) -> float:
         ...

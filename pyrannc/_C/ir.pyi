@@ -7,6 +7,11 @@ class Rows:
     How a value depends on the rows of the batch.
     """
     __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __eq__(self, arg0: Rows) -> bool:
         ...
     @property
@@ -106,6 +111,11 @@ class Node:
     def writes(self) -> list[typing.Any]:
         ...
 class Values:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __getitem__(self, index: typing.SupportsInt | typing.SupportsIndex) -> Value:
         ...
     def __iter__(self) -> collections.abc.Iterator[Value]:
@@ -113,6 +123,11 @@ class Values:
     def __len__(self) -> int:
         ...
 class Nodes:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __getitem__(self, index: typing.SupportsInt | typing.SupportsIndex) -> Node:
         ...
     def __iter__(self) -> collections.abc.Iterator[Node]:
@@ -169,12 +184,22 @@ class NamedGraph:
     """
     A graph, and what its inputs, outputs and objects are on every rank.
     """
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, graph: Graph, inputs: collections.abc.Sequence[str], outputs: collections.abc.Sequence[str], objects: collections.abc.Sequence[str]) -> None:
         ...
 class Match:
     """
     How a trace of a model appears in another one.
     """
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def difference(self) -> str:
         ...
@@ -191,6 +216,11 @@ class RowMix:
     """
     A node whose rows interact.
     """
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def node(self) -> int:
         ...
@@ -198,6 +228,11 @@ class RowMix:
     def reason(self) -> str:
         ...
 class RunningStatistic:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def buffer(self) -> int:
         ...
@@ -211,6 +246,11 @@ class HoistedSums:
     """
     A graph in parts, by hoist_input_sums().
     """
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def main(self) -> Graph:
         ...

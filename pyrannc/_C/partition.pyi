@@ -6,6 +6,11 @@ import pyrannc._C.predict
 import typing
 __all__: list[str] = ['Allowed', 'Arrangement', 'Candidates', 'Evaluation', 'Force', 'Pin', 'PlannerOptions', 'Request', 'StageEvaluation', 'TriedPlan', 'arrangement_of', 'described', 'evaluate', 'make_plan', 'verify_request', 'with_trials']
 class Force:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, stages: typing.SupportsInt | typing.SupportsIndex | None = None, micro_batches: typing.SupportsInt | typing.SupportsIndex | None = None, schedule: str | None = None, interleave: typing.SupportsInt | typing.SupportsIndex | None = None, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> None:
         ...
     @property
@@ -25,6 +30,11 @@ class Force:
         ...
 class Request:
     __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @staticmethod
     def from_json(json: str) -> Request:
         ...
@@ -65,6 +75,11 @@ class Request:
     def schedules(self) -> list[str]:
         ...
 class Pin:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, module: str, stage: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
     @property
@@ -74,6 +89,11 @@ class Pin:
     def stage(self) -> int:
         ...
 class PlannerOptions:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False, pins: collections.abc.Sequence[Pin] = [], whole: collections.abc.Sequence[str] = [], time_limit_s: typing.SupportsFloat | typing.SupportsIndex = 0.0, threads: typing.SupportsInt | typing.SupportsIndex = 1, exactly: bool = True) -> None:
         ...
     @property
@@ -98,6 +118,11 @@ class PlannerOptions:
     def whole(self) -> list[str]:
         ...
 class StageEvaluation:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def activation_bytes(self) -> float:
         ...
@@ -132,6 +157,11 @@ class StageEvaluation:
     def workspace_bytes(self) -> float:
         ...
 class Evaluation:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def iteration_ns(self) -> float:
         ...
@@ -146,6 +176,11 @@ class Evaluation:
         ...
 class Arrangement:
     __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __eq__(self, arg0: Arrangement) -> bool:
         ...
     def __init__(self, replicas: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], schedule: str, interleave: typing.SupportsInt | typing.SupportsIndex = 1) -> None:
@@ -160,12 +195,27 @@ class Arrangement:
     def schedule(self) -> str:
         ...
 class TriedPlan:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, arrangement: Arrangement, micro_batches: typing.SupportsInt | typing.SupportsIndex, run_ns: typing.SupportsFloat | typing.SupportsIndex) -> None:
         ...
 class Allowed:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, least_rows: typing.SupportsInt | typing.SupportsIndex = 1, powers_of_two: bool = False, fewest_stages: bool = False) -> None:
         ...
 class Candidates:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, step: pyrannc._C.predict.StepModel, request: Request, options: PlannerOptions, allowed: Allowed, held_bytes: typing.SupportsFloat | typing.SupportsIndex) -> None:
         ...
     def best(self) -> pyrannc._C.plan.Plan:

@@ -2,8 +2,13 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'loss_of', 'lower', 'map_to', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
+__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
 class Prediction:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def activation_bytes(self) -> int:
         ...
@@ -38,6 +43,11 @@ class Prediction:
     def workspace_bytes(self) -> int:
         ...
 class Stage:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def nodes(self) -> list[str]:
         ...
@@ -54,6 +64,11 @@ class Stage:
     def recompute(self) -> bool:
         ...
 class MadeFor:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def fingerprint(self) -> str:
         ...
@@ -64,6 +79,11 @@ class MadeFor:
     def world(self) -> int | None:
         ...
 class StepPrediction:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def bubble_ns(self) -> list[int]:
         ...
@@ -85,6 +105,12 @@ class Plan:
     def from_json(json: str) -> Plan:
         ...
     def __eq__(self, other: Plan) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __str__(self) -> str:
+        ...
+    def _repr_html_(self) -> typing.Any:
         ...
     def to_indented_json(self) -> str:
         ...
@@ -124,6 +150,11 @@ class Plan:
     def step(self) -> StepPrediction:
         ...
 class StageSummary:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def modules(self) -> str:
         ...
@@ -143,6 +174,11 @@ class StageSummary:
     def send_bytes(self) -> int:
         ...
 class Transfer:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def from_rank(self) -> int:
         ...
@@ -177,6 +213,11 @@ class Transfer:
     def whole(self) -> bool:
         ...
 class RowRange:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def begin(self) -> int:
         ...
@@ -184,6 +225,11 @@ class RowRange:
     def end(self) -> int:
         ...
 class Program:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def show_order(self) -> str:
         ...
     def to_json(self) -> str:
@@ -253,9 +299,19 @@ class Outputs:
     def value(self) -> int:
         ...
 class Durations:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, forward_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], backward_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], transfer_ns: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]], transfer_back_ns: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]] = [], reduce_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> None:
         ...
 class Span:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def action(self) -> int:
         ...
@@ -269,6 +325,11 @@ class Span:
     def rank(self) -> int:
         ...
 class Simulation:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def end_ns(self) -> float:
         ...
@@ -282,13 +343,17 @@ def backward_comes_first(plan: Plan) -> bool:
     ...
 def can_be_dealt_out(output: pyrannc._C.ir.Value) -> bool:
     ...
+def foretold_events(plan: Plan, program: Program, begin_ns: typing.SupportsInt | typing.SupportsIndex, step: typing.SupportsInt | typing.SupportsIndex) -> str:
+    ...
+def headline(plan: Plan) -> str:
+    ...
 def loss_of(graph: pyrannc._C.ir.Graph) -> int | None:
     ...
 def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], training: bool, outputs: Outputs = ..., holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}) -> Program:
     ...
 def map_to(plan: Plan, from_graph: pyrannc._C.ir.Graph, to_graph: pyrannc._C.ir.Graph) -> Plan:
     ...
-def show(plan: Plan, width: typing.SupportsInt | typing.SupportsIndex = 110, global_batch: typing.SupportsInt | typing.SupportsIndex | None = None) -> str:
+def show(plan: Plan, width: typing.SupportsInt | typing.SupportsIndex = 80, global_batch: typing.SupportsInt | typing.SupportsIndex | None = None, with_names: bool = False) -> str:
     ...
 def show_dot(plan: Plan, graph: pyrannc._C.ir.Graph, stage: typing.SupportsInt | typing.SupportsIndex | None = None) -> str:
     ...

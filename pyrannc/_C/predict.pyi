@@ -6,9 +6,19 @@ import pyrannc._C.plan
 import typing
 __all__: list[str] = ['Calibration', 'MeasuredAction', 'MeasuredRuns', 'OptimizerMemory', 'RecordedRun', 'StepCosts', 'StepModel', 'bucket_bytes', 'summarize']
 class RecordedRun:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, host: str, seconds: typing.SupportsFloat | typing.SupportsIndex, paging_seconds: typing.SupportsFloat | typing.SupportsIndex = 0.0, around_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, compute_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_ns: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_factor: typing.SupportsFloat | typing.SupportsIndex = 0.0, one_thread: bool = True, actions: collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex, typing.SupportsFloat | typing.SupportsIndex]] = []) -> None:
         ...
 class MeasuredAction:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def wait_ns(self) -> float:
         ...
@@ -16,6 +26,11 @@ class MeasuredAction:
     def work_ns(self) -> float:
         ...
 class MeasuredRuns:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def actions(self) -> list[list[MeasuredAction]]:
         ...
@@ -44,6 +59,11 @@ class MeasuredRuns:
     def shortest_ns(self, arg0: typing.SupportsFloat | typing.SupportsIndex) -> None:
         ...
 class StepCosts:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, cores: typing.SupportsFloat | typing.SupportsIndex = 1.0, accumulate_ns_per_byte: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> None:
         ...
     @property
@@ -56,6 +76,11 @@ class StepCosts:
     def optimizer_ns(self) -> list[float]:
         ...
 class OptimizerMemory:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, state_factor: typing.SupportsFloat | typing.SupportsIndex = 2.0, largest_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], all_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> None:
         ...
     @property
@@ -65,6 +90,11 @@ class OptimizerMemory:
     def largest_bytes(self) -> list[float]:
         ...
 class Calibration:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     @property
     def beyond_ns(self) -> float:
         ...
@@ -72,6 +102,11 @@ class Calibration:
     def plan(self) -> pyrannc._C.plan.Plan:
         ...
 class StepModel:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
     def __init__(self, *, graph: pyrannc._C.ir.Graph, profile: pyrannc._C.cost.GraphProfile, cluster: pyrannc._C.cost.Cluster, costs: StepCosts, optimizer: OptimizerMemory, saved: collections.abc.Sequence[pyrannc._C.cost.SavedStorage], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], outputs: pyrannc._C.plan.Outputs = ...) -> None:
         ...
     def at_speed(self, calibration: Calibration, factors: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]) -> pyrannc._C.plan.StepPrediction:

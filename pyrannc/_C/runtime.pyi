@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'nccl', 'reconnect_nccl', 'staged']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'nccl', 'reconnect_nccl', 'staged', 'trace_events']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -134,4 +134,8 @@ def reconnect_nccl(communicator: pyrannc._C.comm.Communicator, device: str) -> N
 def staged(host: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.Communicator:
     """
     A communicator that sends and sums memory of the device over the host's, through pinned memory; for the CPU the host's itself.
+    """
+def trace_events(program: pyrannc._C.plan.Program, rank: typing.SupportsInt | typing.SupportsIndex, timeline: collections.abc.Sequence[Span], step: typing.SupportsInt | typing.SupportsIndex, earlier_ns: typing.SupportsInt | typing.SupportsIndex) -> str:
+    """
+    Events of a timeline, on a clock that shows earlier_ns less than this host's.
     """

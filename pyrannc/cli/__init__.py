@@ -69,15 +69,16 @@ def show(
     ] = None,
     width: Annotated[int | None, typer.Option(min=40, help="default: the terminal's")] = None,
     timeline: Annotated[bool, typer.Option("--timeline", help="who computes when")] = False,
+    names: Annotated[bool, typer.Option("--names", help="also the names of all operators")] = False,
 ):
     from pyrannc.cli import plans
 
     if html is not None:
         plans.write_page(html, [plan], graph, record)
         return
-    if record is not None or graph is not None:
-        raise typer.BadParameter("--graph and --record are for a page: give --html, too")
-    plans.show(plan, global_batch, width, timeline)
+    if record is not None:
+        raise typer.BadParameter("a record is shown in a page: give --html, too")
+    plans.show(plan, graph, global_batch, width, timeline, names)
 
 
 @app.command(
@@ -154,7 +155,7 @@ def capture(
     output: Annotated[str, typer.Option("-o", "--output", help="file to write")] = "graph.json",
     device: Annotated[
         str,
-        typer.Option(help="v100, a100, h100, h200, cpu, or measured: timed on this CPU"),
+        typer.Option(help="as h100 (all: docs/device-models.md), or measured: timed on this CPU"),
     ] = "a100",
     dtype: Annotated[
         str | None, typer.Option(help="bf16, fp16, fp32 or fp64; else as built")

@@ -16,13 +16,14 @@ def write_page(path, plans, graph, record) -> None:
     typer.echo(f"{path}: the page of {' and '.join(plans)}")
 
 
-def show(plan, global_batch, width, timeline) -> None:
+def show(plan, graph, global_batch, width, timeline, names) -> None:
     """Replaces this process by ``rannc-plan``."""
-    options = [("--global-batch", global_batch), ("--width", width)]
+    options = [("--graph", graph), ("--global-batch", global_batch), ("--width", width)]
     arguments = [
         str(part) for name, value in options if value is not None for part in (name, value)
     ]
-    planner.become(["show", plan, *arguments, *(["--timeline"] if timeline else [])])
+    flags = [name for name, wanted in (("--timeline", timeline), ("--names", names)) if wanted]
+    planner.become(["show", plan, *arguments, *flags])
 
 
 def explain(plan, module, graph, cluster, request, width, as_json) -> None:

@@ -10,19 +10,12 @@ RENAMED = {
     "run_watchdog": "end_job_on_error",
 }
 
-#: Not there yet: an error where it is switched on.
-LATER = {
-    "trace_events": "a trace of events is not written yet; rannc show and pyrannc.measure() say "
-    "where the time goes",
-}
-
 _SEARCH = "the planner searches blocks and stages in a way of its own"
 _KEPT = "the planner keeps no such file; save_deployment keeps the plan, profile_cache the costs"
 _NEVER_READ = "RaNNC 0.7 never read it either"
 
 #: What replaced a setting that is accepted and does nothing.
 REPLACED = {
-    "event_trace_file": "there is no trace of events yet",
     "profile_by_acc": "a stage's time is always computed from that of its operators",
     "sync_allreduce": "sums of gradients need no barrier; comm_timeout_s is their deadline",
     "decomposer": "there is one planner, and it needs no other",

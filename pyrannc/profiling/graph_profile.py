@@ -40,7 +40,7 @@ def graph_profile(
         build: Returns ``(model, inputs)``; ``inputs`` of one call, a tuple, or a dict for keyword
             arguments. It is called where tensors are made on the meta device and take no
             memory.
-        device: ``v100``, ``a100``, ``h100``, ``h200``, ``cpu``, or ``measured``.
+        device: A name of docs/device-models.md, such as ``h100``, or ``measured``.
         dtype: ``bf16`` and the like: parameters, buffers and inputs in floating point get it.
         rows: Numbers of samples at which costs and saved bytes are taken, at least one each.
         level: ``operator``, or ``module`` to fold the operators of each module's call into one.

@@ -76,10 +76,8 @@ def in_script(data: str) -> str:
 
 def _plan(path, graph, record) -> str:
     """A member of the page's list of plans, as JSON."""
-    planner.check_shown(path)
+    planner.check_shown(path, graph)
     text = read(path)
-    if graph is not None:
-        _check_is_of(path, json.loads(text), graph)
     members = [f'"name": {json.dumps(os.fspath(path))}']
     if len(text) <= MOST_PLAIN:
         members.append(f'"plan": {text}')
@@ -90,32 +88,6 @@ def _plan(path, graph, record) -> str:
     if record is not None:
         members.append(f'"record": {records.checked(record, path)}')
     return "{" + ", ".join(members) + "}"
-
-
-def _check_is_of(path, plan, graph_path):
-    """Raises PlannerInputError unless the plan's stages hold exactly the operators of the graph."""
-    try:
-        graph = json.loads(read(graph_path))
-        left = {node["name"] for node in graph["nodes"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise PlannerInputError(f"{graph_path}: is no graph-profile: {error}") from None
-    if graph.get("format") != "rannc-graph-profile" or graph.get("version") not in (1, 2):
-        raise PlannerInputError(
-            f"{graph_path}: $.version: {graph.get('format')} of version {graph.get('version')}; "
-            "this RaNNC reads rannc-graph-profile 1 and 2"
-        )
-    for number, stage in enumerate(plan.get("stages", ())):
-        if unknown := [name for name in stage["nodes"] if name not in left]:
-            raise PlannerInputError(
-                f"{path} is not a plan of {graph_path}: stage {number} of the plan has "
-                f"'{unknown[0]}', which the graph '{graph.get('name')}' does not have"
-            )
-        left.difference_update(stage["nodes"])
-    if left and plan.get("feasible", True):
-        raise PlannerInputError(
-            f"{path} is not a plan of {graph_path}: {len(left)} nodes of the graph "
-            f"'{graph.get('name')}' are on no stage, one of them '{min(left)}'"
-        )
 
 
 def read(path) -> str:

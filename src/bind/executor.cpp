@@ -4,6 +4,7 @@
 
 #include "bind/module.h"
 #include "bind/objects.h"
+#include "rannc/plan/trace.h"
 #include "rannc/runtime/device_stream.h"
 #include "rannc/runtime/join_autograd.h"
 
@@ -166,6 +167,19 @@ void init_executor(py::module_& m) {
       .def_readonly("receive_ns", &runtime::Times::receive_ns)
       .def_readonly("reduce_ns", &runtime::Times::reduce_ns)
       .def_readonly("idle_ns", &runtime::Times::idle_ns);
+
+  m.def(
+      "trace_events",
+      [](const plan::Program& program, plan::Rank rank, const std::vector<runtime::Span>& spans,
+         int64_t step, int64_t earlier_ns) {
+        std::vector<plan::TimedAction> actions;
+        for (const runtime::Span& span : spans) {
+          actions.push_back({span.action, span.begin_ns - earlier_ns, span.end_ns - earlier_ns});
+        }
+        return plan::trace_events(program, rank, actions, step);
+      },
+      "program"_a, "rank"_a, "timeline"_a, "step"_a, "earlier_ns"_a,
+      "Events of a timeline, on a clock that shows earlier_ns less than this host's.", Unlocked());
 
   py::class_<Executor>(m, "Executor")
       .def(py::init(&make_executor), "graph"_a, "objects"_a, "plan"_a, "communicator"_a,

@@ -7,6 +7,7 @@
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
 #include "rannc/plan/simulate.h"
+#include "rannc/plan/trace.h"
 
 namespace rannc::bind {
 
@@ -52,6 +53,13 @@ void init_plans(py::module_& m) {
           "from_json", [](const std::string& json) { return plan::plan_from_json(json); }, "json"_a)
       .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
       .def("to_indented_json", &plan::to_indented_json)
+      .def("_repr_html_",
+           [](const py::object& self) {
+             return py::module_::import("pyrannc.show.notebook").attr("html")(self);
+           })
+      .def("__str__", [](const plan::Plan& plan) { return plan::show(plan); })
+      .def("__repr__",
+           [](const plan::Plan& plan) { return "<Plan: " + plan::headline(plan) + ">"; })
       .def_readonly("feasible", &plan::Plan::feasible)
       .def_readonly("reason", &plan::Plan::reason)
       .def_property_readonly("schedule",
@@ -75,7 +83,10 @@ void init_plans(py::module_& m) {
       .def_readonly("predicted", &plan::StageSummary::predicted)
       .def_readonly("recompute", &plan::StageSummary::recompute);
 
-  m.def("show", &plan::show, "plan"_a, "width"_a = 110, "global_batch"_a = py::none());
+  m.def("show", &plan::show, "plan"_a, "width"_a = plan::kPageWidth, "global_batch"_a = py::none(),
+        "with_names"_a = false);
+  m.def(
+      "headline", [](const plan::Plan& plan) { return plan::headline(plan); }, "plan"_a);
   m.def("without_recompute", &plan::without_recompute, "plan"_a);
   m.def("show_dot", &plan::show_dot, "plan"_a, "graph"_a, "stage"_a = py::none());
   m.def("verify", py::overload_cast<const plan::Plan&, const ir::Graph&, int>(&plan::verify),
@@ -175,6 +186,8 @@ void init_simulation(py::module_& m) {
       .def_readonly("peak_in_flight", &plan::Simulation::peak_in_flight);
 
   m.def("simulate", &plan::simulate, "program"_a, "durations"_a,
+        py::call_guard<py::gil_scoped_release>());
+  m.def("foretold_events", &plan::foretold_events, "plan"_a, "program"_a, "begin_ns"_a, "step"_a,
         py::call_guard<py::gil_scoped_release>());
   m.def("timeline", &plan::timeline, "program"_a, py::call_guard<py::gil_scoped_release>());
 }

@@ -29,9 +29,11 @@ int evaluate_command(const EvaluateArguments& arguments, std::ostream& out);
 
 struct ShowArguments {
   std::string plan;
+  std::string graph;                    ///< that the plan must be of; may be empty
   std::optional<int64_t> global_batch;  ///< where the plan's notes do not say it
   std::optional<size_t> width;          ///< columns; default: the terminal's
   bool timeline = false;
+  bool names = false;  ///< of all operators
 };
 int show_command(const ShowArguments& arguments, std::ostream& out);
 

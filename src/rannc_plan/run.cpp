@@ -111,11 +111,13 @@ class CommandLine {
   void add_show() {
     CLI::App* command = app_.add_subcommand("show", "A plan as tables for people");
     command->add_option("plan", show_.plan, "rannc-plan, JSON")->required();
+    command->add_option("--graph", show_.graph, "rannc-graph-profile that it must be a plan of");
     command
         ->add_option("--global-batch", show_.global_batch,
                      "rows, where the plan does not say how many it is for")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
     add_width(*command, show_.width);
+    command->add_flag("--names", show_.names, "also the names of all operators of each stage");
     command->add_flag("--timeline", show_.timeline, "when each stage computes what, as a picture");
   }
 

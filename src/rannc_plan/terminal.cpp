@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "rannc/plan/show.h"
+
 namespace rannc::rannc_plan {
 
 size_t terminal_width() {
-  constexpr size_t kOtherwise = 110, kNarrowest = 60;
+  constexpr size_t kNarrowest = 60;
   winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kOtherwise;
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return plan::kPageWidth;
   return std::max<size_t>(kNarrowest, size.ws_col);
 }
 

@@ -1,8 +1,10 @@
 #include "rannc/util/text_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "rannc/util/error.h"
 
@@ -28,9 +30,14 @@ size_t prefix(std::string_view text, size_t count) {
   return at;
 }
 
-/// Breaks after spaces; a word that is too long anywhere.
+/// Breaks after spaces and at line ends; a word that is too long anywhere.
 std::vector<std::string> broken(std::string_view text, size_t width) {
   std::vector<std::string> lines;
+  if (const size_t end = text.find('\n'); end != std::string_view::npos) {
+    lines = broken(text.substr(0, end), width);
+    std::ranges::move(broken(text.substr(end + 1), width), std::back_inserter(lines));
+    return lines;
+  }
   while (characters(text) > width) {
     size_t end = prefix(text, width);
     const size_t space = text.rfind(' ', end);
@@ -54,30 +61,90 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+std::string wrapped(std::string_view text, size_t width) {
+  return fmt::format("{}", fmt::join(broken(text, width), "\n"));
+}
+
+std::string names_in_lines(std::string_view list, size_t width, size_t lines) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= list.size();) {
+    size_t end = list.find(", ", begin);
+    if (end == std::string_view::npos) end = list.size();
+    names.emplace_back(list.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  // With the most names for which the text, what is left out counted in it, has so many lines.
+  const size_t most = width * lines / 3 + 1;  // a letter, a comma and a space
+  for (size_t shown = std::min(names.size(), most); shown > 0; --shown) {
+    std::vector<std::string> text{""};
+    for (size_t i = 0; i < shown; ++i) {
+      const std::string name = names[i] + (i + 1 < shown ? "," : "");
+      const bool fits = characters(text.back()) + 1 + characters(name) <= width;
+      if (!text.back().empty() && fits) {
+        text.back() += " " + name;
+      } else {
+        if (!text.back().empty()) text.emplace_back();
+        text.back() = name;
+      }
+    }
+    if (shown < names.size()) {
+      const std::string more = fmt::format("and {} more", names.size() - shown);
+      if (characters(text.back()) + 1 + characters(more) <= width) {
+        text.back() += " " + more;
+      } else {
+        text.push_back(more);
+      }
+    }
+    size_t count = 0;
+    for (const std::string& line : text) count += broken(line, width).size();
+    if (count <= lines || shown == 1) return fmt::format("{}", fmt::join(text, "\n"));
+  }
+  return std::string(list);
+}
+
 void TextTable::column(std::string heading, Side side) {
-  columns_.push_back({side, characters(heading)});
+  size_t widest = 0;
+  for (const std::string& line : broken(heading, std::string::npos)) {
+    widest = std::max(widest, characters(line));
+  }
+  columns_.push_back({side, widest});
   rows_.front().push_back(std::move(heading));
 }
 
 void TextTable::row(std::vector<std::string> cells) {
   RANNC_CHECK(cells.size() == columns_.size(), "a cell for each column");
   for (size_t i = 0; i < cells.size(); ++i) {
-    cells[i] = printable(cells[i]);
-    columns_[i].width = std::max(columns_[i].width, characters(cells[i]));
+    std::string cell;
+    size_t widest = 0;
+    for (const std::string& line : broken(cells[i], std::string::npos)) {
+      if (!cell.empty()) cell += '\n';
+      cell += printable(line);
+      widest = std::max(widest, characters(line));
+    }
+    cells[i] = std::move(cell);
+    columns_[i].width = std::max(columns_[i].width, widest);
   }
   rows_.push_back(std::move(cells));
 }
 
+size_t TextTable::width() const { return total(columns_); }
+
+size_t TextTable::room(size_t column, size_t width) const {
+  const size_t others = total(columns_) - columns_[column].width;
+  return std::max(kNarrowest, width - std::min(width, others));
+}
+
+size_t TextTable::total(const std::vector<Column>& columns) {
+  size_t sum = kGap * (columns.size() - 1);
+  for (const Column& column : columns) sum += column.width;
+  return sum;
+}
+
 std::string TextTable::text(size_t width) const {
   std::vector<Column> columns = columns_;
-  const auto total = [&] {
-    size_t sum = kGap * (columns.size() - 1);
-    for (const Column& column : columns) sum += column.width;
-    return sum;
-  };
   const auto widest = std::ranges::max_element(columns, {}, &Column::width);
-  if (total() > width) {
-    const size_t excess = total() - width;
+  if (total(columns) > width) {
+    const size_t excess = total(columns) - width;
     widest->width = std::max(kNarrowest, widest->width - std::min(widest->width, excess));
   }
 

@@ -141,9 +141,8 @@ def test_what_was_replaced_is_accepted_with_a_line(monkeypatch):
     assert "\n" not in line and REPLACED["decomposer"] in line
 
 
-def test_what_is_not_there_yet_is_an_error_where_it_is_wanted():
-    with pytest.raises(ConfigError, match=r"^trace_events = True in Config.*not written yet"):
-        Config(trace_events=True)
-    assert not Config(trace_events=False).notes
-    with pytest.raises(ConfigError, match="did you mean 'trace_events'"):
-        Config(trace_event=True)
+def test_a_trace_of_events_has_the_names_of_the_original(monkeypatch):
+    monkeypatch.setenv("RANNC_TRACE_EVENTS", "true")
+    monkeypatch.setenv("RANNC_EVENT_TRACE_FILE", "t.json")
+    config = Config()
+    assert config.trace_events and config.event_trace_file == "t.json" and not config.notes

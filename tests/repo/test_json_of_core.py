@@ -28,7 +28,6 @@ ALLOWED = {
     "trial/measured_runs.py": (1, BETWEEN_RANKS),
     "profiling/cache.py": (2, "the user's files of measured operators, which Python has written"),
     "show/record.py": (2, "records of runs, which Python has written, and the plan of one"),
-    "show/page.py": (2, "a plan file and the user's graph, for a command that has no extension"),
     "show/moves.py": (1, "a plan file, of which others are made, for a command without extension"),
     "cli/what_if.py": (1, "the user's own request, of which others are made"),
     "show/diff.py": (1, "plan files, for a command that has no extension"),

@@ -28,7 +28,7 @@ NOT_TUNED = {
     "numbers that stand for something else (none, unknown, the last, never)": (
         "kInfinity kNever kNone kUnknown kNoStage kNowhere kUnseen kNoSample kUser kLastStage"
         " kUnknownFlight kFree kEstimated kCloned kFirst kNothing kNotYet kNoBackward kNoStep"
-        " kAbsent"
+        " kAbsent kForetold"
     ),
     "rounding that a comparison allows": (
         "kRounding kRoundedDown kRoundOff kAgreement kMore TOLERANCE FILL"
@@ -46,7 +46,8 @@ NOT_TUNED = {
     "numbers of formats and exit codes": "_METHOD VERSION INDEX_FORMAT _BAD_INPUT _DOES_NOT_FIT",
     "what NCCL knows numbers by": "kUniqueIdBytes kNoColor kOldestVersion kProbeBytes",
     "what is shown, and how": (
-        "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH WIDTH MOST_PLAIN QUIET_S"
+        "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
+        " kModules kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN QUIET_S"
     ),
     "values that captures and checks feed in": "_ROWS _TRACES _HARMLESS",
     "how long a hang may last": "TIMEOUT_S DEADLINE_S",

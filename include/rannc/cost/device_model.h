@@ -39,7 +39,7 @@ struct DeviceModel {
   double memory_bytes = 0;
 };
 
-/// v100, a100, h100, h200, cpu; docs/device-models.md. Throws ConfigError naming the closest.
+/// By its name in docs/device-models.md. Throws ConfigError that names all, and the closest.
 [[nodiscard]] DeviceModel device_model(std::string_view name);
 
 /// Costs of every node at `rows`: max(flops / rate, bytes / bandwidth) with the rates of the

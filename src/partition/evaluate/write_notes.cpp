@@ -56,11 +56,10 @@ std::string why_slower(const TimeParts& loser, const TimeParts& winner) {
   if (loss <= -0.5) return fmt::format("predicted to be faster by {}", human_ns(-loss));
   if (loss < 0.5) return "as fast, by another plan";
   const std::pair<double, std::string> grown[] = {
-      {loser.compute_ns - winner.compute_ns, "its busiest ranks compute {} longer"},
-      {loser.bubble_ns - winner.bubble_ns,
-       fmt::format("{:.3g} % bubble, {{}} more", 100 * loser.bubble_ns / loser.iteration_ns())},
-      {loser.transfer_ns - winner.transfer_ns, "{} more waiting for transfers"},
-      {loser.reduction_ns - winner.reduction_ns, "{} more gradient reduction at the end"}};
+      {loser.compute_ns - winner.compute_ns, "computes {} longer"},
+      {loser.bubble_ns - winner.bubble_ns, "bubble {} longer"},
+      {loser.transfer_ns - winner.transfer_ns, "transfers {} longer"},
+      {loser.reduction_ns - winner.reduction_ns, "reduction {} longer"}};
   const auto& [more, what] =
       *std::ranges::max_element(grown, {}, [](const auto& part) { return part.first; });
   return fmt::format("slower by {}: {}", human_ns(loss),
@@ -87,6 +86,27 @@ Json describe(const Alternative& other, const TimeParts& winner, double limit) {
           {"parts", describe(other.parts)},
           {"why", why}};
 }
+
+/// The module of each node. Files that do not say it name nodes by their modules.
+struct Modules {
+  std::vector<std::string> all;
+  std::unordered_map<std::string_view, size_t> place;
+
+  explicit Modules(const cost::GraphProfile& profile) {
+    const bool are_known = std::ranges::any_of(
+        profile.nodes, [](const cost::ProfileNode& node) { return !node.module.empty(); });
+    for (const cost::ProfileNode& node : profile.nodes) {
+      place.emplace(node.name, all.size());
+      all.push_back(are_known ? node.module : node.name);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::string> of(const plan::Stage& stage) const {
+    std::vector<std::string> mine;
+    for (const std::string& node : stage.nodes) mine.push_back(all[place.at(node)]);
+    return mine;
+  }
+};
 
 TimeParts read_parts(const Json& parts) {
   return {.slowest_stage = parts["slowest_stage"],
@@ -233,9 +253,8 @@ std::string with_trial_notes(const std::string& notes, const std::vector<TriedPl
 
 std::vector<std::string> stage_notes(const cost::GraphProfile& profile, const plan::Plan& plan,
                                      const Evaluation& evaluation) {
-  std::vector<std::string> all;
-  for (const cost::ProfileNode& node : profile.nodes) all.push_back(node.name);
-  const plan::ModuleNames names(all);
+  const Modules modules(profile);
+  const plan::ModuleNames names(modules.all);
   std::vector<double> sent(plan.stages.size(), 0);
   for (const TransferEvaluation& transfer : evaluation.transfers) {
     sent[transfer.from] += transfer.bytes;
@@ -243,7 +262,7 @@ std::vector<std::string> stage_notes(const cost::GraphProfile& profile, const pl
   std::vector<std::string> notes;
   for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
     const StageEvaluation& flow = evaluation.stages[stage];
-    notes.push_back(text({{"modules", names.of(plan.stages[stage].nodes)},
+    notes.push_back(text({{"modules", names.of(modules.of(plan.stages[stage]))},
                           {"in_bytes", whole(flow.in_bytes)},
                           {"graph_input_bytes", whole(flow.graph_input_bytes)},
                           {"out_bytes", whole(flow.out_bytes)},

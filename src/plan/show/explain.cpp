@@ -94,7 +94,8 @@ class Explanation {
     const Stage& stage = plan_.stages[s];
     std::string text = fmt::format("\nStage {} runs on rank{} {}{} and holds\n  {}\n", s,
                                    stage.ranks.size() == 1 ? "" : "s", number_ranges(stage.ranks),
-                                   stage.recompute ? ", recomputes," : "", name(s));
+                                   stage.recompute ? ", recomputes," : "",
+                                   names_in_lines(name(s), width_ - 2, /*lines=*/3));
     text += stages_around(s);
     if (!notes_.transfers || plan_.stages.size() == 1) return text;
     text += '\n';
@@ -116,15 +117,14 @@ class Explanation {
     }
     TextTable table;
     table.column("", TextTable::Side::left);
-    table.column("modules", TextTable::Side::left);
     for (const char* heading :
-         {"replicas", "forward+backward", "of the slowest", "peak memory", "of limit"}) {
+         {"replicas", "forward +\nbackward", "of the\nslowest", "peak\nmemory", "of\nlimit"}) {
       table.column(heading);
     }
     for (size_t other = s == 0 ? 0 : s - 1; other < std::min(s + 2, plan_.stages.size()); ++other) {
       const Stage& stage = plan_.stages[other];
       const std::string where = other < s ? "before" : other > s ? "behind" : "this";
-      std::vector<std::string> cells{fmt::format("stage {} ({})", other, where), name(other),
+      std::vector<std::string> cells{fmt::format("stage {} ({})", other, where),
                                      std::to_string(stage.ranks.size())};
       if (stage.predicted) {
         const auto peak =
@@ -148,10 +148,12 @@ class Explanation {
 
   [[nodiscard]] std::string border(size_t border) const {
     const Cut cut = cut_before(border, *notes_.transfers);
-    return fmt::format(
-        "The border between stages {} and {} cuts {} per micro-batch; the longest "
-        "transfer over it takes {}.\n",
-        border - 1, border, human_bytes(cut.bytes), human_ns(cut.longest_ns));
+    return wrapped(
+               fmt::format("The border between stages {} and {} cuts {} per micro-batch; the "
+                           "longest transfer over it takes {}.",
+                           border - 1, border, human_bytes(cut.bytes), human_ns(cut.longest_ns)),
+               width_) +
+           "\n";
   }
 
   const Plan& plan_;
@@ -162,7 +164,7 @@ class Explanation {
 }  // namespace
 
 std::string explain(const Plan& plan, std::string_view module, size_t width) {
-  if (!plan.feasible) return show_reason(plan) + "\n";
+  if (!plan.feasible) return wrapped(show_reason(plan), width) + "\n";
   const std::vector<size_t> counts = held(plan, module);
   if (std::ranges::all_of(counts, [](size_t count) { return count == 0; })) {
     throw_unknown(plan, module);

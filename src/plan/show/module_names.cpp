@@ -29,66 +29,143 @@ Counts count(const std::vector<std::string>& paths) {
   return counts;
 }
 
-struct Numbered {
-  std::string_view prefix;  // "layers."
-  int number;
-};
-std::optional<Numbered> numbered(std::string_view path) {
+std::optional<int> number_at_end(std::string_view path) {
   const size_t dot = path.rfind('.');
   const std::string_view last = dot == std::string_view::npos ? path : path.substr(dot + 1);
   int number = 0;
   const auto [end, error] = std::from_chars(last.data(), last.data() + last.size(), number);
   if (error != std::errc() || end != last.data() + last.size()) return std::nullopt;
-  return Numbered{path.substr(0, path.size() - last.size()), number};
+  return number;
 }
 
-/// "layers.0", "layers.1", "layers.2" -> "layers.0-2".
-std::vector<std::string> fold(const std::vector<std::string_view>& paths) {
-  std::vector<std::string> folded;
-  for (size_t first = 0; first < paths.size();) {
-    size_t next = first + 1;
-    const auto start = numbered(paths[first]);
-    while (start && next < paths.size()) {
-      const auto other = numbered(paths[next]);
-      const int expected = start->number + static_cast<int>(next - first);
-      if (!other || other->prefix != start->prefix || other->number != expected) break;
-      ++next;
-    }
-    folded.push_back(next - first == 1
-                         ? std::string(paths[first])
-                         : fmt::format("{}-{}", paths[first], numbered(paths[next - 1])->number));
-    first = next;
-  }
-  return folded;
+/// `path` and what it is in, from the outermost module on.
+std::vector<std::string_view> outside_in(std::string_view path) {
+  std::vector<std::string_view> prefixes;
+  for (; !path.empty(); path = parent(path)) prefixes.push_back(path);
+  std::ranges::reverse(prefixes);
+  return prefixes;
 }
+
+/// Of what `path` is in, the module of the longest list of numbered ones; "" when there is none.
+std::string_view longest_numbered(std::string_view path, const Counts& numbered) {
+  std::string_view longest;
+  int most = 0;
+  for (std::string_view prefix : outside_in(path)) {
+    const auto found = numbered.find(parent(prefix));
+    if (found == numbered.end() || found->second <= most || !number_at_end(prefix)) continue;
+    most = found->second;
+    longest = prefix;
+  }
+  return longest;
+}
+
+/// Children of one module whose names are numbers, for as long as names are collected.
+struct Numbered {
+  size_t place;  // of their text
+  std::string_view parent;
+  std::vector<int> numbers;
+
+  [[nodiscard]] std::string text() const {
+    return fmt::format("{}{}{}", parent, parent.empty() ? "" : ".", number_ranges(numbers));
+  }
+};
 
 }  // namespace
 
-ModuleNames::ModuleNames(const std::vector<std::string>& all) : total_(count(all)) {}
+ModuleNames::ModuleNames(const std::vector<std::string>& all) : total_(count(all)) {
+  Counts numbered;  // children of each module whose names are numbers
+  for (const auto& [path, operators] : total_) {
+    if (!path.empty() && number_at_end(path)) ++numbered[parent(path)];
+  }
+  holders_.insert("");
+  for (const std::string& path : all) {
+    std::string_view over = longest_numbered(path, numbered);
+    while (!over.empty()) holders_.insert(over = parent(over));
+  }
+  for (std::string_view path : all) {
+    const std::string_view unit = unit_of(path);
+    if (path == unit) continue;
+    const auto [ends, is_new] = ends_.try_emplace(unit, Range{path, path});
+    ends->second.last = path;
+  }
+}
+
+std::string_view ModuleNames::unit_of(std::string_view path) const {
+  for (std::string_view prefix : outside_in(path)) {
+    if (!holders_.contains(prefix)) return prefix;
+  }
+  return path;
+}
+
+std::string ModuleNames::cut_unit(std::string_view unit, const std::vector<std::string>& mine,
+                                  const Counts& held) const {
+  const std::string name = unit.empty() ? "model" : std::string(unit);
+  const auto ends = ends_.find(unit);
+  std::string_view first, last;
+  for (std::string_view path : mine) {
+    if (path.size() <= unit.size() || !path.starts_with(unit) || unit_of(path) != unit) continue;
+    if (first.empty()) first = path;
+    last = path;
+  }
+  if (ends == ends_.end() || first.empty()) return name + " (part)";
+  const auto inside = [&](std::string_view path) {
+    while (parent(path) != unit && held.at(parent(path)) == total_.at(parent(path))) {
+      path = parent(path);
+    }
+    return path.substr(unit.empty() ? 0 : unit.size() + 1);
+  };
+  const bool begins = held.contains(ends->second.first), stops = held.contains(ends->second.last);
+  if (begins && stops) return name + " (part)";
+  if (begins) return fmt::format("{} (up to {})", name, inside(last));
+  if (stops) return fmt::format("{} (from {})", name, inside(first));
+  if (inside(first) == inside(last)) return fmt::format("{}.{}", name, inside(first));
+  return fmt::format("{} (from {} up to {})", name, inside(first), inside(last));
+}
 
 std::string ModuleNames::of(const std::vector<std::string>& mine, size_t most) const {
   const Counts held = count(mine);
   const auto is_whole = [&](std::string_view path) { return held.at(path) == total_.at(path); };
 
-  std::vector<std::string_view> whole, parts;
-  std::unordered_set<std::string_view> seen, with_whole_child;
+  std::vector<std::string> names;
+  std::vector<Numbered> folded;
+  std::unordered_set<std::string_view> seen;
+  std::vector<std::string_view> between;
   for (std::string_view path : mine) {
-    const bool in_part = !is_whole(path);
-    while (!path.empty() && is_whole(path) && is_whole(parent(path))) path = parent(path);
-    if (!seen.insert(path).second) continue;
-    (in_part ? parts : whole).push_back(path);
-    for (; !in_part && !path.empty(); path = parent(path)) with_whole_child.insert(parent(path));
+    const bool in_between = holders_.contains(path) && !is_whole(path);
+    std::string_view shown = in_between ? path : unit_of(path);
+    while (!in_between && !shown.empty() && is_whole(shown) && is_whole(parent(shown))) {
+      shown = parent(shown);
+    }
+    if (!seen.insert(shown).second) continue;
+    if (in_between) {
+      between.push_back(shown);
+      continue;
+    }
+    if (!is_whole(shown)) {
+      names.push_back(cut_unit(shown, mine, held));
+      continue;
+    }
+    const auto number = shown.empty() ? std::nullopt : number_at_end(shown);
+    if (!number) {
+      names.emplace_back(shown.empty() ? "model" : shown);
+      continue;
+    }
+    auto list = std::ranges::find(folded, parent(shown), &Numbered::parent);
+    if (list == folded.end()) {
+      list = folded.insert(list, {names.size(), parent(shown), {}});
+      names.emplace_back();
+    }
+    list->numbers.push_back(*number);
   }
-  // Operators between whole modules, such as a residual sum, are not worth a name of their own.
-  std::erase_if(parts, [&](std::string_view path) { return with_whole_child.contains(path); });
-
-  std::vector<std::string> names = fold(whole);
-  for (std::string_view path : parts) {
-    names.push_back(fmt::format("{} (part)", path.empty() ? "model" : path));
+  for (const Numbered& list : folded) names[list.place] = list.text();
+  if (names.empty()) {
+    for (std::string_view path : between) {
+      names.push_back(fmt::format("{} (part)", path.empty() ? "model" : path));
+    }
   }
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), most); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", names[i].empty() ? "model" : names[i]);
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
   }
   return names.size() <= most ? text : fmt::format("{} and {} more", text, names.size() - most);
 }

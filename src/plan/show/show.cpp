@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "plan/show/notes.h"
@@ -30,7 +31,8 @@ std::string percent(double part, double whole) {
   return whole > 0 ? fmt::format("{:.3g} %", 100 * part / whole) : "-";
 }
 
-std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int64_t> rows) {
+std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int64_t> rows,
+                     size_t width) {
   std::set<Rank> ranks;
   for (const Stage& stage : plan.stages) ranks.insert(stage.ranks.begin(), stage.ranks.end());
   std::string text = count(static_cast<double>(plan.stages.size()), "stage") + " on " +
@@ -54,7 +56,7 @@ std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int
   if (plan.step.ns && *plan.step.ns > plan.iteration_ns) {
     text += fmt::format(", step {} on these cores", human_ns(static_cast<double>(*plan.step.ns)));
   }
-  return text + "\n";
+  return wrapped(text, width) + "\n";
 }
 
 std::string ranks_and_hosts(const Stage& stage, const PlanNotes& notes) {
@@ -70,11 +72,37 @@ std::string ranks_and_hosts(const Stage& stage, const PlanNotes& notes) {
   return fmt::format("{} (host {})", ranks, number_ranges(hosts));
 }
 
+/// Lines that what a stage holds may take.
+constexpr size_t kMostLines = 3;
+
 std::string stage_table(const Plan& plan, const PlanNotes& notes, size_t width) {
+  constexpr size_t kRanksWidth = 24, kModules = 2;
   TextTable table;
   table.column("stage");
-  table.column("modules", Side::left);
   table.column("ranks", Side::left);
+  table.column("modules", Side::left);
+  std::vector<std::vector<std::string>> rows;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::string ranks = ranks_and_hosts(plan.stages[s], notes);
+    rows.push_back({std::to_string(s), names_in_lines(ranks, kRanksWidth, kMostLines), ""});
+    table.row(rows.back());
+  }
+  const size_t room = table.room(kModules, width);
+  TextTable named;
+  named.column("stage");
+  named.column("ranks", Side::left);
+  named.column("modules", Side::left);
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const std::string name = printable(stage_name(plan, s, read_stage_notes(plan, s)));
+    rows[s][kModules] = names_in_lines(name, room, kMostLines);
+    named.row(std::move(rows[s]));
+  }
+  return named.text(width);
+}
+
+std::string flow_table(const Plan& plan, size_t width) {
+  TextTable table;
+  table.column("stage");
   for (const char* heading : {"rows", "forward", "backward"}) table.column(heading);
   table.column("recompute", Side::left);
   for (const char* heading : {"takes", "gives", "reduction"}) table.column(heading);
@@ -84,49 +112,74 @@ std::string stage_table(const Plan& plan, const PlanNotes& notes, size_t width) 
     const auto time = [&](int64_t Prediction::*member) {
       return stage.predicted ? human_ns(static_cast<double>(*stage.predicted.*member)) : "-";
     };
-    table.row({std::to_string(s), stage_name(plan, s, flow), ranks_and_hosts(stage, notes),
-               stage.predicted ? std::to_string(stage.predicted->rows) : "-",
+    table.row({std::to_string(s), stage.predicted ? std::to_string(stage.predicted->rows) : "-",
                time(&Prediction::forward_ns), time(&Prediction::backward_ns),
                stage.recompute ? "yes" : "no", bytes(flow.in_bytes),
                bytes(flow.out_bytes ? flow.out_bytes : flow.send_bytes),
                time(&Prediction::reduce_ns)});
   }
-  return table.text(width);
+  return "\nOne micro-batch on one rank\n\n" + table.text(width);
+}
+
+/// The unit in which the largest number of a table is at least 1.
+struct Unit {
+  const char* name;
+  double bytes;
+};
+Unit unit_for(double most) {
+  constexpr Unit kUnits[] = {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}};
+  for (const Unit& unit : kUnits) {
+    if (most >= unit.bytes) return unit;
+  }
+  return {"B", 1};
+}
+
+std::string in(const Unit& unit, int64_t bytes) {
+  const double count = static_cast<double>(bytes) / unit.bytes;
+  return unit.bytes == 1 || bytes == 0 ? fmt::format("{:.0f}", count)
+         : count >= 0.1                ? fmt::format("{:.1f}", count)
+         : count >= 0.0005             ? fmt::format("{:.3f}", count)
+                                       : "0.000";
 }
 
 std::string memory_table(const Plan& plan, const PlanNotes& notes, size_t width) {
   constexpr std::pair<const char*, int64_t Prediction::*> kKinds[] = {
-      {"parameters", &Prediction::param_bytes},
-      {"gradients", &Prediction::gradient_bytes},
-      {"optimizer", &Prediction::optimizer_bytes},
-      {"activations", &Prediction::activation_bytes},
-      {"buffers", &Prediction::buffer_bytes},
-      {"workspace", &Prediction::workspace_bytes},
-      {"peak", &Prediction::peak_bytes}};
+      {"params", &Prediction::param_bytes},        {"grads", &Prediction::gradient_bytes},
+      {"optimizer", &Prediction::optimizer_bytes}, {"activations", &Prediction::activation_bytes},
+      {"buffers", &Prediction::buffer_bytes},      {"work-\nspace", &Prediction::workspace_bytes}};
+  // The peaks of all kinds do not meet, so a step may hold less than their sum.
+  const auto most_of = [&](size_t s) {
+    return plan.step.peak_bytes.empty() ? plan.stages[s].predicted->peak_bytes
+                                        : plan.step.peak_bytes[s];
+  };
+  double largest = 0;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.stages[s].predicted) continue;
+    largest = std::max({largest, static_cast<double>(plan.stages[s].predicted->peak_bytes),
+                        static_cast<double>(most_of(s))});
+  }
+  const Unit unit = unit_for(largest);
   TextTable table;
   table.column("stage");
   for (const auto& [heading, member] : kKinds) table.column(heading);
-  if (!plan.step.peak_bytes.empty()) table.column("in a step");
-  if (notes.memory_limit_bytes) table.column("of limit");
+  table.column(plan.step.peak_bytes.empty() ? "peak" : "peak in\na step");
+  if (notes.memory_limit_bytes) table.column("of\nlimit");
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const std::optional<Prediction>& predicted = plan.stages[s].predicted;
     if (!predicted) continue;
     std::vector<std::string> cells{std::to_string(s)};
-    for (const auto& [heading, member] : kKinds) {
-      cells.push_back(human_bytes(static_cast<double>(*predicted.*member)));
+    for (const auto& [heading, member] : kKinds) cells.push_back(in(unit, *predicted.*member));
+    const int64_t most = most_of(s);
+    cells.push_back(in(unit, most));
+    if (notes.memory_limit_bytes) {
+      cells.push_back(percent(static_cast<double>(most), *notes.memory_limit_bytes));
     }
-    auto most = static_cast<double>(predicted->peak_bytes);
-    if (!plan.step.peak_bytes.empty()) {
-      most = static_cast<double>(plan.step.peak_bytes[s]);  // the peaks of all kinds do not meet
-      cells.push_back(human_bytes(most));
-    }
-    if (notes.memory_limit_bytes) cells.push_back(percent(most, *notes.memory_limit_bytes));
     table.row(std::move(cells));
   }
   const std::string limit = notes.memory_limit_bytes
                                 ? fmt::format(" (limit {})", human_bytes(*notes.memory_limit_bytes))
                                 : "";
-  return fmt::format("\nMemory of one rank{}\n\n{}", limit, table.text(width));
+  return fmt::format("\nMemory of one rank in {}{}\n\n{}", unit.name, limit, table.text(width));
 }
 
 std::string time_table(const PartsNote& parts, size_t width) {
@@ -146,7 +199,7 @@ std::string time_table(const PartsNote& parts, size_t width) {
                      table.text(width));
 }
 
-std::string tried(const Plan& plan, const std::vector<TriedNote>& runs) {
+std::string tried(const Plan& plan, const std::vector<TriedNote>& runs, size_t width) {
   std::string text;
   for (const TriedNote& run : runs) {
     // They may differ by little.
@@ -154,7 +207,7 @@ std::string tried(const Plan& plan, const std::vector<TriedNote>& runs) {
         fmt::format("{}{}: {:.4g} ms{}", text.empty() ? "" : ", ", run.micro_batches,
                     run.run_ns / 1e6, run.micro_batches == plan.micro_batches ? " (taken)" : "");
   }
-  return text.empty() ? text : "\nMicro-batches tried: " + text + ".\n";
+  return text.empty() ? text : "\n" + wrapped("Micro-batches tried: " + text, width) + ".\n";
 }
 
 std::string tried_table(const Plan& plan, const std::vector<TriedShapeNote>& runs, size_t width) {
@@ -176,13 +229,13 @@ std::string tried_table(const Plan& plan, const std::vector<TriedShapeNote>& run
   return "\n" + table.text(width);
 }
 
-std::string bound(const Plan& plan, const PlanNotes& notes) {
+std::string bound(const PlanNotes& notes, size_t width) {
   std::string text;
   if (notes.bound_ns && notes.gap) {
-    text = fmt::format(
-        "\nNo plan of this request is faster than {}: this one takes {:.3f} times "
-        "as long.",
-        human_ns(*notes.bound_ns), *notes.gap);
+    text = "\n" + wrapped(fmt::format("No plan of this request is faster than {}: this one takes "
+                                      "{:.3f} times as long.",
+                                      human_ns(*notes.bound_ns), *notes.gap),
+                          width);
   }
   if (notes.search.empty()) return text.empty() ? text : text + "\n";
   std::string looked_at;
@@ -191,25 +244,62 @@ std::string bound(const Plan& plan, const PlanNotes& notes) {
     looked_at += fmt::format("{} {} in {}", looked_at.empty() ? "" : ",",
                              count(*notes.nodes, "node"), count(*notes.blocks, "block"));
   }
-  (void)plan;
-  return text + fmt::format("\nThe search {}:{}.\n",
-                            notes.search == "cut" ? "was cut" : "is complete",
-                            looked_at.empty() ? " nothing is known of it" : looked_at);
+  return text + "\n" +
+         wrapped(fmt::format("The search {}:{}.", notes.search == "cut" ? "was cut" : "is complete",
+                             looked_at.empty() ? " nothing is known of it" : looked_at),
+                 width) +
+         "\n";
 }
 
+/// One line for each; what is wide and tells least is left out where the terminal is narrow.
 std::string alternative_table(const std::vector<AlternativeNote>& alternatives, size_t width) {
-  TextTable table;
-  table.column("best plan with", Side::left);
-  table.column("schedule", Side::left);
-  table.column("micro-batches");
-  table.column("replicas", Side::left);
-  table.column("iteration");
-  table.column("why it lost", Side::left);
-  for (const AlternativeNote& other : alternatives) {
-    table.row({other.kind, other.schedule, std::to_string(other.micro_batches),
-               folded(other.replicas), human_ns(other.iteration_ns), other.why});
+  constexpr size_t kWidestReplicas = 24;
+  std::string text;
+  for (size_t details = 3;; --details) {
+    TextTable table;
+    table.column("best plan with", Side::left);
+    if (details > 1) table.column("schedule", Side::left);
+    if (details > 0) table.column("micro-batches");
+    if (details > 2) table.column("replicas", Side::left);
+    table.column("iteration");
+    table.column("why it lost", Side::left);
+    for (const AlternativeNote& other : alternatives) {
+      std::vector<std::string> cells{printable(other.kind)};
+      if (details > 1) cells.push_back(printable(other.schedule));
+      if (details > 0) cells.push_back(std::to_string(other.micro_batches));
+      if (details > 2) {
+        std::string replicas = folded(other.replicas);
+        if (replicas.size() > kWidestReplicas) {
+          replicas = replicas.substr(0, kWidestReplicas - 3) + "...";
+        }
+        cells.push_back(std::move(replicas));
+      }
+      cells.push_back(human_ns(other.iteration_ns));
+      cells.push_back(printable(other.why));
+      table.row(std::move(cells));
+    }
+    if (details == 0 || table.width() <= width) return "\n" + table.text(width);
   }
-  return "\n" + table.text(width);
+}
+
+/// Of each stage, all that the plan says it holds.
+std::string all_names(const Plan& plan, size_t width) {
+  constexpr size_t kIndent = 2;
+  std::string text = "\nOperators of each stage\n";
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    text += fmt::format("\nstage {}\n", s);
+    std::string line(kIndent, ' ');
+    for (const std::string& node : plan.stages[s].nodes) {
+      const std::string name = printable(node);
+      if (line.size() > kIndent && line.size() + 1 + name.size() > width) {
+        text += line + "\n";
+        line.assign(kIndent, ' ');
+      }
+      line += (line.size() > kIndent ? " " : "") + name;
+    }
+    text += line + "\n";
+  }
+  return text;
 }
 
 }  // namespace
@@ -221,18 +311,29 @@ std::string show_reason(const Plan& plan) {
   return "No plan " + plan.reason.substr(kOpening.size());
 }
 
-std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_batch) {
-  if (!plan.feasible) return show_reason(plan) + "\n";
+std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_batch,
+                 bool with_names) {
+  if (!plan.feasible) return wrapped(show_reason(plan), width) + "\n";
   const PlanNotes notes = read_notes(plan);
   const auto rows = global_batch ? global_batch : plan.made_for.global_batch;
-  std::string text = headline(plan, notes, rows) + "\n" + stage_table(plan, notes, width);
+  std::string text = headline(plan, notes, rows, width) + "\n" + stage_table(plan, notes, width);
   const auto is_known = [](const Stage& stage) { return stage.predicted.has_value(); };
-  if (std::ranges::any_of(plan.stages, is_known)) text += memory_table(plan, notes, width);
+  if (std::ranges::any_of(plan.stages, is_known)) {
+    text += flow_table(plan, width) + memory_table(plan, notes, width);
+  }
   if (notes.parts) text += time_table(*notes.parts, width);
   if (!notes.tried_shapes.empty()) text += tried_table(plan, notes.tried_shapes, width);
-  text += tried(plan, notes.tried_micro_batches) + bound(plan, notes);
+  text += tried(plan, notes.tried_micro_batches, width) + bound(notes, width);
   if (!notes.alternatives.empty()) text += alternative_table(notes.alternatives, width);
+  if (with_names) text += all_names(plan, width);
   return text;
+}
+
+std::string headline(const Plan& plan) {
+  if (!plan.feasible) return show_reason(plan);
+  const std::string text = headline(plan, read_notes(plan), plan.made_for.global_batch,
+                                    std::numeric_limits<size_t>::max());
+  return text.substr(0, text.size() - 1);
 }
 
 }  // namespace rannc::plan

@@ -1,6 +1,7 @@
 #include "runtime/call/pipeline_call.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "rannc/plan/ahead.h"
+#include "rannc/plan/trace.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
 #include "runtime/call/tags.h"
@@ -199,7 +201,11 @@ void PipelineCall::walk(size_t begin, size_t end, RowMoves& moves) {
         phase[at].kind == ActionKind::reduce_gradients && !gradients_.sums_in_program();
     if (later) continue;
     if (plan::is_computation(phase[at])) moves.drop_sent();
-    act(phase[at], moves);
+    {
+      at::RecordFunction range(at::RecordScope::USER_SCOPE);  // for torch.profiler, if it looks
+      if (range.isActive()) range.before("rannc: " + plan::in_words(program(), phase[at]));
+      act(phase[at], moves);
+    }
     recorder_.end(static_cast<int>(begin + at), phase[at].kind);
   }
   moves.wait_sends();

@@ -31,7 +31,8 @@ TEST(DeviceModel, KnowsTheCatalogueAndNamesTheClosest) {
     FAIL() << "no error";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "unknown device 'h10'; did you mean 'h100'? Known: v100, a100, h100, h200, cpu");
+                 "unknown device 'h10'; did you mean 'h100'? Known: v100, a100, h100, h200, "
+                 "h100-pcie, b200, a10, l4, l40s, mi300x, cpu");
   }
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "rannc/util/error.h"
 
 namespace rannc::plan {
@@ -28,18 +31,25 @@ TEST(Show, StagesMemoryTimeBoundAndAlternatives) {
   EXPECT_EQ("\n" + show(plan_from_json(kPlan), 110), R"(
 2 stages on 3 ranks of 8, 4 micro-batches of 4 rows, schedule 1f1b, iteration 30.0 ms
 
-stage  modules                   ranks         rows  forward  backward  recompute    takes    gives  reduction
------  ------------------------  ------------  ----  -------  --------  ---------  -------  -------  ---------
-    0  embed, blocks.0,          0-1 (host 0)     2   1.0 ms    3.0 ms  yes            0 B  2.0 KiB     500 us
-       blocks.1.attn
-    1  blocks.1.mlp, head        4 (host 1)       4   1.5 ms    3.0 ms  no         4.0 KiB      0 B       0 ns
+stage  ranks         modules
+-----  ------------  ------------------------------
+    0  0-1 (host 0)  embed, blocks.0, blocks.1.attn
+    1  4 (host 1)    blocks.1.mlp, head
 
-Memory of one rank (limit 16.0 MiB)
+One micro-batch on one rank
 
-stage  parameters  gradients  optimizer  activations  buffers  workspace     peak  of limit
------  ----------  ---------  ---------  -----------  -------  ---------  -------  --------
-    0     1.0 MiB    1.0 MiB    2.0 MiB      4.0 KiB  2.0 KiB        0 B  4.0 MiB      25 %
-    1     2.0 MiB    2.0 MiB    4.0 MiB      8.0 KiB  8.0 KiB      512 B  8.0 MiB    50.1 %
+stage  rows  forward  backward  recompute    takes    gives  reduction
+-----  ----  -------  --------  ---------  -------  -------  ---------
+    0     2   1.0 ms    3.0 ms  yes            0 B  2.0 KiB     500 us
+    1     4   1.5 ms    3.0 ms  no         4.0 KiB      0 B       0 ns
+
+Memory of one rank in MiB (limit 16.0 MiB)
+
+stage  params  grads  optimizer  activations  buffers  work-  peak      of
+                                                       space         limit
+-----  ------  -----  ---------  -----------  -------  -----  ----  ------
+    0     1.0    1.0        2.0        0.004    0.002      0   4.0    25 %
+    1     2.0    2.0        4.0        0.008    0.008  0.000   8.0  50.1 %
 
 Where the time goes (stage 1 is the slowest)
 
@@ -71,11 +81,11 @@ TEST(Show, TheLimitIsThatOfWhatAStepHoldsWhereThatIsKnown) {
   plan.notes = R"({"memory_limit_bytes": 4194304})";
   plan.step.peak_bytes = {3145728, 4194304};
   const std::string text = show(plan, 120);
-  EXPECT_NE(text.find("    peak  in a step  of limit\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("4.0 MiB    3.0 MiB      75 %\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("8.0 MiB    4.0 MiB     100 %\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  peak in     of\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("      3.0   75 %\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("      4.0  100 %\n"), std::string::npos) << text;
   const std::string around = explain(plan, "head", 120);
-  EXPECT_NE(around.find("3.0 MiB      75 %\n"), std::string::npos) << around;
+  EXPECT_NE(around.find("3.0 MiB   75 %\n"), std::string::npos) << around;
 }
 
 // F0 at 0 to 1 ms, the transfer until 3, forward and backward of stage 1 until 7.5, the gradients
@@ -98,11 +108,11 @@ TEST(Explain, NamesTheStageItsNeighboursAndWhatTheBorderCuts) {
 Stage 1 runs on rank 4 and holds
   blocks.1.mlp, head
 
-                  modules                    replicas  forward+backward  of the slowest  peak memory  of limit
-----------------  -------------------------  --------  ----------------  --------------  -----------  --------
-stage 0 (before)  embed, blocks.0,                  2            4.0 ms          88.9 %      4.0 MiB      25 %
-                  blocks.1.attn
-stage 1 (this)    blocks.1.mlp, head                1            4.5 ms           100 %      8.0 MiB    50.1 %
+                  replicas  forward +   of the     peak      of
+                             backward  slowest   memory   limit
+----------------  --------  ---------  -------  -------  ------
+stage 0 (before)         2     4.0 ms   88.9 %  4.0 MiB    25 %
+stage 1 (this)           1     4.5 ms    100 %  8.0 MiB  50.1 %
 
 The border between stages 0 and 1 cuts 4.0 KiB per micro-batch; the longest transfer over it takes 2.0 ms.
 )");
@@ -131,6 +141,40 @@ TEST(Explain, NamesTheClosestModule) {
             "the plan has no module and no node 'block.1'; did you mean 'blocks.1'?");
 }
 
+/// Columns of the longest line.
+size_t longest_line(const std::string& text) {
+  size_t longest = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    longest = std::max(longest, end - begin);
+    begin = end + 1;
+  }
+  return longest;
+}
+
+TEST(Show, EightyColumnsAreEnough) {
+  Plan plan = plan_from_json(kPlan);
+  std::string names = "embed";
+  for (int i = 0; i < 39; ++i) names += ", a.module.with.a.long.path" + std::to_string(i);
+  plan.stages[0].notes = R"({"modules": ")" + names + R"("})";
+  plan.notes.replace(plan.notes.find("needs 24.0"), 10, "slower by 999.9 ms: reduction 999.9 ms");
+  const std::string text = show(plan);
+  EXPECT_EQ(longest_line(text), 80u) << text;
+  EXPECT_NE(text.find("a.module.with.a.long.path3 and 35 more\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("long.path4"), std::string::npos) << text;
+  const std::string all = show(plan, 80, {}, /*with_names=*/true);
+  EXPECT_EQ(all.substr(0, text.size()), text);
+  EXPECT_EQ(all.substr(text.size()),
+            "\nOperators of each stage\n\nstage 0\n  embed blocks.0.attn blocks.0.mlp "
+            "blocks.1.attn\n\nstage 1\n  blocks.1.mlp head\n");
+}
+
+TEST(Headline, IsOneLine) {
+  EXPECT_EQ(
+      headline(plan_from_json(kPlan)),
+      "2 stages on 3 ranks of 8, 4 micro-batches of 4 rows, schedule 1f1b, iteration 30.0 ms");
+}
+
 TEST(Show, APlanByHandHasNoNumbersAndNoTimeline) {
   const Plan plan = plan_from_json(R"({"format": "rannc-plan", "version": 1, "schedule": "gpipe",
       "micro_batches": 4, "stages": [{"nodes": ["a", "b", "c"], "ranks": [0, 1, 2]},
@@ -138,7 +182,7 @@ TEST(Show, APlanByHandHasNoNumbersAndNoTimeline) {
   const std::string text = show(plan, 110, 18);
   EXPECT_EQ(text.substr(0, text.find('\n')),
             "2 stages on 4 ranks, 4 micro-batches of 4 to 5 rows, schedule gpipe");
-  EXPECT_NE(text.find("a ... c (3 nodes)  0-2"), std::string::npos) << text;
+  EXPECT_NE(text.find("0-2    a ... c (3 nodes)"), std::string::npos) << text;
   EXPECT_EQ(error_of([&] { (void)show_timeline(plan); }),
             "stage 0 has no predicted times to draw; 'rannc evaluate' computes them");
 }

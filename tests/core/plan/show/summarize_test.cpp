@@ -27,9 +27,37 @@ TEST(ModuleNames, NameTheLargestWholeModule) {
   EXPECT_EQ(module_names(kModel, kModel), "model");
 }
 
-TEST(ModuleNames, SplitAModuleThatTwoStagesShare) {
-  EXPECT_EQ(module_names({"embed", "layers.0.attn"}, kModel), "embed, layers.0.attn");
-  EXPECT_EQ(module_names({"layers.0.mlp", "layers.1"}, kModel), "layers.0.mlp, layers.1");
+TEST(ModuleNames, SayHowFarAModuleIsHeldThatTwoStagesShare) {
+  EXPECT_EQ(module_names({"embed", "layers.0.attn"}, kModel), "embed, layers.0 (up to attn)");
+  EXPECT_EQ(module_names({"layers.0.mlp", "layers.1"}, kModel), "layers.0 (from mlp), layers.1");
+  const std::vector<std::string> deep{"layers.0.attn.q", "layers.0.attn.o", "layers.0",
+                                      "layers.0.norm",   "layers.0.mlp",    "layers.1"};
+  EXPECT_EQ(module_names({"layers.0.attn.q"}, deep), "layers.0 (up to attn.q)");
+  EXPECT_EQ(module_names({"layers.0.attn.o", "layers.0", "layers.0.norm"}, deep),
+            "layers.0 (from attn.o up to norm)");
+  EXPECT_EQ(module_names({"layers.0", "layers.0.mlp", "layers.1"}, deep),
+            "layers.0 (from mlp), layers.1");
+}
+
+TEST(ModuleNames, TakeTheLongestListOfNumberedModules) {
+  const std::vector<std::string> nested{"0.embed",      "0.blocks.0.up.0", "0.blocks.0.up.1",
+                                        "0.blocks.1.a", "0.blocks.2.a",    "1"};
+  EXPECT_EQ(module_names({"0.embed", "0.blocks.0.up.0"}, nested),
+            "0.embed, 0.blocks.0 (up to up.0)");
+  EXPECT_EQ(module_names({"0.blocks.0.up.1", "0.blocks.1.a"}, nested),
+            "0.blocks.0 (from up.1), 0.blocks.1");
+}
+
+TEST(ModuleNames, LeaveOutWhatLiesBetweenModules) {
+  const std::vector<std::string> model{"m.embed", "m", "m.layers.0", "m.layers.1", "m.norm", ""};
+  EXPECT_EQ(module_names({"m.embed", "m", "m.layers.0"}, model), "m.embed, m.layers.0");
+  EXPECT_EQ(module_names({"m.layers.1", "m.norm", ""}, model), "m.layers.1, m.norm");
+  EXPECT_EQ(module_names({"m"}, model), "m (part)");
+}
+
+TEST(ModuleNames, FoldNumberedModulesThatOthersComeBetween) {
+  const std::vector<std::string> towers{"a.0", "b.0", "a.1", "b.1", "a.2", "out"};
+  EXPECT_EQ(module_names({"a.0", "b.0", "a.1", "b.1"}, towers), "a.0-1, b");
 }
 
 TEST(ModuleNames, SayWhichModuleIsHeldInPart) {
