@@ -58,7 +58,7 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
     # What belongs to one rank says so, and needs no other one.
     if deployment is None or not from_global or named_state.KEY in state_dict:
         return own(optimizer, state_dict)
-    deployment.call_agreement.other("optimizer.load_state_dict()")
+    deployment.call_agreement.other("optimizer.load_state_dict()", inside_summon=True)
     comm = deployment.world
     given = not state_dict or state_dict.get(named_state.ON_RANK_0)
     waits = [flag == b"1" for flag in comm.all_gather(b"1" if given else b"0")]

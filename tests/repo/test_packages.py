@@ -37,6 +37,7 @@ BELOW = {
 }
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
+BELOW["integrations"] = {"module", "launch", "state"}
 BELOW["checkpoint"] = {"module", "running", "optimizer", "state", "launch"}
 BELOW["comm_utils"] = {"launch", "loop", "job"}
 BELOW["amp"] = BELOW["opt"] = set()

@@ -1,0 +1,1 @@
+"""Other people's loops with wrapped models: each is imported by its name, and starts nothing."""

@@ -1,0 +1,83 @@
+"""Accelerate: ``from pyrannc.integrations.accelerate import Accelerator``.
+
+The rest of the script stays. ``prepare()`` wraps the model in a RaNNCModule with the optimizers
+that are prepared with it, instead of DistributedDataParallel.
+"""
+
+import contextlib
+
+import accelerate
+import torch
+from accelerate.utils import DistributedType
+
+from pyrannc import launch
+from pyrannc.errors import ConfigError
+from pyrannc.module import RaNNCModule
+
+_OWN_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")  # of DistributedType: processes that only meet
+
+
+class Accelerator(accelerate.Accelerator):
+    """Accelerate's, on the ranks of RaNNC's job. Every rank makes it.
+
+    Each rank gets its own rows of a prepared loader, ``backward``, ``accumulate`` and
+    ``clip_grad_norm_`` are those of the whole batch, and ``gather_for_metrics`` is of all ranks.
+    ``save_state``, ``load_state``, ``get_state_dict`` and ``save_model`` are called by every rank.
+
+    Args:
+        config: :class:`pyrannc.Config` of the models that are wrapped.
+
+    Raises:
+        ConfigError: It is set to FSDP, DeepSpeed, Megatron-LM, torch.compile or mixed precision.
+    """
+
+    def __init__(self, *args, config=None, **kwargs):
+        launch.init()
+        super().__init__(*args, **kwargs)
+        adopt(self, config)
+
+    def prepare(self, *args, **kwargs):
+        self.rannc_optimizers = [each for each in args if isinstance(each, torch.optim.Optimizer)]
+        return super().prepare(*args, **kwargs)
+
+    def prepare_model(self, model, device_placement=None, evaluation_mode=False):
+        if not isinstance(model, RaNNCModule):
+            if self.device_placement if device_placement is None else device_placement:
+                model = model.to(self.device)
+            optimizers = [getattr(each, "optimizer", each) for each in self.rannc_optimizers]
+            model = RaNNCModule(model, optimizers or None, self.rannc_config)
+        if not any(model is each for each in self._models):
+            self._models.append(model)
+        return model
+
+    def load_state(self, *args, **kwargs):
+        """Every rank has the whole model while it is loaded."""
+        wrapped = self._models
+        with contextlib.ExitStack() as whole:
+            for model in wrapped:
+                whole.enter_context(model.summon(writeback=True))
+            self._models = [model.module for model in wrapped]
+            try:
+                return super().load_state(*args, **kwargs)
+            finally:
+                self._models = wrapped
+
+
+def adopt(accelerator, config=None) -> None:
+    """Makes an Accelerator that somebody else has made one of ours."""
+    kind = accelerator.distributed_type
+    what = ""
+    if kind not in [DistributedType[name] for name in _OWN_KINDS]:
+        what = kind.name
+    elif accelerator.state.dynamo_plugin.backend.name != "NO":
+        what = "torch.compile"
+    elif accelerator.mixed_precision != "no":
+        what = f"mixed precision ({accelerator.mixed_precision})"
+    if what:
+        raise ConfigError(
+            f"Accelerate is set to {what}, which does not work with RaNNC's Accelerator.\n  RaNNC "
+            "cuts and runs the model itself: leave it out of the configuration, and for mixed "
+            "precision write `with torch.autocast(...)` around the call of the model."
+        )
+    accelerator.__class__ = Accelerator
+    accelerator.rannc_config, accelerator.rannc_optimizers = config, []

@@ -1,0 +1,112 @@
+"""Trainer of transformers: ``from pyrannc.integrations.transformers import Trainer``.
+
+The rest of the script stays. ``Seq2SeqTrainer`` is here, too, and :func:`with_rannc` makes one of
+any other class, such as one of your own.
+"""
+
+import contextlib
+import os
+
+import torch
+import transformers
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
+
+from pyrannc import launch
+from pyrannc.errors import ConfigError
+from pyrannc.integrations import accelerate
+from pyrannc.module import RaNNCModule
+from pyrannc.state import pretrained, summon
+
+_REFUSED = ("torch_compile", "fsdp", "deepspeed", "bf16", "fp16", "jit_mode_eval")
+
+
+class _WithRaNNC:
+    """What a Trainer does otherwise. ``rannc_config``: :class:`pyrannc.Config`."""
+
+    def __init__(self, *args, rannc_config=None, **kwargs):
+        launch.init()
+        self._rannc_config = rannc_config
+        super().__init__(*args, **kwargs)
+        for name in _REFUSED:
+            if getattr(self.args, name, None):
+                raise ConfigError(
+                    f"TrainingArguments({name}=...) does not work with RaNNC's Trainer, which cuts "
+                    "and runs the model itself.\n  Leave it out."
+                )
+
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()
+        accelerate.adopt(self.accelerator, self._rannc_config)
+
+    def _rannc_module(self):
+        """The wrapped model; None before it is wrapped."""
+        return self.model_wrapped if isinstance(self.model_wrapped, RaNNCModule) else None
+
+    def _wrap_model(self, model, training=True, dataloader=None):
+        wrapped = self._rannc_module()
+        return wrapped if wrapped is not None and wrapped.module is model else model
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The loss of a RaNNCModule is that of all ranks already, over all their tokens, where
+        DistributedDataParallel would average the ranks' own."""
+        found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        multiplied = (
+            self.args.average_tokens_across_devices
+            and (self.model_accepts_loss_kwargs or self.compute_loss_func)
+            and num_items_in_batch is not None
+        )
+        if not multiplied or self._rannc_module() is None:
+            return found
+        loss = (found[0] if return_outputs else found) / self.accelerator.num_processes
+        return (loss, found[1]) if return_outputs else loss
+
+    @contextlib.contextmanager
+    def _with_wrapped_model(self):
+        """Inside, what asks the model gets the wrapped one, which is of all ranks."""
+        before = self.model
+        self.model = self._rannc_module() or before
+        try:
+            yield
+        finally:
+            self.model = before
+
+    def prediction_step(self, *args, **kwargs):
+        if not getattr(self.args, "predict_with_generate", False):
+            return super().prediction_step(*args, **kwargs)
+        with self._with_wrapped_model():
+            return super().prediction_step(*args, **kwargs)
+
+    def save_model(self, output_dir=None, _internal_call=False):
+        wrapped = self._rannc_module()
+        if wrapped is None or wrapped._deployment is None:
+            return super().save_model(output_dir, _internal_call)
+        save = super().save_model
+
+        def work():
+            with pretrained.same_config(wrapped.module):
+                save(output_dir, _internal_call)
+
+        summon.on_rank_0(wrapped, "save_model()", work)
+        return None
+
+    def _save_optimizer_and_scheduler(self, output_dir):
+        state = self.optimizer.state_dict()  # of all ranks, complete on rank 0
+        if self.args.should_save:
+            torch.save(state, os.path.join(output_dir, OPTIMIZER_NAME))
+            torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, SCHEDULER_NAME))
+
+    def _load_best_model(self):
+        wrapped = self._rannc_module()
+        if wrapped is None:
+            return super()._load_best_model()
+        with wrapped.summon(writeback=True):
+            return super()._load_best_model()
+
+
+def with_rannc(kind):
+    """A class like ``kind``, some Trainer, that trains its model through RaNNC."""
+    return type(kind.__name__, (_WithRaNNC, kind), {"__doc__": kind.__doc__})
+
+
+Trainer = with_rannc(transformers.Trainer)
+Seq2SeqTrainer = with_rannc(transformers.Seq2SeqTrainer)

@@ -1,0 +1,32 @@
+"""Trainer and Accelerate on two ranks log, save and train what one process does."""
+
+import json
+
+import mpi
+import pytest
+
+CASES = ("gpt2", "lora", "bert", "accelerate", "resumed")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trainers")
+    job = str(mpi.JOBS / "trainers.py")
+    alone = mpi.run([job, str(folder / "1")], 1, timeout=250)
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    ranks = mpi.run([job, str(folder / "2")], 2, timeout=250)
+    return folder, ranks.stderr
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_logged_and_saved_is_that_of_one_process(done, case):
+    folder, errors = done
+    path = folder / "2" / f"{case}.json"
+    assert path.exists(), errors[-3000:]
+    expected, found = (json.loads((folder / n / f"{case}.json").read_text()) for n in "12")
+    assert len(found["log"]) == len(expected["log"]) > 3
+    for mine, theirs in zip(found["log"], expected["log"], strict=True):
+        assert mine.pop("rows", None) == theirs.pop("rows", None)
+        assert mine == pytest.approx(theirs, rel=1e-5)
+    assert found["weights"].keys() == expected["weights"].keys()
+    assert found["weights"] == pytest.approx(expected["weights"], rel=1e-4)

@@ -1,0 +1,153 @@
+"""Scripts with the Trainer of transformers, and with Accelerate, in FOLDER: on one process theirs,
+on several ranks those of pyrannc.integrations. Rank 0 prints by case what was logged, as JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+from torch.utils.data import Dataset
+
+import pyrannc
+
+SIZE = pyrannc.get_world_size()
+CONFIG = pyrannc.Config(partition_num=SIZE, replica_nums=[1] * SIZE, calibrate=False)
+if SIZE > 1:
+    from pyrannc.integrations.accelerate import Accelerator
+    from pyrannc.integrations.transformers import Trainer
+
+    pyrannc.init()  # as the arguments of a Trainer ask who the ranks are
+    OURS, OF_ACCELERATE = {"rannc_config": CONFIG}, {"config": CONFIG}
+else:
+    from accelerate import Accelerator
+    from transformers import Trainer
+
+    OURS, OF_ACCELERATE = {}, {}
+
+
+class Rows(Dataset):
+    """Texts of which other numbers of tokens count."""
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        ids = torch.randint(0, 32, (8,), generator=torch.Generator().manual_seed(index))
+        labels = ids.clone()
+        labels[: index % 5] = -100
+        return {"input_ids": ids, "labels": labels}
+
+
+def gpt2():
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=16, n_head=2, vocab_size=32, n_positions=16,
+        resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config)
+
+
+def lora():
+    import peft
+
+    torch.manual_seed(1)
+    return peft.get_peft_model(
+        gpt2(), peft.LoraConfig(r=2, lora_dropout=0.0, task_type="CAUSAL_LM")
+    )
+
+
+def bert():
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        num_hidden_layers=2, hidden_size=16, num_attention_heads=2, intermediate_size=24,
+        vocab_size=32, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
+    )  # fmt: skip
+    return transformers.BertForMaskedLM(config)
+
+
+def arguments(folder, **others):
+    settings = {
+        "per_device_train_batch_size": 8 // SIZE, "per_device_eval_batch_size": 8 // SIZE,
+        "gradient_accumulation_steps": 2, "num_train_epochs": 2, "use_cpu": True,
+        "logging_steps": 1, "report_to": [], "disable_tqdm": True, "max_grad_norm": 0.5,
+        "learning_rate": 0.01, "train_sampling_strategy": "sequential", "eval_strategy": "epoch",
+    }  # fmt: skip
+    return transformers.TrainingArguments(output_dir=str(folder), **(settings | others))
+
+
+def trained(folder, model, resume=None, **others):
+    """What is logged while it trains, and the sizes of the weights that it saves."""
+    trainer = Trainer(
+        model, arguments(folder, **others), train_dataset=Rows(), eval_dataset=Rows(), **OURS
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    trainer.save_model(str(folder / "final"))
+    pyrannc.barrier()
+    found = [
+        {key: entry[key] for key in ("loss", "grad_norm", "eval_loss") if key in entry}
+        for entry in trainer.state.log_history
+    ]
+    return {"log": [entry for entry in found if entry], "weights": weights(folder / "final")}
+
+
+def weights(folder):
+    (path,) = folder.glob("*.safetensors")
+    from safetensors.torch import load_file
+
+    return {name: value.double().square().sum().item() for name, value in load_file(path).items()}
+
+
+def accelerated(folder):
+    """The loop of Accelerate's documentation, with its checkpoint in the middle."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, **OF_ACCELERATE)
+    model = gpt2()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=8 // SIZE)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    log = []
+    for epoch in range(2):
+        for batch in loader:
+            with accelerator.accumulate(model):
+                loss = model(**batch).loss
+                accelerator.backward(loss)
+                norm = None
+                if accelerator.sync_gradients:
+                    norm = accelerator.clip_grad_norm_(model.parameters(), 0.5).item()
+                optimizer.step()
+                optimizer.zero_grad()
+            rows = accelerator.gather_for_metrics(batch["input_ids"])
+            entry = {"loss": loss.item(), "rows": rows[:, 0].tolist()}
+            log.append(entry if norm is None else entry | {"grad_norm": norm})
+        if epoch == 0:
+            accelerator.save_state(str(folder))
+    accelerator.load_state(str(folder))
+    batch = next(iter(loader))
+    log.append({"loss": model(**batch).loss.item(), "rows": []})
+    state = accelerator.get_state_dict(model)
+    found = {name: value.double().square().sum().item() for name, value in state.items()}
+    return {"log": log, "weights": found}
+
+
+def main(folder):
+    cases = {
+        "gpt2": lambda at: trained(at, gpt2(), save_strategy="epoch", load_best_model_at_end=True),
+        "lora": lambda at: trained(at, lora(), save_strategy="no"),
+        "bert": lambda at: trained(at, bert(), save_strategy="no"),
+        "accelerate": accelerated,
+        # From the checkpoint of one process, on any number of ranks.
+        "resumed": lambda at: trained(
+            at, gpt2(), str(folder.parent / "1" / "gpt2" / "checkpoint-2"), save_strategy="no"
+        ),
+    }
+    for name in sys.argv[2:] or cases:
+        work = cases[name]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        found = work(folder / name)
+        if pyrannc.get_rank() == 0:
+            (folder / f"{name}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
