@@ -40,7 +40,13 @@ test: build
 	ctest --test-dir build --output-on-failure -j2 --quiet
 	$(BIN)/pytest -q tests/repo tests/python tests/torch tests/dist -m "not all"
 
-test-all: test
+# A browser for the pages of plans.
+$(VENV)/browser: third_party/browser.sh $(VENV)/installed
+	third_party/browser.sh
+	$(BIN)/pip install --quiet --disable-pip-version-check selenium
+	touch $@
+
+test-all: test $(VENV)/browser
 	$(BIN)/pytest -q tests -m all
 
 # Builds the core and the extension with sanitizers: runs the core's tests, and looks for races in what runs a plan.

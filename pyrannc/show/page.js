@@ -26,7 +26,7 @@ function numbers(plan) {
     ["ranks", notes.hosts ? `${ranksOf(plan).size} of ${notes.hosts * notes.devices_per_host}` : `${ranksOf(plan).size}`],
     ["micro-batches", `${plan.micro_batches}`],
     rows ? ["rows of a batch", `${rows}`] : null,
-    rows && plan.iteration_ns ? ["rows per second", (rows / (plan.iteration_ns / 1e9)).toPrecision(4)] : null,
+    rows && plan.iteration_ns ? ["rows per second", (rows / ((notes.step_ns || plan.iteration_ns) / 1e9)).toPrecision(4)] : null,
     ["schedule", plan.schedule + (plan.schedule === "interleaved" ? ` (x${plan.interleave})` : "")],
     parts ? ["bubble", percent(parts.bubble_ns, total)] : null,
     most ? ["fullest rank", humanBytes(most)] : null,
