@@ -54,6 +54,15 @@ def test_all_on_one_stream():
         assert run(seed, lambda host, device: connect(host, device, True)) == [], f"seed {seed}"
 
 
+def test_nobody_of_the_host_waits_for_messages_and_sums():
+    """Who computes reads the gradient of the loss, to see whether it is 1; the test copies."""
+    standin.clear_counts()
+    for seed in range(6):
+        assert run(seed, connect) == [], f"seed {seed}"
+    places = {place for _, place in standin.waits()}
+    assert places <= {"aten::_local_scalar_dense", "copy to device", "copy to host"}, places
+
+
 def test_a_stream_that_records_nothing_is_seen():
     standin.set_delay(2000)
     wrong = [seed for seed in range(6) if run(seed, connect, stream=late)]

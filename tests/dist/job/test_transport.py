@@ -1,0 +1,134 @@
+"""How messages between devices travel is chosen alike on all ranks, and says why.
+
+On the stand-in device with the stand-in NCCL.
+"""
+
+import nccl
+import pytest
+
+pytestmark = pytest.mark.skipif(not nccl.FILE.exists(), reason=f"{nccl.FILE} was not built")
+BEFORE = """
+import os
+import torch
+import nccl, standin
+import pyrannc
+from pyrannc import _C, comm_utils, launch
+from pyrannc.config import Config
+from pyrannc.job import transport
+from pyrannc.job import nccl as chosen
+world = launch.world()
+if standin._library is None:
+    standin.start(delay_us=20)
+device = torch.device("standin", 0)
+FILE = str(nccl.FILE)
+os.environ["STANDIN_NCCL_VERSION"] = "23004"
+"""
+
+# Without a library that somebody names, NCCL is of CUDA's devices alone.
+AUTOMATIC = """
+found = transport._automatic(world, device, Config())
+assert found == ("staged", "as NCCL is not for standin"), found
+found = transport._automatic(world, device, Config(nccl_library=FILE))
+assert found == ("nccl", "as every rank has a device"), found
+assert transport.of_messages(world, torch.device("cpu"), Config()) is world
+"""
+
+VERSIONS = """
+os.environ["STANDIN_NCCL_VERSION"] = str(23004 + world.rank)
+reason = chosen.refusal(world, device, Config(nccl_library=FILE))
+assert reason == "rank 0 has NCCL 2.30.4, and rank 1 has NCCL 2.30.5", reason
+os.environ["STANDIN_NCCL_VERSION"] = "22503" if world.rank == 1 else "23004"
+wanted, why = transport._automatic(world, device, Config(nccl_library=FILE))
+assert wanted == "staged" and "because rank 1: NCCL 2.25.3" in why, why
+try:
+    transport.of_messages(world, device, Config(nccl_library=FILE, device_transport="nccl"))
+except pyrannc.ConfigError as error:
+    assert "device_transport is nccl, but rank 1: NCCL 2.25.3" in str(error)
+    assert "staged" in str(error)
+else:
+    raise AssertionError("an NCCL that is too old was taken")
+"""
+
+MISSING = """
+file = FILE if world.rank == 0 else "/none/libnccl.so.2"
+reason = chosen.refusal(world, device, Config(nccl_library=file))
+assert reason.startswith("rank 1: NCCL cannot be opened: /none/libnccl.so.2"), reason
+"""
+
+# Losses of three steps, and on rank 0 the parameters then.
+TRAIN = """
+def train(device_transport, between=lambda: None, half=True, **plan):
+    torch.manual_seed(5)
+    layers = [torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8), torch.nn.Tanh()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 1)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    config = Config(
+        device_transport=device_transport, nccl_library=FILE, calibrate=False, self_check=False,
+        pipeline_num=2, **plan,
+    )
+    wrapped = pyrannc.RaNNCModule(model, optimizer, config)
+    batch = torch.randn(8, 8).to(device)
+    found = []
+    for step in range(3):
+        optimizer.zero_grad()
+        with torch.autocast("standin", torch.bfloat16, enabled=half):
+            loss = wrapped(batch[4 * world.rank : 4 * world.rank + 4]).square().mean()
+        loss.backward()
+        found.append(loss.detach().cpu())
+        optimizer.step()
+        between()
+    state = wrapped.state_dict()
+    found += [tensor.cpu() for tensor in state.values()] if world.rank == 0 else []
+    wrapped.undeploy()
+    return found
+"""
+AMP = (
+    TRAIN
+    + """
+for plan in ({"partition_num": 2, "replica_nums": [1, 1]}, {"partition_num": 1}):
+    ours, theirs = train("nccl", **plan), train("staged", **plan)
+    assert len(ours) == len(theirs) > 0
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=2**-6, atol=1e-3)  # bfloat16 has 8 bits
+"""
+)
+RECREATE = (
+    TRAIN
+    + """
+made = 0
+def anew():
+    global made
+    comm_utils.recreate_all_communicators()
+    made += 1
+plan = {"partition_num": 2, "replica_nums": [1, 1]}
+ours, theirs = train("nccl", anew, half=False, **plan), train("staged", half=False, **plan)
+assert made == 3
+for mine, other in zip(ours, theirs, strict=True):
+    torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+"""
+)
+
+
+@pytest.mark.ranks(AUTOMATIC, before=BEFORE)
+def test_automatic_takes_nccl_where_all_ranks_can_use_it(done):
+    pass
+
+
+@pytest.mark.ranks(VERSIONS, before=BEFORE)
+def test_other_versions_are_everybodys_reason(done):
+    pass
+
+
+@pytest.mark.ranks(MISSING, before=BEFORE)
+def test_one_rank_without_a_library_is_everybodys_reason(done):
+    pass
+
+
+@pytest.mark.ranks(AMP, before=BEFORE)
+def test_bfloat16_under_autocast_over_nccl_equals_staged(done):
+    pass
+
+
+@pytest.mark.ranks(RECREATE, before=BEFORE)
+def test_communicators_made_anew_in_the_middle_of_training(done):
+    pass
