@@ -15,6 +15,7 @@ _made = weakref.WeakKeyDictionary()
 
 def refusal(world, device, config) -> str:
     """Why not all ranks can use NCCL, the same text on all; empty if they can. Collective."""
+    process.order_nccl_launches()  # before the library is asked anything
     mine = {"host": world.host, "device": _identity(device), "error": ""}
     try:
         mine["file"], mine["version"] = _C.comm.find_nccl(config.nccl_library)

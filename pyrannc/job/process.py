@@ -140,11 +140,12 @@ def keep_freed_memory() -> None:
         log.info("deploy", "freed memory goes back to the system: the C library is not glibc")
 
 
+@functools.cache
 def order_nccl_launches() -> str:
-    """Has NCCL order what several communicators do as this process asks for it.
+    """Has NCCL order what several communicators do as this process asks for it; once.
 
-    To be called before NCCL starts, which reads its environment once. Returns why that may not
-    come to pass; empty if it does.
+    To be called before anything else of NCCL, which reads its environment when it starts. Returns
+    why that may not come to pass; empty if it does.
     """
     variable = "NCCL_LAUNCH_ORDER_IMPLICIT"
     if variable in os.environ:

@@ -7,6 +7,8 @@ import sys
 import mpi
 import pytest
 
+from pyrannc import launch
+
 # The package has a command of the same name.
 doctor = importlib.import_module("pyrannc.cli.doctor")
 
@@ -58,6 +60,16 @@ def test_run_returns_the_exit_code_of_the_rank_that_failed(tmp_path):
         "import os, sys; sys.exit(5 if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else 0)"
     )
     assert rannc("run", "-n", "2", str(script)).returncode == 5
+
+
+def test_ranks_on_other_hosts_get_the_variables_that_devices_go_by(monkeypatch):
+    wanted = {"NCCL_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "1", "PYTORCH_ALLOC_CONF": "a"}
+    for name, value in {**wanted, "TORCH_LOGS": "", "OTHER": "1"}.items():
+        monkeypatch.setenv(name, value)
+    command = launch.command(2, ["script"], launch.device_variables())
+    handed = {command[at + 1] for at, part in enumerate(command) if part == "-x"}
+    assert handed >= {f"{name}={value}" for name, value in wanted.items()} | {"TORCH_LOGS="}
+    assert not any(each.startswith("OTHER") for each in handed)
 
 
 def test_doctor_finds_a_machine_that_passes_these_tests_well(monkeypatch):

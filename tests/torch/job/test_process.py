@@ -10,6 +10,7 @@ import pytest
 import torch
 from pipeline import run_ranks
 
+from pyrannc.job import process
 from pyrannc.job.process import share_cores
 
 # A step takes the memory again that the step before has freed, without page faults.
@@ -94,3 +95,31 @@ def test_the_environment_and_a_smaller_number_of_the_user_stay(used, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     share(["a", "a", "a"])
     assert used == []
+
+
+@pytest.fixture
+def unasked(monkeypatch):
+    """As in a new process: nobody has asked for the order of NCCL's launches."""
+    monkeypatch.setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1")
+    monkeypatch.delenv("NCCL_LAUNCH_ORDER_IMPLICIT")  # in the end put back, whatever is set
+    process.order_nccl_launches.cache_clear()
+    yield
+    process.order_nccl_launches.cache_clear()
+
+
+def test_nccl_is_asked_to_order_its_launches_unless_the_user_has_decided(unasked, monkeypatch):
+    variable = "NCCL_LAUNCH_ORDER_IMPLICIT"
+    assert process.order_nccl_launches() == ""
+    assert os.environ[variable] == "1"
+    monkeypatch.setenv(variable, "0")
+    process.order_nccl_launches.cache_clear()
+    assert process.order_nccl_launches() == f"{variable} is 0"
+    assert os.environ[variable] == "0"
+
+
+def test_nccl_that_torch_has_started_may_not_order_them(unasked, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda: "nccl")
+    assert "torch.distributed had started NCCL" in process.order_nccl_launches()
+    # What was found stays, though the variable is set now.
+    assert "torch.distributed had started NCCL" in process.order_nccl_launches()
