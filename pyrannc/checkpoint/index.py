@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 from pyrannc import files
@@ -18,7 +19,10 @@ NAME = "rannc.json"
 WEIGHTS = "model.safetensors.index.json"
 INDEX_FORMAT = 1
 #: What save() writes beside the index: kind, eight digits of the save, rank, number of the part.
-_PARTS = re.compile(r"(model|state)-[0-9a-f]{8}-\d{5}-\d{5}\.safetensors(\.partial)?")
+_PARTS = re.compile(
+    r"(model|state)-[0-9a-f]{8}-\d{5}-\d{5}\.safetensors|saving-[0-9a-f]{8}"
+    r"|(rannc|config|model\.safetensors\.index)\.json\.\d+\.partial"
+)
 
 
 @dataclasses.dataclass
@@ -127,13 +131,24 @@ def write(folder: Path, index: Index, version: str) -> None:
     files.write_safely(folder / NAME, json.dumps(content))
     for path in folder.iterdir():
         if _PARTS.fullmatch(path.name) and path.name not in index.files:
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def unfinished(folder: Path, save: str) -> Path:
+    """Where files are until they are complete; safetensors has temporary names of its own there."""
+    path = folder / f"saving-{save}"
+    path.mkdir(exist_ok=True)
+    return path
 
 
 def remove_parts(folder: Path, save: str, rank: int) -> None:
     """What ``rank`` has written in a save that has failed."""
     for path in folder.glob(f"*-{save}-{rank:05}-*"):
         path.unlink(missing_ok=True)
+    shutil.rmtree(folder / f"saving-{save}", ignore_errors=True)  # each rank tries
 
 
 def file_sync(path: Path) -> None:

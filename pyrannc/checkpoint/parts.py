@@ -32,7 +32,7 @@ def write(folder: Path, kind: str, save: str, rank: int, tensors: dict) -> tuple
     for number, group in enumerate(_files(tensors)):
         name = index.part(kind, save, rank, number)
         ready = {key: _on_host(tensors[key]) for key in group}
-        partial = folder / f"{name}.partial"
+        partial = index.unfinished(folder, save) / name
         try:
             save_file(ready, partial, metadata={"format": "pt"})
         except (safetensors.SafetensorError, OSError) as error:
