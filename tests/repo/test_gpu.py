@@ -17,6 +17,7 @@ RUN = [sys.executable, str(ROOT / "tests" / "gpu" / "run.py")]
 LISTS = ["test", "bench", "memory"]
 DEADLINE_S = 600  # against hangs
 TRAIN = """
+import sys
 import torch
 import pyrannc
 torch.manual_seed(0)
@@ -31,7 +32,7 @@ for _ in range(5):
     optimizer.step()
     losses.append(loss.item())
 assert losses[-1] < losses[0]
-print("trained on", pyrannc.get_world_size(), "ranks", flush=True)
+sys.stdout.write(f"trained on {pyrannc.get_world_size()} ranks\\n")  # one write: lines do not mix
 """
 MAPPED = "from pyrannc import _C; print(open('/proc/self/maps').read())"
 needs_mpi = pytest.mark.skipif(not _C.comm.mpi_available(), reason="this build has no MPI")
