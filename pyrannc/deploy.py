@@ -15,7 +15,7 @@ from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
-from pyrannc.report import graph_files, metrics, trace, training_steps
+from pyrannc.report import graph_files, metrics, resident_memory, trace, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
 from pyrannc.selfcheck import findings
@@ -158,6 +158,7 @@ def measure(task, agreed, proved) -> Measured:
     )
     parameters = named_tensors.tensors(task.model)
     costs = step_costs.measure(graph, parameters, task.optimizers, world)
+    process.give_back_freed_memory()  # single operators on whole batches need more than steps
     return Measured(devices, links, table, traced.storages, costs)
 
 
@@ -237,6 +238,11 @@ def start(task, call, agreed, chosen) -> Deployment:
         try_plans(deployment, chosen.planner, inputs)
     else:
         deployment.hold()
+    process.give_back_freed_memory()  # of the runs, and of the rest of the model
+    if task.config.keep_freed_memory:
+        process.keep_freed_memory(resident_memory.most_of_rank(deployment.plan, task.world.rank))
+    held = training_steps.held_bytes(task.model, task.optimizers)
+    deployment.process_bytes = resident_memory.predict(deployment.plan, held, task.world)
     if task.world.rank == 0 and _C.util.log_enabled(_C.util.Level.info, "deploy"):
         log.info("deploy", "the plan\n" + _C.plan.show(deployment.plan))
     if task.config.save_deployment:

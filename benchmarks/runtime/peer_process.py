@@ -46,6 +46,15 @@ class Peer:
             self.step()
         return (held + memory.peak_bytes) / 2**20
 
+    def process_mib(self):
+        """What this process takes at most in the next step, as the system counts."""
+        from pyrannc.job import process
+        from pyrannc.report import resident_memory
+
+        process.restart_resident_peak()
+        self.step()
+        return resident_memory.peak_bytes() / 2**20
+
 
 class Eager(Peer):
     """One process on the whole batch; the other ranks wait."""
@@ -132,6 +141,8 @@ def main():
             answer = (time.perf_counter() - begin) / count
         elif command == "peak":
             answer = peers[name].peak_mib()
+        elif command == "process":
+            answer = peers[name].process_mib()
         print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
 

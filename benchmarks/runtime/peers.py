@@ -17,8 +17,10 @@ least 1.5 x as fast; the automatic plan at least as fast as the fastest peer; on
 schedule on both GPTs and 1.0 x on the CNN. The four ratios follow the table.
 
 Memory is the peak of tensor bytes on the fullest rank: parameters, optimizer state, and what lives
-at the worst moment of a step. After that come the predictions of RaNNC's plans beside what is
-measured, with budgets of 10 % of the time, 5 % of the memory, 10 points of a rank's idle share.
+at the worst moment of a step. Beside it stands what the whole process takes, which all contenders
+of its side share: `--only` makes it that of one. After that come the predictions of RaNNC's plans
+beside what is measured, with budgets of 10 % of the time, 5 % of the memory, 10 points of a rank's
+idle share.
 """
 
 import argparse
@@ -73,8 +75,9 @@ class Peer(Contender):
         return self.process.ask("peak", self.name)
 
     def measure(self):
-        """The peak, and nothing to say about predictions."""
-        return self.peak_mib(), ""
+        """The peaks, and nothing to say about predictions."""
+        process_mib = self.process.ask("process", self.name)
+        return self.peak_mib(), process_mib, ""
 
 
 class PeerProcess:
@@ -129,10 +132,10 @@ class Rannc(Contender):
         return (time.perf_counter() - begin) / count
 
     def measure(self):
-        """The peak in MiB, and what was predicted beside what is measured."""
+        """The peaks in MiB, and what was predicted beside what is measured."""
         with pyrannc.measure(self.model) as measured:
             self.turn(MEASURED_STEPS)
-        return max(measured.peak_mib), str(measured)
+        return max(measured.peak_mib), max(measured.resident_mib), str(measured)
 
     @property
     def plan(self):
@@ -240,12 +243,13 @@ def main():
 
     figures = {}
     for contender in contenders:
-        peak_mib, predictions = contender.measure()
+        peak_mib, process_mib, predictions = contender.measure()
         median, quarter = times(contender)
         figures[contender.name] = {
             "ms": median,
             "quarter_ms": quarter,
             "peak_mib": largest(peak_mib),
+            "process_mib": largest(process_mib),
             "plan": contender.plan,
             "predictions": predictions,
         }
@@ -256,7 +260,8 @@ def main():
         for name, row in figures.items():
             print(
                 f"{name:20} {row['ms']:9.1f} ms ({row['quarter_ms']:.1f}) "
-                f"{base / row['ms']:6.2f} x  {row['peak_mib']:8.1f} MiB  {row['plan']}"
+                f"{base / row['ms']:6.2f} x  {row['peak_mib']:8.1f} MiB, "
+                f"{row['process_mib']:7.1f} in all  {row['plan']}"
             )
         print_ratios(figures)
         for name, row in figures.items():

@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'nccl', 'reconnect_nccl', 'staged', 'trace_events']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'nccl', 'reconnect_nccl', 'reuse_freed_blocks', 'staged', 'trace_events']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -130,6 +130,10 @@ def nccl(host: pyrannc._C.comm.Communicator, device: str, library: str = '', one
 def reconnect_nccl(communicator: pyrannc._C.comm.Communicator, device: str) -> None:
     """
     Ends NCCL's communicators, and connects new ones for the same traffic. Collective.
+    """
+def reuse_freed_blocks() -> bool:
+    """
+    Torch's tensors on the host take blocks that malloc can reuse exactly; False where somebody else has set the allocator.
     """
 def staged(host: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.Communicator:
     """

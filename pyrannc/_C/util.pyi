@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['CommError', 'ConfigError', 'InfeasibleError', 'InternalError', 'Level', 'PlanError', 'RaNNCError', 'TraceError', 'closest', 'configure_log', 'human_bytes', 'human_ns', 'keep_freed_memory', 'log', 'log_enabled', 'set_log_rank']
+__all__: list[str] = ['CommError', 'ConfigError', 'InfeasibleError', 'InternalError', 'Level', 'PlanError', 'RaNNCError', 'TraceError', 'closest', 'configure_log', 'give_back_freed_memory', 'human_bytes', 'human_ns', 'keep_freed_memory', 'log', 'log_enabled', 'set_log_rank']
 class RaNNCError(RuntimeError):
     pass
 class ConfigError(RaNNCError):
@@ -66,11 +66,15 @@ def closest(word: str, candidates: collections.abc.Sequence[str]) -> str:
     ...
 def configure_log(levels: str) -> None:
     ...
+def give_back_freed_memory() -> bool:
+    """
+    Gives what is free now back to the system; False where the C library cannot.
+    """
 def human_bytes(bytes: typing.SupportsFloat | typing.SupportsIndex) -> str:
     ...
 def human_ns(nanoseconds: typing.SupportsFloat | typing.SupportsIndex) -> str:
     ...
-def keep_freed_memory() -> bool:
+def keep_freed_memory(most_bytes: typing.SupportsInt | typing.SupportsIndex = -1) -> bool:
     """
     Keeps freed memory in this process; False where the C library cannot.
     """

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import torch
 from torch.optim.optimizer import (
@@ -30,6 +31,7 @@ _MALLOC_CHOICES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_TH
 # How many models run on a world, by world. The same on all of its ranks.
 _models = weakref.WeakKeyDictionary()
 _end_of_job = None  # the _EndOfJob at work
+_keeps_freed_memory = False
 
 
 def end_job_on_error(communicator, wanted: bool) -> None:
@@ -125,18 +127,24 @@ def share_cores(world, hosts) -> None:
         )
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(most_bytes: int = -1) -> None:
     """Keeps it for the next step, unless the environment says how malloc works.
 
     By default glibc hands large blocks back to the system, and every step begins with page faults:
     5 to 10 % of the step of a GPT on one core.
+
+    Args:
+        most_bytes: What is free beyond this, at the end of the heap, goes back; negative: nothing.
     """
+    global _keeps_freed_memory
     chosen = [name for name in _MALLOC_CHOICES if name in os.environ]
     if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
         chosen.append("GLIBC_TUNABLES")
     if chosen:
         log.info("deploy", f"malloc works as {', '.join(chosen)} says")
-    elif not _C.util.keep_freed_memory():
+        return
+    _keeps_freed_memory = _C.util.keep_freed_memory(most_bytes) and _C.runtime.reuse_freed_blocks()
+    if not _keeps_freed_memory:
         log.info("deploy", "freed memory goes back to the system: the C library is not glibc")
 
 
@@ -159,6 +167,18 @@ def order_nccl_launches() -> str:
             "environment of the job"
         )
     return ""
+
+
+def give_back_freed_memory() -> None:
+    """What is free now goes back to the system, if keep_freed_memory() has kept it: a phase is over
+    that needed more than the next ones."""
+    if _keeps_freed_memory:
+        _C.util.give_back_freed_memory()
+
+
+def restart_resident_peak() -> None:
+    """The system's peak of this process, ``VmHWM``, which ``ru_maxrss`` is too, begins anew."""
+    Path("/proc/self/clear_refs").write_text("5")  # man 5 proc
 
 
 def before_optimizer_steps(owner, method) -> None:

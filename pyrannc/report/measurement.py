@@ -4,8 +4,9 @@ import json
 import weakref
 
 from pyrannc import _C
+from pyrannc.job import process
 from pyrannc.job.agreement import on_rank
-from pyrannc.report import time_shares, training_steps
+from pyrannc.report import resident_memory, time_shares, training_steps
 from pyrannc.report.speed import AtSpeed
 from pyrannc.state import named_tensors
 
@@ -24,6 +25,8 @@ class measure:
         iteration_ms: Mean time of one step (forward, backward and the optimizer that the model
             was given) on the slowest rank.
         peak_mib: For each stage, the largest peak of its ranks: tensors held and temporaries.
+        resident_mib: The same of their processes, as the system counts: with Python, torch, and
+            whatever else is in them. It restarts the system's peak of each process (``VmHWM``).
         shares: For each rank, what its steps consisted of, as shares of their time: ``compute``,
             ``send``, ``receive`` and ``reduce`` (work of the computing thread), ``idle`` (waiting
             for other ranks), and the ``rest``, which is the optimizer and Python.
@@ -44,7 +47,7 @@ class measure:
         self._deployment = model._deployed("measure")
         given = self._deployment.task.optimizers
         self._optimizers = given if optimizer is None else [optimizer]
-        self.iteration_ms, self.peak_mib = 0.0, []
+        self.iteration_ms, self.peak_mib, self.resident_mib = 0.0, [], []
         self.shares, self.hidden = [], []
         self._now = {}
 
@@ -62,6 +65,7 @@ class measure:
         ]
         self._seconds, self._count = self._deployment.steps.seconds, self._deployment.steps.count
         self._spent = self._deployment.steps.spent()
+        process.restart_resident_peak()
         self._recorder = _C.runtime.MemoryRecorder()
         self._recorder.__enter__()
         return self
@@ -78,6 +82,7 @@ class measure:
             "ms": 1e3 * seconds / max(count, 1),
             "shares": time_shares.between(self._spent, self._deployment.steps.spent(), seconds),
             "mib": (self._held + outlived + self._recorder.peak_bytes) / 2**20,
+            "resident": resident_memory.peak_bytes() / 2**20,
         }
         ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
         self.iteration_ms = max(rank["ms"] for rank in ranks)
@@ -88,15 +93,22 @@ class measure:
             found = on_rank(0, world, lambda: speed.during(seconds, self.shares))
             self._now = AtSpeed(*found)
         self.hidden = time_shares.hidden(self._deployment.plan, self.shares)
-        self.peak_mib = [
-            max(ranks[rank]["mib"] for rank in stage.ranks)
-            for stage in self._deployment.plan.stages
-        ]
+        self.peak_mib, self.resident_mib = (
+            [
+                max(ranks[rank][what] for rank in stage.ranks)
+                for stage in self._deployment.plan.stages
+            ]
+            for what in ("mib", "resident")
+        )
 
     def __str__(self) -> str:
-        peaks = [mib * 2**20 for mib in self.peak_mib]
         plan = self._deployment.plan
+        peaks, processes = (
+            [mib * 2**20 for mib in of] for of in (self.peak_mib, self.resident_mib)
+        )
+        process = resident_memory.compare(self._deployment.process_bytes, processes)
         return (
             f"{training_steps.compare(plan, self.iteration_ms, peaks, self._now)[0]}\n"
+            f"{process}\n"
             f"{time_shares.show(plan, self.shares, self._now)}"
         )

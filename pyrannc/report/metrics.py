@@ -9,22 +9,23 @@ from pyrannc.report import time_shares
 FORMAT, VERSION = "rannc-run", 1
 
 
-def record(plan, count, rows, ranks, now) -> dict:
+def record(plan, process_bytes, count, rows, ranks, now) -> dict:
     """What all ranks have measured since the record before, beside what the plan predicts.
 
     Args:
         plan: ``_C.plan.Plan``.
+        process_bytes: Of each stage, what ``resident_memory.predict`` says.
         count: Training steps so far.
         rows: Of the global batch.
-        ranks: Of each rank: seconds of a step, the most bytes that it held, and its shares, as
-            ``time_shares.between`` returns them.
+        ranks: Of each rank: seconds of a step, the most bytes that it held, the most that its
+            process took, and its shares, as ``time_shares.between`` returns them.
         now: What ``speed.Speed.during`` says, or None.
 
     Returns:
         Numbers and texts only, for a line of JSON: times in ``_ns``, memory in ``_bytes``, shares
         of a step from 0 to 1. A stage has the most of its ranks.
     """
-    seconds, peaks, shares = zip(*ranks, strict=True)
+    seconds, peaks, processes, shares = zip(*ranks, strict=True)
     step = max(seconds)
     predicted = plan.iteration_ns if plan.step.ns is None else plan.step.ns
     expected = plan.step.peak_bytes or [
@@ -45,6 +46,8 @@ def record(plan, count, rows, ranks, now) -> dict:
                 "ranks": list(stage.ranks),
                 "peak_bytes": max(peaks[rank] for rank in stage.ranks),
                 "predicted_peak_bytes": expected[index],
+                "process_bytes": max(processes[rank] for rank in stage.ranks),
+                "predicted_process_bytes": process_bytes[index],
             }
             for index, stage in enumerate(plan.stages)
         ],

@@ -1,5 +1,8 @@
 """What the first steps took, beside what was predicted, on a screen of 80 columns."""
 
+import textwrap
+
+from pyrannc.report import resident_memory
 from pyrannc.report.time_shares import MOST_LINES
 
 WIDTH = 80
@@ -34,6 +37,11 @@ def text(found) -> str:
         )
     if len(stages) > MOST_LINES:
         lines.append(f"and {len(stages) - MOST_LINES} more stages; model.metrics() has them")
+    predicted, measured = (
+        [stage[key] for stage in stages[:MOST_LINES]]
+        for key in ("predicted_process_bytes", "process_bytes")
+    )
+    lines += textwrap.wrap(resident_memory.compare(predicted, measured), WIDTH)
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ import time
 
 from pyrannc import _C, log
 from pyrannc.optimizer import user_optimizer
-from pyrannc.report import metrics, summary, time_shares
+from pyrannc.report import metrics, resident_memory, summary, time_shares
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
 
@@ -37,7 +37,7 @@ class TrainingSteps:
         self.seconds = 0.0
         self._deployment, self._optimizers = deployment, deployment.task.optimizers
         self._activations = 0  # bytes between forward and backward
-        self._peak = 0
+        self._peak = self._resident = 0
         self._start = (0, 0.0, {})
         self._counts = True  # the step at hand
         self._optimizer_begin = None  # of a step that is under way, and the seconds until then
@@ -116,6 +116,7 @@ class TrainingSteps:
                 self.seconds += time.perf_counter() - begin
                 self._peak = max(self._peak, held + self._activations + memory.peak_bytes)
                 self._activations += memory.current_bytes
+            self._see_resident()
         else:
             begin = time.perf_counter()
             yield
@@ -125,6 +126,10 @@ class TrainingSteps:
     def spent(self):
         """What the training calls of the planned run took so far on this rank."""
         return time_shares.spent(self._deployment.first.executor)
+
+    def _see_resident(self):
+        """What was freed in between stays with the process, so its peak shows afterwards."""
+        self._resident = max(self._resident, resident_memory.resident_bytes())
 
     def _before_optimizer(self, *_):
         self._optimizer_begin = time.perf_counter(), self.seconds, time.monotonic_ns()
@@ -138,6 +143,8 @@ class TrainingSteps:
             self.trace.mark("optimizer", begin_ns)
         if self._counts:  # what a closure has called is counted already
             self.seconds = seconds + time.perf_counter() - begin
+            if WARM_UP_STEPS < self.count <= REPORT_AFTER:
+                self._see_resident()
 
     def _exchange(self):
         """What all ranks took since the last time, on every rank; and what follows at the speed of
@@ -147,6 +154,7 @@ class TrainingSteps:
         mine = [
             passed / (self.count - count),
             self._peak,
+            self._resident,
             time_shares.between(spent, self.spent(), passed),
         ]
         deployment = self._deployment
@@ -155,10 +163,12 @@ class TrainingSteps:
         ]
         now = None
         if deployment.world.rank == 0 and deployment.speed:
-            of_ranks, _, shares = zip(*ranks, strict=True)
+            of_ranks, _, _, shares = zip(*ranks, strict=True)
             now = deployment.speed.during(of_ranks, shares)
         rows = sum(deployment.local_rows)
-        self._record = metrics.record(deployment.plan, self.count, rows, ranks, now)
+        self._record = metrics.record(
+            deployment.plan, deployment.process_bytes, self.count, rows, ranks, now
+        )
         self._start = (self.count, self.seconds, self.spent())
         if self._sinks:
             self._sinks.write(self._record)

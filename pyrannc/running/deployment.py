@@ -58,6 +58,7 @@ class Deployment:
             draw_steps.begin(self.world, self.model) if task.config.deterministic_dropout else None
         )
         self.steps = TrainingSteps(self)
+        self.process_bytes = [None] * len(plan.stages)  # what report.resident_memory predicts
         self.speed = None  # report.Speed, of a plan that try_plans() has measured
         self._take(plan)
 

@@ -2,6 +2,7 @@
 
 #include "bind/module.h"
 #include "bind/objects.h"
+#include "rannc/ops/host_blocks.h"
 #include "rannc/ops/memory.h"
 #include "rannc/runtime/interpreter.h"
 
@@ -67,6 +68,11 @@ void init_runtime(py::module_& m) {
       .def_property_readonly("peak_bytes", [](const Recording& self) {
         return self.recorder ? self.recorder->peak_bytes() : self.peak_bytes;
       });
+
+  m.def(
+      "reuse_freed_blocks", &ops::reuse_freed_blocks,
+      "Torch's tensors on the host take blocks that malloc can reuse exactly; False where somebody "
+      "else has set the allocator.");
 
   init_executor(m);
 }

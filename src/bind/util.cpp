@@ -19,8 +19,10 @@ void init_util(py::module_& m) {
   py::register_exception<CommError>(m, "CommError", error);
   py::register_exception<InternalError>(m, "InternalError", PyExc_AssertionError);
 
-  m.def("keep_freed_memory", &keep_freed_memory,
+  m.def("keep_freed_memory", &keep_freed_memory, "most_bytes"_a = -1,
         "Keeps freed memory in this process; False where the C library cannot.");
+  m.def("give_back_freed_memory", &give_back_freed_memory,
+        "Gives what is free now back to the system; False where the C library cannot.");
   m.def("human_bytes", &human_bytes, "bytes"_a);
   m.def("human_ns", &human_ns, "nanoseconds"_a);
   m.def("closest", &closest, "word"_a, "candidates"_a);

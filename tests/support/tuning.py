@@ -23,7 +23,7 @@ MODULES = ("partition", "predict", "plan", "cost", "comm", "runtime", "profile",
 NOT_TUNED = {
     "units and numbers of mathematics": (
         "kNsPerSecond kTera kGiga kGibi kTo32 kAlpha kLineBytes _ALIGNMENT_BYTES GIB kNsPerHour"
-        " kWholeShare"
+        " kWholeShare kAlignment"
     ),
     "numbers that stand for something else (none, unknown, the last, never)": (
         "kInfinity kNever kNone kUnknown kNoStage kNowhere kUnseen kNoSample kUser kLastStage"

@@ -28,8 +28,12 @@ def plan():
 
 
 def found():
-    ranks = [[0.1, 50 * MIB, SHARES], [0.09, 60 * MIB, SHARES], [0.1, 10 * MIB, SHARES]]
-    return metrics.record(plan(), 10, 24, ranks, None)
+    ranks = [
+        [0.1, 50 * MIB, 300 * MIB, SHARES],
+        [0.09, 60 * MIB, 310 * MIB, SHARES],
+        [0.1, 10 * MIB, 250 * MIB, SHARES],
+    ]
+    return metrics.record(plan(), [305 * MIB, 240 * MIB], 10, 24, ranks, None)
 
 
 def test_a_record_has_the_slowest_rank_and_the_fullest_of_each_stage():
@@ -39,6 +43,7 @@ def test_a_record_has_the_slowest_rank_and_the_fullest_of_each_stage():
     assert record["rows_per_s"] == pytest.approx(240)
     assert [stage["peak_bytes"] for stage in record["stages"]] == [60 * MIB, 10 * MIB]
     assert [stage["predicted_peak_bytes"] for stage in record["stages"]] == [40 * MIB, 20 * MIB]
+    assert [stage["process_bytes"] for stage in record["stages"]] == [310 * MIB, 250 * MIB]
     # 0.4 of the step went to others; the plan's bubble is 0.1 of its own.
     assert record["ranks"][0]["could_be_hidden"] == pytest.approx(0.3)
 
@@ -50,6 +55,7 @@ def test_the_summary_fits_eighty_columns():
         "after 10 steps: 100.0 ms a step, predicted 80.0 ms (-20%); 240 rows/s"
     )
     assert "    0  0, 1           60.0 MiB" in text and "40.0 MiB (-33%)" in text
+    assert "predicted stage 0 305 MiB, measured 310 MiB" in " ".join(text.split())
 
 
 def train(steps, **config):

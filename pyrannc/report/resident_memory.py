@@ -1,0 +1,65 @@
+"""Memory of the whole process that is in use, as the system counts it: what users see."""
+
+import os
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    """Of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def peak_bytes() -> int:
+    """Of this process since its start, or since ``process.restart_resident_peak()``."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def predict(plan, held_bytes, world) -> list:
+    """For each stage, what the process of its fullest rank takes in a step, in bytes.
+
+    It is what the process takes now, before the first step, without the tensors of the model
+    (Python, torch, the user's data), and what a step holds; None where that is not known.
+    Collective.
+
+    Args:
+        held_bytes: Tensors of the model and the optimizer on this rank now.
+    """
+    mine = resident_bytes() - held_bytes
+    others = [int(item) for item in world.all_gather(str(mine).encode())]
+    return [
+        peak and peak + max(others[rank] for rank in stage.ranks)
+        for peak, stage in zip(_step_peaks(plan), plan.stages, strict=True)
+    ]
+
+
+def most_of_rank(plan, rank) -> int:
+    """What the plan says that a step of ``rank`` holds, in bytes; -1 where it does not say."""
+    peaks = [
+        peak
+        for peak, stage in zip(_step_peaks(plan), plan.stages, strict=True)
+        if rank in stage.ranks
+    ]
+    return -1 if None in peaks else max(peaks, default=-1)
+
+
+def compare(predicted, measured) -> str:
+    """One line. What else is in a process is the user's affair, so no difference is an error."""
+    stages = (
+        f"stage {number} {_mib(first)}, measured {_mib(second)}"
+        for number, (first, second) in enumerate(zip(predicted, measured, strict=True))
+    )
+    return f"process with all that is in it: predicted {'; '.join(stages)}"
+
+
+def _step_peaks(plan) -> list:
+    return plan.step.peak_bytes or [
+        stage.predicted.peak_bytes if stage.predicted else None for stage in plan.stages
+    ]
+
+
+def _mib(count) -> str:
+    return f"{count / 2**20:.0f} MiB" if count else "nothing"
