@@ -7,10 +7,10 @@ import os
 import shutil
 import threading
 
+from pyrannc.job import started
+
 TIMEOUT_S = 600.0
 
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _world = None
 _lock = threading.Lock()
 
@@ -18,8 +18,10 @@ _lock = threading.Lock()
 def world(timeout_s: float = TIMEOUT_S):
     """The communicator of this job, made at the first call. Collective: every rank must make it.
 
-    Without ``mpirun`` it is a world of one, and MPI is not started. ``timeout_s``: of the first
-    call, for the others to come, and of what is sent until another one is set.
+    Under ``mpirun`` over MPI; under torchrun, srun without PMI, and where the script has made a
+    group of torch.distributed, over connections that this group has agreed on. Otherwise it is a
+    world of one, and nothing is started. ``timeout_s``: of the first call, for the others to come,
+    and of what is sent until another one is set.
 
     Raises:
         CommError: MPI is absent from this build or cannot be used, or the launcher says that there
@@ -33,10 +35,16 @@ def world(timeout_s: float = TIMEOUT_S):
             from pyrannc.job import launchers, process
 
             config = Config.from_env()
-            if _is_alone():
+            how = started.by()
+            if how.transport is None:
                 found = _C.comm.make_local(1, timeout_s)[0]
-            else:
+            elif how.transport == "mpi":
                 found = _C.comm.make_mpi(timeout_s, start_timeout_s=timeout_s)
+            else:
+                from pyrannc.job import torch_group
+
+                found = torch_group.communicator(how, timeout_s)
+            if how.transport is not None:
                 _C.util.set_log_rank(found.rank)
                 process.end_job_on_error(found, config.end_job_on_error)
                 process.leave_mpi_of_others()
@@ -60,15 +68,15 @@ def init(timeout_s: float = TIMEOUT_S) -> None:
 
 
 def get_rank() -> int:
-    """Number of this process among those of the job; 0 without ``mpirun``."""
-    known = _variable(_RANK)
-    return 0 if _is_alone() else world().rank if known is None else int(known)
+    """Number of this process among those of the job; 0 without a launcher."""
+    known = started.by()
+    return world().rank if known.rank is None else known.rank
 
 
 def get_world_size() -> int:
-    """Number of processes of the job; 1 without ``mpirun``."""
-    known = _variable(_SIZE)
-    return 1 if _is_alone() else world().size if known is None else int(known)
+    """Number of processes of the job; 1 without a launcher."""
+    known = started.by()
+    return world().size if known.size is None else known.size
 
 
 def barrier() -> None:
@@ -129,12 +137,3 @@ def command(ranks: int, argv: list[str], env: dict[str, str] | None = None) -> l
         )
     settings = [part for name, value in (env or {}).items() for part in ("-x", f"{name}={value}")]
     return [program, "-n", str(ranks), *settings, *argv]
-
-
-def _variable(names) -> str | None:
-    return next((os.environ[name] for name in names if name in os.environ), None)
-
-
-def _is_alone() -> bool:
-    size = _variable(_SIZE)
-    return int(size) == 1 if size is not None else _variable(_RANK) is None

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Operation', 'Stream', 'find_nccl', 'finish_mpi', 'make_local', 'make_mpi', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'Operation', 'Stream', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
 class Operation:
     def done(self) -> bool:
         ...
@@ -77,15 +77,28 @@ class LinkSpeeds:
     @property
     def intra_host(self) -> LinkSpeed | None:
         ...
+class Listener:
+    """
+    A port on which other ranks find this one.
+    """
+    def __init__(self) -> None:
+        ...
+    @property
+    def port(self) -> int:
+        ...
 def find_nccl(file: str = '') -> tuple[str, int]:
     """
     File and version (23004 is 2.30.4) of the NCCL that would be used.
     """
 def finish_mpi() -> None:
     ...
+def finish_sockets() -> None:
+    ...
 def make_local(ranks: typing.SupportsInt | typing.SupportsIndex, timeout_s: typing.SupportsFloat | typing.SupportsIndex = 20.0) -> list[Communicator]:
     ...
 def make_mpi(timeout_s: typing.SupportsFloat | typing.SupportsIndex, start_timeout_s: typing.SupportsFloat | typing.SupportsIndex = 60.0) -> Communicator:
+    ...
+def make_sockets(listener: Listener, rank: typing.SupportsInt | typing.SupportsIndex, addresses: collections.abc.Sequence[str], secret: str, timeout_s: typing.SupportsFloat | typing.SupportsIndex, start_timeout_s: typing.SupportsFloat | typing.SupportsIndex) -> Communicator:
     ...
 def measure_links(comm: Communicator) -> LinkSpeeds:
     ...

@@ -1,29 +1,20 @@
 """What the launcher says of this process, compared with the world that was found.
 
-A launcher that this build cannot join (``torchrun``, ``srun`` without PMI, ``mp.spawn``) starts
-processes that each find themselves alone. All of them would train, each for itself.
+Processes that each find themselves alone, though a launcher has started several, would all train,
+each for itself.
 """
 
 import os
 import sys
 
 from pyrannc.errors import CommError
-
-# Variables with the number of processes and with this one's number, the innermost launcher first:
-# what mpirun starts within a Slurm job, or torchrun under srun, has those of the outer one, too.
-_LAUNCHERS = (
-    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("a launcher with PMI", "PMI_SIZE", "PMI_RANK"),
-    ("torchrun", "WORLD_SIZE", "RANK"),
-    # Those of a step; those of the allocation are in its batch script, too, which is one process.
-    ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
-)
+from pyrannc.job import started
 
 
 def check(world) -> None:
     """Raises CommError where the launcher, or torch.distributed, counts other processes than
     ``world``, naming both."""
-    for launcher, size, rank in _LAUNCHERS:
+    for launcher, size, rank in started.LAUNCHERS:
         if size in os.environ and rank in os.environ:
             said = _number(size), _number(rank)
             if said != (world.size, world.rank):
@@ -50,11 +41,11 @@ def _refuse(world, said):
     found = (
         "it is alone in its job, as far as RaNNC can see, and would train by itself"
         if world.size == 1
-        else f"MPI says rank {world.rank} of {world.size}"
+        else f"RaNNC has found rank {world.rank} of {world.size}"
     )
     raise CommError(
-        f"{said}, but {found}.\n  Start the script with mpirun or `rannc run`. (To train in one "
-        "process on purpose, unset these variables.)"
+        f"{said}, but {found}.\n  Start the script with mpirun, `rannc run` or torchrun. (To train "
+        "in one process on purpose, unset these variables.)"
     )
 
 

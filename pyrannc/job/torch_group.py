@@ -3,11 +3,14 @@
 import contextlib
 import datetime
 import os
+import secrets
 import socket
 
 import torch.distributed
 
-from pyrannc.job import launchers, process
+from pyrannc import _C
+from pyrannc.errors import CommError
+from pyrannc.job import launchers, process, started
 
 
 def make(world, timeout_s: float) -> None:
@@ -27,6 +30,55 @@ def make(world, timeout_s: float) -> None:
             timeout=datetime.timedelta(seconds=min(timeout_s, 1e6)),
         )
     launchers.check_group(world)
+
+
+def communicator(how, timeout_s: float):
+    """The ranks of torch.distributed's group, which is made where there is none; over connections
+    of our own, whose addresses the group has told. Collective.
+
+    Operations of Gloo can neither be asked whether they are done nor be given up, and one that is
+    not in time ends the connections of the user's group; so messages do not go through it.
+
+    Args:
+        how: ``started.Started`` with transport "c10d".
+    """
+    distributed = torch.distributed
+    if not distributed.is_available():
+        raise CommError(
+            f"{how.launcher} started this process as rank {how.rank} of {how.size}, but this torch "
+            "has no torch.distributed.\n  Start the script with mpirun or `rannc run`."
+        )
+    limit = datetime.timedelta(seconds=min(timeout_s, 1e6))
+    if not distributed.is_initialized():
+        process.set_missing_variables(started.torch_variables(how))
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+        if missing:
+            raise CommError(
+                f"{how.launcher} started this process as rank {how.rank} of {how.size}, but "
+                f"{' and '.join(missing)} are not set, so the ranks cannot meet.\n  Start the "
+                "script with torchrun, mpirun or `rannc run`."
+            )
+        distributed.init_process_group("gloo", timeout=limit)
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    listener = _C.comm.Listener()
+    is_gloo = distributed.get_backend() == "gloo"
+    group = None if is_gloo else distributed.new_group(backend="gloo", timeout=limit)
+    told = [None] * size
+    mine = socket.gethostname(), _address(), listener.port, secrets.token_hex(24)
+    distributed.all_gather_object(told, mine, group=group)
+    one_host = len({host for host, *_ in told}) == 1
+    addresses = [f"{'127.0.0.1' if one_host else ip}:{port}" for _, ip, port, _ in told]
+    return _C.comm.make_sockets(listener, rank, addresses, told[0][3], timeout_s, timeout_s)
+
+
+def _address() -> str:
+    """Of this host, as the others see it: that from which it reaches the one where ranks meet."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect((os.environ.get("MASTER_ADDR", "localhost"), 9))
+        except OSError:  # no way there, as with a group that meets in a file
+            return socket.gethostbyname(socket.gethostname())
+        return probe.getsockname()[0]
 
 
 def set_variables(world) -> None:

@@ -9,6 +9,7 @@
 #include "rannc/comm/local.h"
 #include "rannc/comm/mpi.h"
 #include "rannc/comm/nccl.h"
+#include "rannc/comm/sockets.h"
 #include "rannc/util/error.h"
 
 namespace rannc::bind {
@@ -195,6 +196,19 @@ void init_comm(py::module_& m) {
       },
       "file"_a = "", "File and version (23004 is 2.30.4) of the NCCL that would be used.");
   m.def("nccl_version_text", &comm::nccl_version_text, "version"_a);
+  py::class_<comm::Listener>(m, "Listener", "A port on which other ranks find this one.")
+      .def(py::init<>())
+      .def_property_readonly("port", &comm::Listener::port);
+  m.def(
+      "make_sockets",
+      [](comm::Listener& listener, int rank, const std::vector<std::string>& addresses,
+         const std::string& secret, double timeout_s,
+         double start_timeout_s) -> std::shared_ptr<Communicator> {
+        return comm::make_sockets(listener, rank, addresses, secret, timeout_s, start_timeout_s);
+      },
+      "listener"_a, "rank"_a, "addresses"_a, "secret"_a, "timeout_s"_a, "start_timeout_s"_a,
+      Unlocked());
+  m.def("finish_sockets", &comm::finish_sockets, Unlocked());
   m.def("started_mpi", &comm::started_mpi);
   m.def("finish_mpi", &comm::finish_mpi, Unlocked());
 }

@@ -25,7 +25,7 @@ PYTHON = re.compile(
 CORE = {
     re.compile(r"\bmall(?:opt|oc_trim)\("): "src/util",
     re.compile(r"\bsigaction\(|\bstd::signal\(|\bsigprocmask\("): "src/rannc_plan",
-    re.compile(r"\bon_exit\(|\batexit\(|\bset_terminate\("): "src/comm/mpi",
+    re.compile(r"\bon_exit\(|\batexit\(|\bset_terminate\("): "src/comm",
     re.compile(r"\bset_num_(?:interop_)?threads\(|\bsetenv\(|\bputenv\(|\bpthread_atfork\("): None,
 }
 

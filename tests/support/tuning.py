@@ -38,7 +38,7 @@ NOT_TUNED = {
     ),
     "tags of messages, and what MPI allows": (
         "kTagsOfCall kCallsApart kTagsOfReduction kFirstTag kHashes kCalls kFirstCollectiveTag"
-        " kPieceBytes kNeeded _CALLS"
+        " kPieceBytes kNeeded _CALLS _PORTS"
     ),
     "places and counts of arguments": (
         "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"

@@ -51,83 +51,93 @@ std::string error_of(const Flight& flight, const MPI_Status& status, int rank) {
                      bytes, transfer.bytes, transfer.peer);
 }
 
-}  // namespace
+class MpiFlights final : public Flights {
+ public:
+  MpiFlights();
 
-struct Flights::Impl {
-  Impl();
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  void listen() override;
+  void send_control(int to, const ControlMessage& message) override;
+  void start(const std::shared_ptr<Transfer>& transfer) override;
+  void leave() override;
+  bool poll(Listener& listener) override;
+  [[nodiscard]] bool idle() const override { return flights_.size() == 1; }
+  [[nodiscard]] bool needed_by_others() const override;
+  void cancel_receives() override;
 
+ private:
   void fly(MPI_Request request, Flight flight);
-  void listen();
   [[nodiscard]] std::vector<std::pair<Flight, MPI_Status>> take_landed();
   void land(Flight flight, const MPI_Status& status, Listener& listener);
 
-  MPI_Comm messages = MPI_COMM_NULL;
-  MPI_Comm collectives = MPI_COMM_NULL;  // of its own, so that tags of 2^30 - 1 are enough
-  MPI_Comm control = MPI_COMM_NULL;
-  int rank = 0;
-  int size = 1;
-  std::vector<bool> pulling;  // [rank]
+  MPI_Comm messages_ = MPI_COMM_NULL;
+  MPI_Comm collectives_ = MPI_COMM_NULL;  // of its own, so that tags of 2^30 - 1 are enough
+  MPI_Comm control_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  std::vector<bool> pulling_;  // [rank]
 
-  std::vector<MPI_Request> requests;
-  std::vector<Flight> flights;  // parallel to requests
-  std::vector<int> landed;      // these two: memory of take_landed()
-  std::vector<MPI_Status> statuses;
+  std::vector<MPI_Request> requests_;
+  std::vector<Flight> flights_;  // parallel to requests_
+  std::vector<int> landed_;      // these two: memory of take_landed()
+  std::vector<MPI_Status> statuses_;
 };
 
-Flights::Impl::Impl()
-    : messages(duplicate_world()), collectives(duplicate_world()), control(duplicate_world()) {
-  check_mpi(MPI_Comm_rank(messages, &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(messages, &size), "MPI_Comm_size");
-  pulling = pulling_peers();
-  log::debug("comm", pulling[static_cast<size_t>(rank)]
+MpiFlights::MpiFlights()
+    : messages_(duplicate_world()), collectives_(duplicate_world()), control_(duplicate_world()) {
+  check_mpi(MPI_Comm_rank(messages_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(messages_, &size_), "MPI_Comm_size");
+  pulling_ = pulling_peers();
+  log::debug("comm", pulling_[static_cast<size_t>(rank_)]
                          ? "messages within this host do not need the sender"
                          : "messages within this host need the sender");
 }
 
-void Flights::Impl::fly(MPI_Request request, Flight flight) {
-  requests.push_back(request);
-  flights.push_back(std::move(flight));
+void MpiFlights::fly(MPI_Request request, Flight flight) {
+  requests_.push_back(request);
+  flights_.push_back(std::move(flight));
 }
 
-void Flights::Impl::listen() {
+void MpiFlights::listen() {
   auto message = std::make_unique<ControlMessage>();
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(message.get(), sizeof(ControlMessage), MPI_BYTE, MPI_ANY_SOURCE, 0, control,
+  check_mpi(MPI_Irecv(message.get(), sizeof(ControlMessage), MPI_BYTE, MPI_ANY_SOURCE, 0, control_,
                       &request),
             "MPI_Irecv");
   fly(request, {.kind = Flight::Kind::listening, .message = std::move(message)});
 }
 
-std::vector<std::pair<Flight, MPI_Status>> Flights::Impl::take_landed() {
+std::vector<std::pair<Flight, MPI_Status>> MpiFlights::take_landed() {
   int count = 0;
-  landed.resize(requests.size());
-  statuses.resize(requests.size());
-  const int code = MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count,
-                                landed.data(), statuses.data());
+  landed_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                landed_.data(), statuses_.data());
   if (code != MPI_ERR_IN_STATUS) check_mpi(code, "MPI_Testsome");
   std::vector<std::pair<Flight, MPI_Status>> done;
   if (count == 0 || count == MPI_UNDEFINED) return done;
 
   for (int i = 0; i < count; ++i) {
-    const auto at = static_cast<size_t>(landed[static_cast<size_t>(i)]);
-    MPI_Status status = statuses[static_cast<size_t>(i)];
+    const auto at = static_cast<size_t>(landed_[static_cast<size_t>(i)]);
+    MPI_Status status = statuses_[static_cast<size_t>(i)];
     if (code != MPI_ERR_IN_STATUS) status.MPI_ERROR = MPI_SUCCESS;  // not set then
-    done.emplace_back(std::move(flights[at]), status);
+    done.emplace_back(std::move(flights_[at]), status);
   }
   // MPI_Testsome has set exactly these requests to null.
   size_t kept = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i] == MPI_REQUEST_NULL) continue;
-    requests[kept] = requests[i];
-    if (kept != i) flights[kept] = std::move(flights[i]);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    requests_[kept] = requests_[i];
+    if (kept != i) flights_[kept] = std::move(flights_[i]);
     ++kept;
   }
-  requests.resize(kept);
-  flights.resize(kept);
+  requests_.resize(kept);
+  flights_.resize(kept);
   return done;
 }
 
-void Flights::Impl::land(Flight flight, const MPI_Status& status, Listener& listener) {
+void MpiFlights::land(Flight flight, const MPI_Status& status, Listener& listener) {
   switch (flight.kind) {
     case Flight::Kind::control_send:
       return;  // a rank that is gone need not be told
@@ -140,30 +150,21 @@ void Flights::Impl::land(Flight flight, const MPI_Status& status, Listener& list
       return listener.control_landed(*flight.message, status.MPI_SOURCE);
     case Flight::Kind::piece:
       --flight.transfer->pieces_left;
-      return listener.piece_landed(*flight.transfer, error_of(flight, status, rank));
+      return listener.piece_landed(*flight.transfer, error_of(flight, status, rank_));
   }
 }
 
-Flights::Flights() : impl_(std::make_unique<Impl>()) {}
-Flights::~Flights() = default;
-
-int Flights::rank() const { return impl_->rank; }
-int Flights::size() const { return impl_->size; }
-
-void Flights::listen() { impl_->listen(); }
-
-void Flights::send_control(int to, const ControlMessage& message) {
+void MpiFlights::send_control(int to, const ControlMessage& message) {
   auto copy = std::make_unique<ControlMessage>(message);
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(
-      MPI_Isend(copy.get(), sizeof(ControlMessage), MPI_BYTE, to, 0, impl_->control, &request),
-      "MPI_Isend");
-  impl_->fly(request, {.kind = Flight::Kind::control_send, .message = std::move(copy)});
+  check_mpi(MPI_Isend(copy.get(), sizeof(ControlMessage), MPI_BYTE, to, 0, control_, &request),
+            "MPI_Isend");
+  fly(request, {.kind = Flight::Kind::control_send, .message = std::move(copy)});
 }
 
-void Flights::start(const std::shared_ptr<Transfer>& transfer) {
+void MpiFlights::start(const std::shared_ptr<Transfer>& transfer) {
   const bool collective = transfer->tag >= kFirstCollectiveTag;
-  MPI_Comm comm = collective ? impl_->collectives : impl_->messages;
+  MPI_Comm comm = collective ? collectives_ : messages_;
   const int tag =
       static_cast<int>(collective ? transfer->tag - kFirstCollectiveTag : transfer->tag);
   transfer->pieces_left =
@@ -178,43 +179,45 @@ void Flights::start(const std::shared_ptr<Transfer>& transfer) {
     } else {
       check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, transfer->peer, tag, comm, &request), "MPI_Irecv");
     }
-    impl_->fly(request, {.kind = Flight::Kind::piece, .transfer = transfer, .bytes = bytes});
+    fly(request, {.kind = Flight::Kind::piece, .transfer = transfer, .bytes = bytes});
   }
 }
 
-void Flights::leave() {
+void MpiFlights::leave() {
   const auto is_leaving = [](const Flight& flight) { return flight.kind == Flight::Kind::leaving; };
-  if (std::ranges::any_of(impl_->flights, is_leaving)) return;
+  if (std::ranges::any_of(flights_, is_leaving)) return;
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(impl_->control, &request), "MPI_Ibarrier");
-  impl_->fly(request, {.kind = Flight::Kind::leaving});
+  check_mpi(MPI_Ibarrier(control_, &request), "MPI_Ibarrier");
+  fly(request, {.kind = Flight::Kind::leaving});
 }
 
-bool Flights::poll(Listener& listener) {
-  auto landed = impl_->take_landed();
-  for (auto& [flight, status] : landed) impl_->land(std::move(flight), status, listener);
+bool MpiFlights::poll(Listener& listener) {
+  auto landed = take_landed();
+  for (auto& [flight, status] : landed) land(std::move(flight), status, listener);
   return !landed.empty();
 }
 
-bool Flights::idle() const { return impl_->flights.size() == 1; }
-
-bool Flights::needed_by_others() const {
-  return std::ranges::any_of(impl_->flights, [this](const Flight& flight) {
+bool MpiFlights::needed_by_others() const {
+  return std::ranges::any_of(flights_, [this](const Flight& flight) {
     if (flight.kind != Flight::Kind::piece) return flight.kind == Flight::Kind::leaving;
     // What comes next, as in a ring, waits for this message.
     const Transfer& transfer = *flight.transfer;
-    return transfer.then != nullptr || !impl_->pulling[static_cast<size_t>(transfer.peer)];
+    return transfer.then != nullptr || !pulling_[static_cast<size_t>(transfer.peer)];
   });
 }
 
-void Flights::cancel_receives() {
-  for (size_t i = 0; i < impl_->requests.size(); ++i) {
-    const Flight& flight = impl_->flights[i];
+void MpiFlights::cancel_receives() {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const Flight& flight = flights_[i];
     if (flight.kind == Flight::Kind::piece && !flight.transfer->sends) {
       flight.transfer->cancelled = true;
-      check_mpi(MPI_Cancel(&impl_->requests[i]), "MPI_Cancel");
+      check_mpi(MPI_Cancel(&requests_[i]), "MPI_Cancel");
     }
   }
 }
+
+}  // namespace
+
+std::unique_ptr<Flights> make_mpi_flights() { return std::make_unique<MpiFlights>(); }
 
 }  // namespace rannc::comm

@@ -14,7 +14,8 @@
 #include <thread>
 
 #include "comm/mpi/check.h"
-#include "comm/mpi/progress.h"
+#include "comm/mpi/flights.h"
+#include "comm/progress/progress.h"
 #include "rannc/util/error.h"
 
 namespace rannc::comm {
@@ -199,7 +200,7 @@ std::unique_ptr<Communicator> make_mpi(double timeout_s, double start_timeout_s)
   }
   const Watchdog watchdog(start_timeout_s);
   start_mpi();
-  process().progress.push_back(std::make_shared<Progress>());
+  process().progress.push_back(std::make_shared<Progress>(make_mpi_flights()));
   process().timeout_s = timeout_s;
   return std::make_unique<MpiCommunicator>(process().progress.back(), timeout_s);
 }

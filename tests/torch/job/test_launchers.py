@@ -1,14 +1,13 @@
 """A launcher that starts other processes than were found is an error."""
 
-import os
 import types
 
 import pytest
 
 from pyrannc.errors import CommError
-from pyrannc.job import launchers
+from pyrannc.job import launchers, started
 
-NAMES = {name for _, *names in launchers._LAUNCHERS for name in names}
+NAMES = {name for _, *names in started.LAUNCHERS for name in names}
 
 
 def world(size=1, rank=0):
@@ -71,24 +70,3 @@ def test_a_group_of_torch_distributed_has_the_same_ranks(variables, tmp_path):
             launchers.check(world(2))
     finally:
         torch.distributed.destroy_process_group()
-
-
-def test_torchrun_ends_with_an_error_instead_of_training_twice(tmp_path):
-    """Before, both processes trained the whole model, each for itself, and ended with 0."""
-    import subprocess
-    import sys
-
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import torch, pyrannc\n"
-        "model = torch.nn.Linear(2, 2)\n"
-        "pyrannc.RaNNCModule(model)(torch.ones(2, 2)).sum().backward()\n"
-        "print('trained')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(script)],
-        capture_output=True, text=True, timeout=120,
-        env={name: value for name, value in os.environ.items() if name not in NAMES},
-    )  # fmt: skip
-    assert done.returncode != 0 and "trained" not in done.stdout, done.stdout
-    assert "torchrun started this process as rank" in done.stderr, done.stderr[-2000:]

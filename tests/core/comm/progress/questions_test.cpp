@@ -1,4 +1,4 @@
-#include "comm/mpi/questions.h"
+#include "comm/progress/questions.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/mpi/control.h"
+#include "comm/progress/control.h"
 #include "comm/timeout.h"
 
 namespace rannc::comm {

@@ -1,4 +1,4 @@
-#include "comm/mpi/progress.h"
+#include "comm/progress/progress.h"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/mpi/cadence.h"
-#include "comm/mpi/flights.h"
-#include "comm/mpi/questions.h"
-#include "comm/mpi/transfer.h"
+#include "comm/progress/cadence.h"
+#include "comm/progress/flights.h"
+#include "comm/progress/questions.h"
+#include "comm/progress/transfer.h"
 #include "rannc/util/error.h"
 
 namespace rannc::comm {
@@ -64,6 +64,7 @@ struct Progress::Impl final : Flights::Listener {
   void piece_landed(Transfer& transfer, const std::string& error) override;
   void control_landed(const ControlMessage& message, int from) override;
   void all_have_left() override;
+  void lost(const std::string& reason) override;
   void sleep(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] Cadence::Load load() const;
 
@@ -71,8 +72,10 @@ struct Progress::Impl final : Flights::Listener {
   void fail(const std::string& reason);
   void wake();
 
-  Flights flights;  // the thread's own, apart from rank() and size(), which never change
-  Cadence cadence;  // the thread's own
+  explicit Impl(std::unique_ptr<Flights> transport) : flights(std::move(transport)) {}
+
+  const std::unique_ptr<Flights> flights;  // the thread's own, apart from what its class names
+  Cadence cadence;                         // the thread's own
 
   std::mutex mutex;                   // guards everything below, and Transfer::finished
   std::condition_variable woken;      // the thread sleeps on it
@@ -132,7 +135,7 @@ void Progress::Impl::wait(Transfer& transfer) {
       // Without the lock: the thread is needed for the questions. The message may still come.
       lock.unlock();
       const std::string message =
-          explain_timeout(flights.rank(), waited_s, *wait, [&](int peer) { return ask(peer); });
+          explain_timeout(flights->rank(), waited_s, *wait, [&](int peer) { return ask(peer); });
       lock.lock();
       if (!is_over()) {
         questions.give_up(wait);
@@ -161,7 +164,7 @@ double Progress::Impl::wait_while_there_is_hope(std::unique_lock<std::mutex>& lo
     waited_s += slice_s;
     lock.unlock();
     const bool in_vain =
-        waits_in_vain(flights.rank(), waiting, [&](int peer) { return ask(peer); });
+        waits_in_vain(flights->rank(), waiting, [&](int peer) { return ask(peer); });
     lock.lock();
     const bool doubts = in_vain && landed == before;
     if (doubts && doubted) break;
@@ -187,18 +190,18 @@ void Progress::Impl::leave(double timeout_s) {
   const auto is_over = [&] { return all_left || failure || stopping; };
   while (!something.wait_for(lock, time_of(timeout_s), is_over)) {
     lock.unlock();
-    for (int peer = 0; peer < flights.size(); ++peer) {
-      if (peer != flights.rank() && ask(peer).kind == PeerState::Kind::silent) {
+    for (int peer = 0; peer < flights->size(); ++peer) {
+      if (peer != flights->rank() && ask(peer).kind == PeerState::Kind::silent) {
         throw CommError(fmt::format(
             "rank {} has ended its script and waits for the others; rank {} does not answer: it is "
             "stopped or dead",
-            flights.rank(), peer));
+            flights->rank(), peer));
       }
     }
     lock.lock();
   }
   if (failure) throw CommError(*failure);
-  failure = fmt::format("rank {} has left the job: its communication has ended", flights.rank());
+  failure = fmt::format("rank {} has left the job: its communication has ended", flights->rank());
   lock.unlock();
   stop();
 }
@@ -223,6 +226,7 @@ void Progress::Impl::fail(const std::string& reason) {
 void Progress::Impl::wake() {
   has_news = true;
   woken.notify_one();
+  flights->wake();
 }
 
 // ---- the thread
@@ -243,18 +247,18 @@ void Progress::Impl::run() {
 }
 
 void Progress::Impl::run_until_stopped() {
-  flights.listen();
+  flights->listen();
   std::unique_lock lock(mutex);
   while (!stopping) {
     start_new(lock);
     lock.unlock();
-    const bool some = flights.poll(*this);
+    const bool some = flights->poll(*this);
     lock.lock();
     if (some) cadence.event();
     sleep(lock);
   }
   lock.unlock();
-  flights.cancel_receives();
+  flights->cancel_receives();
 }
 
 void Progress::Impl::start_new(std::unique_lock<std::mutex>& lock) {
@@ -266,10 +270,10 @@ void Progress::Impl::start_new(std::unique_lock<std::mutex>& lock) {
   const bool leave_now = leaving && !failure;
   const bool cancel = failure && !receives_cancelled;
   lock.unlock();
-  for (const auto& transfer : transfers) flights.start(transfer);
-  for (const auto& [to, message] : told) flights.send_control(to, message);
-  if (leave_now) flights.leave();
-  if (cancel) flights.cancel_receives();
+  for (const auto& transfer : transfers) flights->start(transfer);
+  for (const auto& [to, message] : told) flights->send_control(to, message);
+  if (leave_now) flights->leave();
+  if (cancel) flights->cancel_receives();
   lock.lock();
   if (cancel) {
     receives_cancelled = true;
@@ -302,7 +306,7 @@ void Progress::Impl::control_landed(const ControlMessage& message, int from) {
   const std::optional<ControlMessage> reply = questions.hear(message);
   if (!reply) something.notify_all();  // it is an answer
   lock.unlock();
-  if (reply) flights.send_control(from, *reply);
+  if (reply) flights->send_control(from, *reply);
 }
 
 void Progress::Impl::all_have_left() {
@@ -311,28 +315,41 @@ void Progress::Impl::all_have_left() {
   something.notify_all();
 }
 
+void Progress::Impl::lost(const std::string& reason) {
+  const std::scoped_lock lock(mutex);
+  fail(reason);
+}
+
 void Progress::Impl::sleep(std::unique_lock<std::mutex>& lock) {
+  if (flights->hears()) {
+    if (has_news || stopping) return;
+    lock.unlock();
+    flights->sleep();
+    lock.lock();
+    return;
+  }
   const Cadence::Clock::duration nap = cadence.nap(load());
   if (nap == nap.zero()) return;
   woken.wait_for(lock, nap, [this] { return has_news || stopping; });
 }
 
 Cadence::Load Progress::Impl::load() const {
-  if (flights.idle()) return Cadence::Load::idle;
+  if (flights->idle()) return Cadence::Load::idle;
   if (questions.somebody_waits()) return Cadence::Load::blocked;
-  return flights.needed_by_others() ? Cadence::Load::attentive : Cadence::Load::relaxed;
+  return flights->needed_by_others() ? Cadence::Load::attentive : Cadence::Load::relaxed;
 }
 
 // ---- Progress
 
-Progress::Progress() : impl_(std::make_shared<Impl>()) {
+Progress::Progress(std::unique_ptr<Flights> flights)
+    : impl_(std::make_shared<Impl>(std::move(flights))) {
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }
 
 Progress::~Progress() { impl_->stop(); }
 
-int Progress::rank() const { return impl_->flights.rank(); }
-int Progress::size() const { return impl_->flights.size(); }
+int Progress::rank() const { return impl_->flights->rank(); }
+int Progress::size() const { return impl_->flights->size(); }
 
 Handle Progress::post(bool sends, void* data, int64_t bytes, int peer, int64_t tag, Purpose purpose,
                       double timeout_s, Communicator::Then then) {

@@ -1,4 +1,4 @@
-#include "comm/mpi/cadence.h"
+#include "comm/progress/cadence.h"
 
 #include <gtest/gtest.h>
 

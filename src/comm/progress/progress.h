@@ -3,19 +3,19 @@
 #include <memory>
 #include <string>
 
+#include "comm/progress/flights.h"
 #include "comm/timeout.h"
 #include "rannc/comm/communicator.h"
 
 namespace rannc::comm {
 
-/// The thread that moves the messages of this process: after start-up only it calls MPI, apart from
-/// MPI_Abort and MPI_Finalize. It sleeps between polls and never spins or yields, because the cores
-/// belong to the computation: a thread that slept preempts a computing one at once, one that
-/// yielded waits a whole time slice.
+/// The thread that moves the messages of this process: after start-up only it calls the transport,
+/// apart from MPI_Abort and MPI_Finalize. It sleeps between polls and never spins or yields,
+/// because the cores belong to the computation: a thread that slept preempts a computing one at
+/// once, one that yielded waits a whole time slice.
 class Progress {
  public:
-  /// Over duplicates of MPI_COMM_WORLD, so every rank of the job constructs it.
-  Progress();
+  explicit Progress(std::unique_ptr<Flights> flights);
   /// Stops the thread.
   ~Progress();
   Progress(const Progress&) = delete;

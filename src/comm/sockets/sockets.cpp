@@ -1,0 +1,133 @@
+#include "rannc/comm/sockets.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "comm/progress/progress.h"
+#include "comm/sockets/connect.h"
+#include "comm/sockets/flights.h"
+#include "rannc/util/error.h"
+
+namespace rannc::comm {
+namespace {
+
+/// The jobs of this process. `mutex` guards all but `aborted`.
+struct Process {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Progress>> progress;  ///< of communicators that are in use
+  double timeout_s = 600;                           ///< of the last one
+  pid_t owner = 0;                                  ///< a child that it forks is no rank
+  std::atomic<bool> aborted = false;
+};
+
+Process& process() {
+  // Never destroyed: the exit handler below may run after static destructors.
+  static auto* const instance = new Process;
+  return *instance;
+}
+
+[[noreturn]] void end_process(const std::string& reason) {
+  process().aborted = true;
+  std::fprintf(stderr, "rannc: %s\n", reason.c_str());
+  std::fflush(stderr);
+  _exit(1);  // the connections close, which the other ranks see
+}
+
+/// Runs in exit(), after Python has ended: see at_exit in mpi.cpp.
+void at_exit(int code, void*) {
+  if (process().aborted || getpid() != process().owner) return;
+  if (code == 0) return finish_sockets();
+  const std::scoped_lock lock(process().mutex);
+  const auto& all = process().progress;
+  if (!all.empty()) {
+    std::fprintf(stderr, "rannc: rank %d has left with exit code %d, which ends the job\n",
+                 all.front()->rank(), code);
+    std::fflush(stderr);
+  }
+  for (const auto& progress : all) progress->stop();
+}
+
+class SocketCommunicator final : public Communicator {
+ public:
+  SocketCommunicator(std::shared_ptr<Progress> progress, double timeout_s)
+      : progress_(std::move(progress)), timeout_s_(timeout_s) {
+    std::array<char, 256> name{};
+    host_ = gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+  }
+
+  [[nodiscard]] int rank() const override { return progress_->rank(); }
+  [[nodiscard]] int size() const override { return progress_->size(); }
+  [[nodiscard]] double timeout_s() const override { return timeout_s_; }
+  [[nodiscard]] std::string host() const override { return host_; }
+
+  void set_timeout_s(double seconds) override {
+    timeout_s_ = seconds;
+    const std::scoped_lock lock(process().mutex);
+    process().timeout_s = seconds;
+  }
+
+  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose,
+              Then then) override {
+    return progress_->post(true, const_cast<void*>(data), bytes, to, tag, purpose, timeout_s_,
+                           std::move(then));
+  }
+
+  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose,
+                 Then then) override {
+    return progress_->post(false, data, bytes, from, tag, purpose, timeout_s_, std::move(then));
+  }
+
+  void abort(const std::string& reason) override {
+    end_process(fmt::format("rank {} ends the job: {}", rank(), reason));
+  }
+
+ private:
+  const std::shared_ptr<Progress> progress_;
+  std::atomic<double> timeout_s_;
+  std::string host_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_sockets(Listener& listener, int rank,
+                                           const std::vector<std::string>& addresses,
+                                           const std::string& secret, double timeout_s,
+                                           double start_timeout_s) {
+  auto flights =
+      make_socket_flights(rank, connect_all(listener, rank, addresses, secret, start_timeout_s));
+  const std::scoped_lock lock(process().mutex);
+  if (process().owner != getpid()) {
+    process().owner = getpid();
+    process().progress.clear();
+    on_exit(at_exit, nullptr);
+  }
+  process().progress.push_back(std::make_shared<Progress>(std::move(flights)));
+  process().timeout_s = timeout_s;
+  return std::make_unique<SocketCommunicator>(process().progress.back(), timeout_s);
+}
+
+void finish_sockets() {
+  const std::scoped_lock lock(process().mutex);
+  if (process().aborted) return;
+  std::vector<std::jthread> leaving;  // together, as several may be ranks of one job
+  for (const auto& progress : process().progress) {
+    leaving.emplace_back([&] {
+      try {
+        progress->leave(process().timeout_s);
+      } catch (const CommError& error) {
+        end_process(error.what());
+      }
+    });
+  }
+  leaving.clear();
+  process().progress.clear();
+}
+
+}  // namespace rannc::comm

@@ -1,0 +1,124 @@
+#include "rannc/comm/sockets.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/ranks.h"
+#include "rannc/util/error.h"
+
+namespace rannc::comm {
+namespace {
+
+constexpr Purpose kTest{.what = "test"};
+
+/// Runs `body` on each rank of a job over sockets, in a thread of its own.
+void on_socket_ranks(int ranks, const std::function<void(Communicator&)>& body) {
+  std::vector<std::unique_ptr<Listener>> listeners;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < ranks; ++rank) {
+    listeners.push_back(std::make_unique<Listener>());
+    addresses.push_back("127.0.0.1:" + std::to_string(listeners.back()->port()));
+  }
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto comm =
+          make_sockets(*listeners[static_cast<size_t>(rank)], rank, addresses, "secret", 20, 20);
+      body(*comm);
+    });
+  }
+}
+
+TEST(Sockets, AddUpOnEveryNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    on_socket_ranks(ranks, [&](Communicator& comm) {
+      for (const int64_t count : {0, 1, 5, 10'000, 3'000'000}) {
+        std::vector<float> data(static_cast<size_t>(count), static_cast<float>(comm.rank() + 1));
+        all_reduce_sum(comm, data.data(), count, Element::float32, all_of(comm), kTest);
+        const auto expected = static_cast<float>(ranks * (ranks + 1) / 2);
+        for (const float x : data) ASSERT_EQ(x, expected) << count << " numbers, " << ranks;
+      }
+      const auto all = all_gather(comm, std::string(1, static_cast<char>('a' + comm.rank())),
+                                  all_of(comm), kTest);
+      ASSERT_EQ(static_cast<int>(all.size()), ranks);
+      EXPECT_EQ(all.back(), std::string(1, static_cast<char>('a' + ranks - 1)));
+      barrier(comm, all_of(comm), kTest);
+    });
+  }
+}
+
+// 100 bytes are sent at once, 1 MB when the receiver asks for it: both keep the order of their tag,
+// whether the receive was posted before or after.
+TEST(Sockets, MessagesWithEqualTagsArriveInTheOrderSent) {
+  on_socket_ranks(2, [&](Communicator& comm) {
+    constexpr std::array<size_t, 4> kSizes{100, 1'000'000, 100, 1'000'000};
+    for (const bool late : {false, true}) {
+      std::vector<std::string> data;
+      std::vector<Handle> handles;
+      for (size_t i = 0; i < kSizes.size(); ++i) {
+        data.emplace_back(kSizes[i], static_cast<char>(comm.rank() == 0 ? 'a' + i : '?'));
+      }
+      if ((comm.rank() == 1) == late) barrier(comm, all_of(comm), kTest);
+      for (std::string& each : data) {
+        const auto bytes = static_cast<int64_t>(each.size());
+        handles.push_back(comm.rank() == 0 ? comm.send(each.data(), bytes, 1, 7, kTest)
+                                           : comm.receive(each.data(), bytes, 0, 7, kTest));
+      }
+      if ((comm.rank() == 1) != late) barrier(comm, all_of(comm), kTest);
+      for (const Handle& handle : handles) handle->wait();
+      for (size_t i = 0; i < data.size(); ++i) {
+        EXPECT_EQ(data[i], std::string(kSizes[i], static_cast<char>('a' + i)));
+      }
+    }
+  });
+}
+
+TEST(Sockets, ARankTalksToItself) {
+  on_socket_ranks(2, [](Communicator& comm) {
+    std::string sent(500'000, 'x');
+    std::string received(500'000, '?');
+    const Handle receive = comm.receive(received.data(), 500'000, comm.rank(), 3, kTest);
+    comm.send(sent.data(), 500'000, comm.rank(), 3, kTest)->wait();
+    receive->wait();
+    EXPECT_EQ(received, sent);
+  });
+}
+
+// The ring calls `then` from the thread that moves the messages, which posts the next one.
+TEST(Sockets, SeveralSumsRunAtTheSameTime) {
+  on_socket_ranks(3, [](Communicator& comm) {
+    std::vector<std::vector<double>> data;
+    for (const size_t count : {1, 300'001, 7, 50'000}) data.emplace_back(count, comm.rank() + 1.0);
+    std::vector<Handle> handles;
+    for (auto& each : data) {
+      handles.push_back(start_all_reduce_sum(comm, each.data(), static_cast<int64_t>(each.size()),
+                                             Element::float64, all_of(comm), kTest));
+    }
+    for (const Handle& handle : handles) handle->wait();
+    for (const auto& each : data) {
+      for (const double x : each) ASSERT_EQ(x, 6);
+    }
+  });
+}
+
+TEST(Sockets, NameWhoDoesNotCome) {
+  Listener own;
+  Listener other;
+  const std::vector<std::string> addresses{"127.0.0.1:" + std::to_string(own.port()),
+                                           "127.0.0.1:" + std::to_string(other.port())};
+  try {
+    const auto comm = make_sockets(own, 0, addresses, "secret", 20, 0.1);
+    FAIL() << "nobody has come";
+  } catch (const CommError& error) {
+    EXPECT_STREQ(error.what(), "rank 0 waited 0.1 s for the connection of the ranks 1");
+  }
+  EXPECT_THROW((void)make_sockets(own, 1, {"nowhere", addresses[0]}, "secret", 20, 1), CommError);
+}
+
+}  // namespace
+}  // namespace rannc::comm
