@@ -16,6 +16,7 @@
 #include "partition/evaluate/describe.h"
 #include "partition/evaluate/time_parts.h"
 #include "partition/improve/refine_by_piece.h"
+#include "partition/find_plan.h"
 #include "partition/problem/pins.h"
 #include "partition/problem/search_report.h"
 #include "partition/problem/search_space.h"
@@ -130,6 +131,11 @@ plan::Plan make_plan(const cost::GraphProfile& profile, const cost::Cluster& clu
 
 Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
                 const Request& request, const PlannerOptions& options) {
+  return find_plan(given, cluster, request, options, Heuristics{});
+}
+
+Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
+                const Request& request, const PlannerOptions& options, const Heuristics& with) {
   cost::verify(given);
   cost::verify(cluster);
   if (given.nodes.empty()) {
@@ -147,13 +153,13 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
   space.fewest_stages = fewest_stages(profile, cluster, request);
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
-  const Attempt::Problem problem{profile, cluster,
-                                 request, pieces,
-                                 space,   {.threads = options.threads, .exactly = options.exactly}};
+  const Attempt::Problem problem{
+      profile, cluster, request,
+      pieces,  space,   {.threads = options.threads, .exactly = options.exactly, .with = with}};
   const int finest = options.max_blocks > 0 ? options.max_blocks : most_blocks(space);
   // Blocks of a coarse search may be fewer than the stages that are demanded.
-  const bool only_finest =
-      options.max_blocks > 0 || space.stages > kCoarseBlocks[0] / 2 || finest > kBlocks;
+  const bool only_finest = !with.coarse || options.max_blocks > 0 ||
+                           space.stages > kCoarseBlocks[0] / 2 || finest > kBlocks;
   std::vector<std::unique_ptr<Attempt>> attempts;
   const Attempt* best = nullptr;
   int64_t examined = 0;

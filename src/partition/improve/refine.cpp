@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "partition/blocks/movable_parts.h"
+#include "partition/improve/group_line.h"
 #include "partition/improve/move_blocks.h"
-#include "partition/score/lay_out.h"
 
 namespace rannc::partition {
 namespace {
@@ -29,11 +29,11 @@ class Refiner {
     while (changed && !done()) {
       changed = false;
       while (move_borders() && !done()) changed = true;
-      if (branches_) changed |= move_parts();
+      if (branches_ && options_.with.parts) changed |= move_parts();
       if (options_.borders_only || now_.columns == 0) continue;
       changed |= move_ranks();
-      changed |= move_places();
-      if (branches_) changed |= move_stages();
+      if (options_.with.places) changed |= move_places();
+      if (branches_ && options_.with.stage_order) changed |= move_stages();
       changed |= change_schedule();
       changed |= change_stages();
     }
@@ -72,7 +72,7 @@ class Refiner {
           }
         }
       }
-      changed |= move_inner_blocks(s);
+      if (options_.with.inner_blocks) changed |= move_inner_blocks(s);
     }
     return changed;
   }
@@ -132,28 +132,9 @@ class Refiner {
 
   // --- places ---------------------------------------------------------------------------------
 
-  /// Groups in the order of their ranks; the number of groups stands for the idle ranks.
-  static std::vector<size_t> line_of(const Draft& draft) {
-    std::vector<size_t> line(draft.groups.size());
-    std::iota(line.begin(), line.end(), 0);
-    std::ranges::stable_sort(line, {}, [&](size_t g) { return draft.groups[g].front().first; });
-    const bool idle_first = draft.groups[line.front()].front().first > 0;
-    line.insert(idle_first ? line.begin() : line.end(), draft.groups.size());
-    return line;
-  }
-
   /// The draft on groups of other sizes, along `line`.
   bool try_line(Draft draft, const std::vector<int>& counts, std::vector<size_t> line) {
-    std::vector<int> in_line;
-    const int idle = width() - std::accumulate(counts.begin(), counts.end(), 0);
-    for (const size_t group : line) {
-      in_line.push_back(group < counts.size() ? counts[group] : idle);
-    }
-    const std::vector<Ranks> ranks = lay_out(assessor_.cluster(), in_line, now_.columns, 0);
-    draft.groups.assign(counts.size(), {});
-    for (size_t k = 0; k < line.size(); ++k) {
-      if (line[k] < counts.size()) draft.groups[line[k]] = ranks[k];
-    }
+    place(draft, assessor_.cluster(), counts, line, now_.columns);
     if (!try_draft(std::move(draft))) return false;
     line_ = std::move(line);
     return true;
@@ -212,11 +193,7 @@ class Refiner {
 
   // --- ranks ----------------------------------------------------------------------------------
 
-  std::vector<int> counts() const {
-    std::vector<int> result;
-    for (const Ranks& ranks : now_.draft.groups) result.push_back(size(ranks) / now_.columns);
-    return result;
-  }
+  std::vector<int> counts() const { return counts_of(now_.draft, now_.columns); }
 
   int width() const { return assessor_.cluster().ranks() / now_.columns; }
 

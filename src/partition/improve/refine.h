@@ -1,5 +1,6 @@
 #pragma once
 
+#include "partition/problem/heuristics.h"
 #include "partition/problem/search_space.h"
 #include "partition/problem/stop.h"
 #include "partition/score/assessor.h"
@@ -10,6 +11,7 @@ namespace rannc::partition {
 struct RefineOptions {
   bool borders_only = false;   ///< moves blocks, nothing else
   int64_t most_trials = 4000;  ///< drafts assessed
+  Heuristics with = {};
 };
 
 /// Improves a draft by single changes until none helps: blocks move to a neighbouring stage (one,

@@ -12,7 +12,7 @@ namespace {
 
 /// Rounds of refining borders by piece, each around the borders of the one before, and the work of
 /// a round: blocks and actions looked at, as so many drafts.
-/// tuned by: `planner_bench` (the time), and `ablations`, switch zoom.
+/// tuned by: `planner_bench` (the time), and `ablations --without zoom`.
 /// without it: borders stay those between blocks, of which a large model has 128.
 constexpr int kZoomRounds = 4;
 constexpr int64_t kZoomWork = 6'000'000;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "partition/blocks/block_model.h"
+#include "partition/problem/heuristics.h"
 #include "partition/problem/search_space.h"
 #include "partition/problem/stop.h"
 #include "partition/score/best_drafts.h"
@@ -21,6 +22,7 @@ inline constexpr double kMargin = 0.10;
 struct SearchOptions {
   int threads = 1;
   bool exactly = true;  ///< small problems: step 4
+  Heuristics with = {};
 };
 
 /// The whole search over blocks, in four steps, each adding to one `Best`:
@@ -29,7 +31,9 @@ struct SearchOptions {
 ///     number of stages (stages.h). A narrow search finds a good arrangement first, and its time
 ///     cuts the full one. All are simulated.
 ///  2. Interleaved pipelines (chunks.h).
-///  3. The best of different arrangements are refined by single changes (refine.h).
+///  3. The best of different arrangements are refined by single changes (refine.h), and, where the
+///  graph
+///     branches, the best of them by random changes (anneal.h).
 ///  4. Small problems are searched exactly (exact.h); `exact` says that this was completed.
 /// The answer does not depend on the number of threads, unless `stop` cut the search.
 struct SearchResult {

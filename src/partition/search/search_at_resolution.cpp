@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kUsualMicroBatches = 4096;
 
 /// Shapes whose borders are refined piece by piece, and the size of a graph beyond which it is one.
-/// tuned by: `planner_bench` (the time), and `ablations`, switch zoom.
+/// tuned by: `planner_bench` (the time), and `ablations --without zoom`.
 /// without it: only the borders of the best plan are refined, and others may win when theirs are.
 constexpr size_t kZoomedShapes = 3;
 constexpr size_t kMostZoomedNodes = 20'000;
@@ -96,7 +96,7 @@ Attempt::Attempt(const Problem& problem, int max_blocks, Stop& stop)
   exact_ = result_.exact && whole && blocks_.size() == problem.pieces.size();
   if (!found()) return;
   winner_ = to_node_plan(result_.best.winner(), blocks_);
-  if (blocks_.size() < problem.pieces.size()) zoom_in(stop);
+  if (problem.options.with.zoom && blocks_.size() < problem.pieces.size()) zoom_in(stop);
 }
 
 void Attempt::zoom_in(Stop& stop) {
