@@ -15,8 +15,8 @@
 #include "partition/blocks/pieces.h"
 #include "partition/evaluate/describe.h"
 #include "partition/evaluate/time_parts.h"
-#include "partition/improve/refine_by_piece.h"
 #include "partition/find_plan.h"
+#include "partition/improve/refine_by_piece.h"
 #include "partition/problem/pins.h"
 #include "partition/problem/search_report.h"
 #include "partition/problem/search_space.h"
@@ -43,9 +43,10 @@ constexpr int kBlocksPerStage = 5;
 constexpr int kMostBlocksEver = 1024;
 
 /// Blocks of the coarse searches, which go first.
-/// tuned by: `ablations`, switch coarse.
-/// without it: fewer arrangements survive until they are simulated, and a better plan is missed at
-/// times.
+/// tuned by: `ablations large cells quality --problems 150 --inexact --without coarse`.
+/// without it: plans of 15 networks of cells take 1.5 % longer on average, 23 % at most, as fewer
+/// arrangements survive until they are simulated; others stay as they are. Planning takes 5 to 22 %
+/// less time.
 constexpr std::array kCoarseBlocks = {16, 48};
 
 /// The two ways of computing a plan's time may differ by rounding only.

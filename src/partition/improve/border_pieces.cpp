@@ -6,7 +6,7 @@ namespace rannc::partition {
 namespace {
 
 /// Pieces on each side of a border that are kept apart.
-/// tuned by: no measurement is known.
+/// tuned by: with 8 and 32, plans of `ablations large --problems 300 --inexact` stay as they are.
 /// without it: with fewer, a border gets stuck more often; with more, each round takes longer.
 constexpr size_t kZoomReach = 16;
 

@@ -12,8 +12,9 @@ namespace {
 
 /// Rounds of refining borders by piece, each around the borders of the one before, and the work of
 /// a round: blocks and actions looked at, as so many drafts.
-/// tuned by: `planner_bench` (the time), and `ablations --without zoom`.
-/// without it: borders stay those between blocks, of which a large model has 128.
+/// tuned by: `planner_bench` (the time), and `ablations cells --problems 150 --inexact`.
+/// without it: borders stay those between blocks, of which a large model has 128: plans of 15
+/// networks of cells take 0.4 % longer on average, 5.0 % at most.
 constexpr int kZoomRounds = 4;
 constexpr int64_t kZoomWork = 6'000'000;
 constexpr int64_t kLeastZoomTrials = 20, kMostZoomTrials = 600;

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kUsualMicroBatches = 4096;
 
 /// Shapes whose borders are refined piece by piece, and the size of a graph beyond which it is one.
-/// tuned by: `planner_bench` (the time), and `ablations --without zoom`.
+/// tuned by: `planner_bench` (the time), and `ablations --without zoom`, as kZoomRounds.
 /// without it: only the borders of the best plan are refined, and others may win when theirs are.
 constexpr size_t kZoomedShapes = 3;
 constexpr size_t kMostZoomedNodes = 20'000;
