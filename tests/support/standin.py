@@ -79,6 +79,7 @@ def _declare(library):
         ("set_seed", (c_int, c_uint64, c_uint64), None),
         ("refuse_waits", (c_int,), None),
         ("clear_counts", (), None),
+        ("most_pinned_bytes", (), ctypes.c_int64),
         ("waits", (), ctypes.c_char_p),
         ("issues", (), ctypes.c_char_p),
         ("fail", (c_int, c_int), None),
@@ -129,6 +130,11 @@ def _counts(text):
         count, thread, place = line.split("\t")
         counts[thread, place] = int(count)
     return counts
+
+
+def most_pinned_bytes():
+    """Of pinned memory in use at any time since the counts were cleared."""
+    return _library.standin_most_pinned_bytes()
 
 
 def clear_counts():
@@ -222,13 +228,24 @@ def device(device):
         set_device(before)
 
 
+_owner = ""  # of the devices: this process, or the machine
+
+
+def share_devices():
+    """From here on device 1 of this process is that of all others that say so, as on a machine whose
+    processes see the same devices; each has memory of its own all the same."""
+    global _owner
+    _owner = "machine"
+
+
 def get_device_properties(device=None):
-    """Name, memory in bytes, and an identity that no two devices of a job share."""
+    """Name, memory in bytes, and an identity that no two devices of a job share, but for those of
+    :func:`share_devices`."""
     index = _index(device)
     return types.SimpleNamespace(
         name="stand-in",
         total_memory=torch.accelerator.get_memory_info(index)[1],
-        uuid=f"standin-{os.getpid()}-{index}",
+        uuid=f"standin-{_owner or os.getpid()}-{index}",
     )
 
 
@@ -236,8 +253,16 @@ def get_device_name(device=None):
     return get_device_properties(device).name
 
 
+_fractions = {}  # by device
+
+
 def set_per_process_memory_fraction(fraction, device=None):
     _library.standin_limit_memory(_index(device), fraction)
+    _fractions[_index(device)] = fraction
+
+
+def get_per_process_memory_fraction(device=None):
+    return _fractions.get(_index(device), 1.0)
 
 
 def synchronize(device=None):

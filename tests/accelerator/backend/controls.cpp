@@ -1,6 +1,7 @@
 // What Python and other libraries call, with types of C.
 #include "backend/allocator.h"
 #include "backend/generator.h"
+#include "backend/pinned.h"
 #include "machine/accelerator.h"
 
 using rannc::standin::Accelerator;
@@ -41,6 +42,11 @@ void standin_refuse_waits(int refuse) { Accelerator::get().refuse_waits(refuse !
 void standin_clear_counts() {
   Accelerator::get().waits.clear();
   Accelerator::get().issues.clear();
+  rannc::standin::PinnedMemory::get().reset_peak_stats();
+}
+// Of pinned memory, since the counts were cleared.
+int64_t standin_most_pinned_bytes() {
+  return rannc::standin::PinnedMemory::get().get_stats().active_bytes.peak;
 }
 // Text that lives until the thread's next call.
 const char* standin_waits() {
