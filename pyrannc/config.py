@@ -118,6 +118,14 @@ class Item:
 
 
 ITEMS = {
+    "device": Item(
+        text,
+        "",
+        "where ranks compute with a model that is on the CPU, such as cuda; empty: where its first "
+        "inputs are",
+    ),
+    "share_device": Item(boolean, False, "several ranks may compute on one accelerator"),
+    "pinned_memory_mib": Item(count, 256, "most pinned memory of a rank for such messages, in MiB"),
     "mem_limit_gb": Item(
         number, 0.0, "memory of each rank's device in GiB, fractions allowed; 0: what it has"
     ),

@@ -9,7 +9,7 @@ import torch
 
 from pyrannc import _C, log, progress
 from pyrannc.errors import PlanError
-from pyrannc.job import process
+from pyrannc.job import process, transport
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
@@ -101,7 +101,7 @@ def agree(task, call) -> Agreed:
     if others["sync_params_on_init()"] and config.sync_params_on_init and world.size > 1:
         named_tensors.broadcast_all(world, task.model)
     hosts = hosts_of(world)
-    memory = planner_inputs.memory_bytes(config, hosts.count(world.host))
+    memory = planner_inputs.memory_bytes(task, hosts.count(world.host))
     return Agreed(hosts, memory, local_rows, captured)
 
 
@@ -122,7 +122,14 @@ def prove(task, call, agreed) -> Proved:
         fullest,
         world,
         # The rank's own graph, which draws random numbers in the order of its own model.
-        lambda: findings.self_check(task.model, task.captured, call, config, agreed.memory_bytes),
+        lambda: findings.self_check(
+            task.model,
+            task.captured,
+            call,
+            config,
+            planner_inputs.memory_of(task.home, task, agreed.hosts.count(world.host)),
+            task.home if task.home != task.device else None,
+        ),
     )
     mixing = findings.mixing_reason(captured, **checked)
     findings.tell(captured, mixing, task.optimizers, world)
@@ -142,7 +149,7 @@ def measure(task, agreed, proved) -> Measured:
     world, graph = task.world, task.captured.graph
     if task.config.keep_freed_memory:  # from here on, as what the self-check held is too much
         process.keep_freed_memory()
-    links = _C.comm.measure_links(world)
+    links = transport.measure_links(world, task.device, task.config)
     devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
     if task.plan_file is not None:
         return Measured(devices, links)

@@ -20,7 +20,7 @@ from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.generation import generate
 from pyrannc.hooks.module_hooks import ModuleHooks
-from pyrannc.job import launchers, process
+from pyrannc.job import devices, launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import (
     distributed_checkpoint,
@@ -38,7 +38,6 @@ from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
 from pyrannc.state import checkpoint, named_tensors, one_tensor, pretrained, summon
-from pyrannc.state.model_device import device_of
 from pyrannc.state.released import is_released
 from pyrannc.wrapper import compiled, own_names
 from pyrannc.wrapper.signature import ForwardOfModel
@@ -53,7 +52,8 @@ class RaNNCModule(nn.Module):
     be read, and any other use is an error.
 
     Args:
-        model: Module to train, on the CPU or on one accelerator.
+        model: Module to train, on the CPU or on one accelerator. On the CPU it may be larger than a
+            device: each rank moves its own part to that of its inputs or of ``Config(device=...)``.
         optimizer: Optimizer over ``model.parameters()``, or a list of some that share none of them;
             cut down in place to this rank's part.
         config: Limits and choices of the planner. Default: ``Config.from_env()``.
@@ -209,12 +209,12 @@ class RaNNCModule(nn.Module):
         if self._ended:
             raise RaNNCError(f"the model cannot be called after {self._ended}: build another one")
         refuse_wrappers(self.module)
-        device = device_of(self.module, call.tensors)
         world = launch.world(self._config.comm_timeout_s)
         world.timeout_s = self._config.comm_timeout_s
         launchers.check_group(world)
         process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
+        places = devices.choose(self.module, call, self._optimizers, self._config, world)
         call = self._padded(call, world, known)
         hooks = ModuleHooks(self.module)
         hooks.agree(world, call, self._config.sync_params_on_init)
@@ -228,6 +228,7 @@ class RaNNCModule(nn.Module):
                 explicit_draws=self._config.deterministic_dropout,
                 sync_batch_norm=self._config.sync_batch_norm,
                 hooks=hooks,
+                places=places,
             )
         hooks.refuse_unsent(captured, world.size)
         for optimizer in self._optimizers if self._config.fused_optimizer else ():
@@ -245,7 +246,8 @@ class RaNNCModule(nn.Module):
             counts_state=not self._optimizers and self.training and torch.is_grad_enabled(),
             plan_file=self._load_deployment or from_file,
             world=world,
-            device=device,
+            device=places.device,
+            home=places.home,
         )
         self._put_to_work(deploy.deploy(task, call.arguments()), call)
         writers.install()

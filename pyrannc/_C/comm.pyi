@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'Operation', 'Stream', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
 class Operation:
     def done(self) -> bool:
         ...
@@ -63,6 +63,87 @@ class Communicator:
     @timeout_s.setter
     def timeout_s(self, arg1: typing.SupportsFloat | typing.SupportsIndex) -> None:
         ...
+class StreamMistake:
+    """
+    To plant in tests.
+    
+    Members:
+    
+      records_nothing
+    
+      waits_for_nothing
+    
+      of_another_thread
+    """
+    __members__: typing.ClassVar[dict[str, StreamMistake]]
+    of_another_thread: typing.ClassVar[StreamMistake]
+    records_nothing: typing.ClassVar[StreamMistake]
+    waits_for_nothing: typing.ClassVar[StreamMistake]
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    def __ne__(self, other: typing.Any) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
+class MessageMistake:
+    """
+    To plant in tests.
+    
+    Members:
+    
+      forgets_sends
+    
+      issues_elsewhere
+    """
+    __members__: typing.ClassVar[dict[str, MessageMistake]]
+    forgets_sends: typing.ClassVar[MessageMistake]
+    issues_elsewhere: typing.ClassVar[MessageMistake]
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    def __ne__(self, other: typing.Any) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
 class LinkSpeed:
     @property
     def bandwidth_bytes_per_s(self) -> float:
@@ -86,6 +167,12 @@ class Listener:
     @property
     def port(self) -> int:
         ...
+@typing.overload
+def careless(stream: Stream, mistake: StreamMistake) -> Stream:
+    ...
+@typing.overload
+def careless(communicator: Communicator, mistake: MessageMistake) -> Communicator:
+    ...
 def find_nccl(file: str = '') -> tuple[str, int]:
     """
     File and version (23004 is 2.30.4) of the NCCL that would be used.

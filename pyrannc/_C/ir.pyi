@@ -59,6 +59,9 @@ class Value:
     def name(self) -> str:
         ...
     @property
+    def on_host(self) -> bool:
+        ...
+    @property
     def requires_grad(self) -> bool:
         ...
     @property

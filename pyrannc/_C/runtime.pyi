@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'join_autograd', 'nccl', 'reconnect_nccl', 'reuse_freed_blocks', 'staged', 'trace_events']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'reconnect_nccl', 'reuse_freed_blocks', 'staged', 'trace_events']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -119,9 +119,17 @@ class Executor:
     @property
     def times(self) -> Times:
         ...
+def device_stream(device: str) -> pyrannc._C.comm.Stream:
+    """
+    The order of the device's work: that of the stream which is current.
+    """
 def join_autograd(call: Call, leaves: collections.abc.Sequence[torch.Tensor], differentiable: collections.abc.Sequence[bool], around: collections.abc.Callable) -> list[torch.Tensor | None]:
     """
     A call's outputs, as one node of the autograd graph of leaves (parameters, then arguments). around(output_grads, keep_graph, backward) is called for each backward, and calls backward(), or backward(keep_graph).
+    """
+def measure_links(comm: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.LinkSpeeds:
+    """
+    As comm.measure_links(), from and to memory of the device.
     """
 def nccl(host: pyrannc._C.comm.Communicator, device: str, library: str = '', one_stream: bool = False) -> pyrannc._C.comm.Communicator:
     """
@@ -135,7 +143,7 @@ def reuse_freed_blocks() -> bool:
     """
     Torch's tensors on the host take blocks that malloc can reuse exactly; False where somebody else has set the allocator.
     """
-def staged(host: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.Communicator:
+def staged(host: pyrannc._C.comm.Communicator, device: str, pinned_bytes: typing.SupportsInt | typing.SupportsIndex = 268435456) -> pyrannc._C.comm.Communicator:
     """
     A communicator that sends and sums memory of the device over the host's, through pinned memory; for the CPU the host's itself.
     """

@@ -200,6 +200,7 @@ def capture(
     explicit_draws=False,
     sync_batch_norm=False,
     hooks=None,
+    places=None,
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
@@ -216,6 +217,8 @@ def capture(
             with dropout inside becomes products, softmax and dropout.
         hooks: :class:`ModuleHooks` that ranks have agreed on; without it all hooks are part of the
             forward pass.
+        places: :class:`~pyrannc.state.model_device.Places`; where the model moves, it is captured
+            as on its new device. Default: where it is.
         sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
 
     Raises:
@@ -238,12 +241,14 @@ def capture(
         try:
             with state:
                 torch.set_autocast_cache_enabled(cache)
-                result["capture"] = _capture(model, call, names, dims, states, choices)
+                if places and places.device.type != "cpu":
+                    torch.accelerator.set_device_index(places.device.index)
+                result["capture"] = _capture(model, call, names, dims, states, choices, places)
         except BaseException as error:
             result["error"] = error
 
     # A thread of its own: a trace that failed leaves state in its thread that spoils later ones.
-    with random_states.kept():
+    with random_states.kept(places.device if places else None):
         thread = threading.Thread(target=work, name="rannc-capture")
         thread.start()
         thread.join()
@@ -252,10 +257,10 @@ def capture(
     return result["capture"]
 
 
-def _capture(model, call, names, dims, states, choices):
+def _capture(model, call, names, dims, states, choices, places):
     mode = FakeMode(allow_non_fake_inputs=True)
     with torch.inference_mode(False), mode:
-        fakes = {id(tensor): _fake_like(tensor) for _, tensor, _ in states}
+        fakes = {id(tensor): _fake_like(tensor, places) for _, tensor, _ in states}
     traces, shapes = [], []
     traced_rows = _trace_rows(call, dims)
     replaced = set()  # ids of buffers
@@ -297,14 +302,16 @@ def _refuse_another_second_call(traces, changes):
     ) from difference
 
 
-def _fake_like(tensor):
-    """A FakeTensor like a parameter or buffer, on its device; what is meta counts as the host's.
-    What its rank has released says where the model is.
+def _fake_like(tensor, places):
+    """A FakeTensor like a parameter or buffer, on its device or where it moves; what is meta counts
+    as the host's. What its rank has released says where the model is.
 
     Not ``mode.from_tensor``, which keeps a weak reference to the tensor, and a tensor with weak
     references cannot be released later.
     """
     device = "cpu" if tensor.device.type == "meta" else tensor.device
+    if places and places.moves:
+        device = places.device
     fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
     return fake.requires_grad_(tensor.requires_grad)
 

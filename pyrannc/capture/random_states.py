@@ -8,19 +8,60 @@ import torch
 
 from pyrannc.errors import TraceError
 
+HOST = torch.device("cpu")
+
 
 @contextlib.contextmanager
-def kept():
-    """The states afterwards are those before."""
+def kept(device=None):
+    """The states afterwards are those before; among torch's the host's and that of ``device``, the
+    current one of an accelerator that is in use."""
+    device = device or _in_use()
     numpy = _numpy_random()
     python_state, numpy_state = random.getstate(), numpy and numpy.get_state()
+    states = of_torch(device)
     try:
-        with torch.random.fork_rng(devices=[] if not torch.cuda.is_initialized() else None):
-            yield
+        yield
     finally:
+        put(states, device)
         random.setstate(python_state)
         if numpy:
             numpy.set_state(numpy_state)
+
+
+def _in_use() -> torch.device:
+    if not torch.accelerator.is_available():
+        return HOST
+    kind = torch.accelerator.current_accelerator().type
+    if not getattr(torch.get_device_module(kind), "is_initialized", lambda: True)():
+        return HOST
+    return torch.device(kind, torch.accelerator.current_device_index())
+
+
+def of_torch(device=HOST) -> list[torch.Tensor]:
+    """The states of torch's generators of the host and of ``device``, as :func:`put` takes them."""
+    states = [torch.get_rng_state()]
+    if device.type != "cpu":
+        states.append(torch.get_device_module(device.type).get_rng_state(device))
+    return states
+
+
+def put(states, device=HOST) -> None:
+    torch.set_rng_state(states[0])
+    if device.type != "cpu":
+        torch.get_device_module(device.type).set_rng_state(states[1], device)
+
+
+def are_equal(some, others) -> bool:
+    return all(map(torch.equal, some, others))
+
+
+def seed(number: int, device=HOST) -> None:
+    """As ``torch.manual_seed()``, which would begin to use all devices of the machine."""
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        module = torch.get_device_module(device.type)
+        with module.device(device):
+            module.manual_seed(number)
 
 
 @contextlib.contextmanager

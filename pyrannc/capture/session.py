@@ -145,6 +145,13 @@ def explain(session, error) -> TraceError:
             "tensor, no nonzero(); of what a mask selects only what is computed for each element "
             "by itself, sums and means. Use torch.where, or masking."
         )
+    if "two different devices" in str(error) or "at least two devices" in str(error):
+        return TraceError(
+            f"{where}: an operator gets tensors on two different devices, which eager PyTorch "
+            f"would refuse, too ({error}).\n  Nothing is moved but what each rank holds of a model "
+            "that is on the CPU: move inputs to the model's device before the call, and what the "
+            "model keeps elsewhere in its forward()."
+        )
     if "requires grad as a constant" in str(error):
         return TraceError(
             f"{where}: uses a tensor that requires a gradient but is not a parameter of the "

@@ -181,6 +181,12 @@ def restart_resident_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")  # man 5 proc
 
 
+def make_current(device) -> None:
+    """The device is the current one of the calling thread, as by ``torch.cuda.set_device()``."""
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(device.index)
+
+
 def before_optimizer_steps(owner, method) -> None:
     """Calls ``method(owner, optimizer)`` before the steps of all optimizers, as long as ``owner``
     lives."""

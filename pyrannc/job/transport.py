@@ -15,14 +15,30 @@ def of_messages(world, device, config):
     """
     if device.type == "cpu":
         return world
-    wanted, why = config.device_transport, "as device_transport says"
-    if wanted == "auto":
-        wanted, why = _automatic(world, device, config)
+    wanted, why = _wanted(world, device, config)
     if world.rank == 0:
         log.info("deploy", f"messages between devices: {wanted}, {why}")
     if wanted == "nccl":
         return nccl.communicator(world, device, config)
-    return _C.runtime.staged(world, str(device))
+    return _C.runtime.staged(world, str(device), config.pinned_memory_mib << 20)
+
+
+def measure_links(world, device, config):
+    """``_C.comm.LinkSpeeds`` of messages of ``device``'s memory. Collective.
+
+    Those of NCCL, whose communicators are connected for a plan, are taken to be the host's.
+    """
+    if device.type == "cpu" or _wanted(world, device, config)[0] == "nccl":
+        return _C.comm.measure_links(world)
+    staged = _C.runtime.staged(world, str(device), config.pinned_memory_mib << 20)
+    return _C.runtime.measure_links(staged, str(device))
+
+
+def _wanted(world, device, config):
+    """The transport, and why. Collective."""
+    if config.device_transport == "auto":
+        return _automatic(world, device, config)
+    return config.device_transport, "as device_transport says"
 
 
 def _automatic(world, device, config):

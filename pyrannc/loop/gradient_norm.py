@@ -80,21 +80,38 @@ def _deployments(tensors) -> list:
     return [each for each in found if each.world.size > 1]
 
 
+def _as_numbers(norms) -> dict:
+    """Of each its number and dtype, in JSON's types. An accelerator is waited for once."""
+    if not norms:
+        return {}
+    numbers = torch.stack([norm.double() for norm in norms.values()]).tolist()
+    dtypes = [str(norm.dtype).removeprefix("torch.") for norm in norms.values()]
+    return dict(zip(norms, zip(numbers, dtypes, strict=True), strict=True))
+
+
+def _to(device, number):
+    """A copy there, for which nobody waits."""
+    try:
+        number = number.pin_memory()
+    except RuntimeError:  # there is none to be had
+        return number.to(device)
+    return number.to(device, non_blocking=True)
+
+
 def _total(deployments, gradients, norm_type, error_if_nonfinite):
     norm_type = float(norm_type)
     others = {id(gradient): gradient for gradient in gradients}
     norms = []
     for deployment in deployments:
         deployment.call_agreement.other(WHAT)
-        mine, world = {}, deployment.world
+        found, world = {}, deployment.world
         for name, parameter in deployment.model.named_parameters():
             gradient = parameter.grad
             if gradient is None or others.pop(id(gradient), None) is None:
                 continue
             if deployment.owners.ranks[name][0] == world.rank:
-                norm = torch.linalg.vector_norm(gradient, norm_type)
-                mine[name] = (norm.item(), str(norm.dtype).removeprefix("torch."))
-        everyones = {}
+                found[name] = torch.linalg.vector_norm(gradient, norm_type)
+        mine, everyones = _as_numbers(found), {}
         for item in world.all_gather(json.dumps(mine).encode()):
             everyones |= json.loads(item)
         # In the order of the model, so that the sum is the same on every rank.
@@ -102,6 +119,9 @@ def _total(deployments, gradients, norm_type, error_if_nonfinite):
             if name in everyones:
                 value, dtype = everyones[name]
                 norms.append(torch.tensor(value, dtype=getattr(torch, dtype)))
+    device = gradients[0].device if gradients else deployments[0].task.device
+    if device.type != "cpu":
+        norms = [_to(device, norm) for norm in norms]
     norms += [torch.linalg.vector_norm(gradient, norm_type) for gradient in others.values()]
     if not norms:
         return torch.tensor(0.0)

@@ -25,5 +25,6 @@ def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
         count = np.array([sum(bool(flag.item()) for flag in found.values())], dtype=np.int64)
         world.all_reduce_sum(count, list(range(world.size)))
         # Also on a rank without a gradient, of which torch would say that nothing was checked.
-        found = {inv_scale.device: torch.full_like(found_inf, float(count[0] > 0))}
+        # On the host, where torch reads it next, without waiting for a device once more.
+        found = {torch.device("cpu"): torch.full((), float(count[0] > 0))}
     return found

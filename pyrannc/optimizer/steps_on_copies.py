@@ -58,10 +58,10 @@ class StepBesideRuns:
 
     Attributes:
         factor: The bytes of all parameters over those of the copies, of which there are at most
-            ``MOST_COPIED_BYTES``.
+            ``MOST_COPIED_BYTES``. They are on ``device``.
     """
 
-    def __init__(self, optimizers, parameters):
+    def __init__(self, optimizers, parameters, device="cpu"):
         self._copies = {}  # index into parameters: tensor
         held = {
             id(p): i for i, p in enumerate(parameters) if p.requires_grad and not is_released(p)
@@ -80,7 +80,7 @@ class StepBesideRuns:
                     if not part.numel():
                         continue
                     copied += part.nbytes
-                    tensor = torch.zeros_like(part, requires_grad=True)
+                    tensor = torch.zeros_like(part, requires_grad=True, device=device)
                     self._copies[held[id(parameter)]] = tensor
                     groups[-1].append(tensor)
             self._trials.append((optimizer, trial(optimizer, groups)))

@@ -118,12 +118,25 @@ def group_of(optimizer: torch.optim.Optimizer, parameter) -> int | None:
     return None
 
 
+def _on_host(state, device):
+    """What is kept of a parameter by name, on the host, and whether it was beside the parameter."""
+    if state is None:
+        return None
+    return {
+        name: (value.cpu(), value.device == device)
+        if isinstance(value, torch.Tensor)
+        else (value, False)
+        for name, value in state.items()
+    }
+
+
 def move(optimizer: torch.optim.Optimizer, parameter, comm, root: int, ranks: list[int]) -> None:
     """Lets the optimizers of ``ranks`` hold a parameter that until now that of ``root`` did, if
     any, with its state. Collective."""
     group, state = None, None
     if comm.rank == root:
-        group, state = group_of(optimizer, parameter), optimizer.state.get(parameter)
+        group = group_of(optimizer, parameter)
+        state = _on_host(optimizer.state.get(parameter), parameter.device)
     group, state = pickle.loads(comm.broadcast(pickle.dumps((group, state)), root))
     if group is None:
         return
@@ -134,4 +147,7 @@ def move(optimizer: torch.optim.Optimizer, parameter, comm, root: int, ranks: li
     elif group_of(optimizer, parameter) is None:
         optimizer.param_groups[group]["params"].append(parameter)
         if state is not None:
-            optimizer.state[parameter] = state
+            optimizer.state[parameter] = {
+                name: value.to(parameter.device) if with_parameter else value
+                for name, (value, with_parameter) in state.items()
+            }

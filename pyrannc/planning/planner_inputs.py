@@ -5,14 +5,31 @@ import os
 from pyrannc import _C, log
 from pyrannc.errors import ConfigError
 from pyrannc.optimizer import user_optimizer
+from pyrannc.planning import device_memory
 
 GIB = 2**30
 
 
-def memory_bytes(config, ranks_on_host: int) -> int:
-    """What one rank may use: the limit that is set, else its share of the host's memory."""
-    if config.mem_limit_gb:
-        return int(config.mem_limit_gb * GIB)
+def memory_bytes(task, ranks_on_host: int) -> int:
+    """What a rank may use of the devices on which the ranks compute: the least of all ranks.
+
+    Collective.
+    """
+    mine = memory_of(task.device, task, ranks_on_host)
+    return min(int(each) for each in task.world.all_gather(str(mine).encode()))
+
+
+def memory_of(device, task, ranks_on_host: int) -> int:
+    """What this rank may use there: of the host the limit that is set, else its share; of an
+    accelerator what is there for it, and no more than the limit."""
+    limit = int(task.config.mem_limit_gb * GIB)
+    if device.type != "cpu":
+        there = device_memory.available_bytes(device, task.model, task.optimizers)
+        if task.config.share_device:
+            there //= ranks_on_host
+        return min(limit, there) if limit else there
+    if limit and task.device == device:
+        return limit
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // ranks_on_host
 
 

@@ -11,6 +11,7 @@ import torch
 from pyrannc import __version__, files, log
 from pyrannc.errors import ConfigError
 
+_HOST = torch.device("cpu")
 FORMAT, VERSION = "rannc-profile-cache", 1
 # To be counted up when operators are measured in another way. 2: the memory of a linear layer's
 # backward is without the gradient of its weight. 3: weights are in no cache, where a step touches
@@ -127,14 +128,42 @@ def user_folder() -> Path | None:
     return (Path(base) if base else files.home() / ".cache") / "rannc"
 
 
-def environment_of_process() -> dict:
-    return {
+def environment_of_process(device=_HOST) -> dict:
+    """``device``: on which the operators run."""
+    environment = {
         "pyrannc": __version__,
         "torch": torch.__version__,
         "device": _processor(),
         "threads": torch.get_num_threads(),
         "method": _METHOD,
     }
+    return (
+        environment if device.type == "cpu" else environment | {"accelerator": _accelerator(device)}
+    )
+
+
+def _accelerator(device):
+    """Its kind, what runs it, and with what precision torch computes there."""
+    properties = torch.get_device_module(device.type).get_device_properties(device)
+    return {
+        "kind": device.type,
+        "name": getattr(properties, "name", ""),
+        "memory": getattr(properties, "total_memory", 0),
+        "runtime": torch.version.cuda or torch.version.hip or "",
+        "driver": _driver(),
+        "precision": torch.get_float32_matmul_precision(),
+        "convolutions": torch.backends.cudnn.allow_tf32,
+        "benchmark": torch.backends.cudnn.benchmark,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _driver():
+    """The version of NVIDIA's driver, where there is one."""
+    try:
+        return Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+    except OSError:
+        return ""
 
 
 def _processor():

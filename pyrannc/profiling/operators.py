@@ -11,7 +11,7 @@ from pyrannc import _C, log
 from pyrannc import progress as signs
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.job.agreement import on_rank
-from pyrannc.profiling.cache import ProfileCache, ProfileFile
+from pyrannc.profiling.cache import ProfileCache, ProfileFile, environment_of_process
 
 # Progress is worth showing from this many seconds on; plain lines come this far apart.
 _QUIET_S = 2.0
@@ -66,8 +66,8 @@ def time_operators(
 ):
     """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
     for those that rank 0 finds in the cache."""
-    on_host = torch.device(device).type == "cpu"  # what the cache's keys know of
-    cache = ProfileCache(cache_folder if on_host else "off") if world.rank == 0 else None
+    environment = environment_of_process(torch.device(device))
+    cache = ProfileCache(cache_folder, environment) if world.rank == 0 else None
 
     def stored():
         keys = _C.profile.keys(graph, rows, traced.strides)

@@ -122,7 +122,7 @@ class CallAgreement:
     def _agree(self, rows, what, number, kind, describe, sizes=None):
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
-        scales = self.scales.take()
+        scales = self.scales.take(of_devices=what not in (_BACKWARD, _BACKWARD_KEPT))
         left = what != _OTHER and self._world.left_messages
         if left:
             what = _REFUSED

@@ -10,6 +10,7 @@ from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
 from pyrannc.running.attributes_now import Attributes, difference
+from pyrannc.state.model_device import Places
 
 #: Kinds of calls whose captures are kept.
 #: tuned by: no measurement is known.
@@ -56,6 +57,8 @@ class CallKinds:
         self._attributes = Attributes(deployment.model)
         self._attributes.leave_out(first.capture.changed_attributes)
         self._hooks = deployment.task.hooks
+        device = deployment.task.device
+        self._places = Places(device, device)  # where the model is from now on
         self._attributes.leave_out(self._hooks.changed_attributes)
         self._first_attributes = self._attributes.now()
         self._changes = 0  # captures because of attributes
@@ -95,7 +98,8 @@ class CallKinds:
         return kind.run, turn, call
 
     def _settings_of(self, call):
-        return (*settings_of(self._modules, call), self._deployment.dropout)
+        device = self._deployment.task.device
+        return (*settings_of(self._modules, call, device), self._deployment.dropout)
 
     def known_dims(self):
         """The dimension of each input of the first call that holds the rows, by its path."""
@@ -148,6 +152,7 @@ class CallKinds:
                 explicit_draws=config.deterministic_dropout,
                 sync_batch_norm=config.sync_batch_norm,
                 hooks=self._hooks,
+                places=self._places,
             )
         self._hooks.refuse_unsent(captured, self._deployment.world.size)
         at_work.forget()
@@ -208,14 +213,16 @@ def trained(modules) -> tuple:
     )
 
 
-def settings_of(modules, call) -> tuple:
-    """What a captured graph depends on beside the call's shape."""
+def settings_of(modules, call, device) -> tuple:
+    """What a captured graph depends on beside the call's shape; ``device``: of the model."""
     return (
         tuple(module.training for module in modules),
         trained(modules),
         tuple(tensor.requires_grad for tensor in call.tensors),
         *(
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-            for kind in sorted({"cpu", *(tensor.device.type for tensor in call.tensors)})
+            for kind in sorted(
+                {"cpu", device.type, *(tensor.device.type for tensor in call.tensors)}
+            )
         ),
     )

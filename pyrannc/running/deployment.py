@@ -20,7 +20,7 @@ from pyrannc.report.training_steps import TrainingSteps
 from pyrannc.running.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
-from pyrannc.state import draw_steps, named_tensors, owners, shared_memory
+from pyrannc.state import draw_steps, moving, named_tensors, owners, shared_memory
 from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
 
@@ -42,6 +42,7 @@ class Deployment:
         self._noted = set()
         self.comm = transport.of_messages(self.world, task.device, task.config)
         self._ends = []
+        self.holds = False  # this rank's part of the model; before hold() all of it
         self.dropout = True  # see RaNNCModule.enable_dropout
         self.whole_groups = []  # of the optimizers, before they are cut down
         self.unsummed = UnsummedGradients(self)
@@ -60,6 +61,7 @@ class Deployment:
         self.steps = TrainingSteps(self)
         self.process_bytes = [None] * len(plan.stages)  # what report.resident_memory predicts
         self.speed = None  # report.Speed, of a plan that try_plans() has measured
+        self.first = None
         self._take(plan)
 
     def replan(self, plan) -> None:
@@ -76,6 +78,7 @@ class Deployment:
     def hold(self) -> None:
         """From here on every rank holds, and its optimizer steps, what its stages use; the rest of
         the model is freed. Collective, once, before the first step."""
+        self.holds = True
         executor = self.first.executor
         used = {*executor.parameter_names, *executor.buffer_names}
         shared = self._sharing_memory() if self.world.size > 1 else []
@@ -87,6 +90,17 @@ class Deployment:
         held = {id(p) for p in self.model.parameters() if not is_released(p)}
         for optimizer in self.task.optimizers:
             user_optimizer.keep_local(optimizer, held)
+        self._move_to(self.task.device)
+
+    def _move_to(self, device):
+        """What this rank holds of the model, and the optimizers' state of it."""
+        if self.task.device == self.task.home:
+            return
+        moving.to_device(self.model, device)
+        for optimizer in self.task.optimizers:
+            moving.state_to_parameters(optimizer)
+        if self.first is not None:
+            self.first.forget_tensors()
 
     def of_copy(self, model, optimizers):
         """That of a copy of the model, on the same plan. Collective."""
@@ -154,6 +168,7 @@ class Deployment:
         """
         self.call_agreement.other("undeploy()")
         self.unsummed.check("undeploy()")
+        self._move_to(self.task.home)  # where there is room for the whole
         self.owners.give_all(self.move_in_optimizers)
         for optimizer, groups in self.whole_groups:
             for group, whole in zip(optimizer.param_groups, groups, strict=False):

@@ -1,12 +1,16 @@
 """Incoming gradients of what is one number of the whole batch, such as the loss, over all ranks.
 
 Such a gradient scales all that a call's backward gives, so it has to be the same on every rank.
-Where backward communicates it is compared before; else with the next thing that all ranks do.
+Where backward communicates it is compared before; else with the next thing that all ranks do. Of
+an accelerator it is compared with the next thing that is no backward: until then it comes to the
+host by itself, and nobody waits for the device.
 """
 
 import hashlib
 import json
 import math
+
+import torch
 
 #: How far the scales of a loss on two ranks may differ, relatively: the same arithmetic on
 #: processors of two kinds may differ in its last bits. And the largest scale from which a float16
@@ -23,6 +27,7 @@ class LossScales:
 
     def __init__(self):
         self._found = {}
+        self._coming = []  # name, and _Coming
 
     def add(self, number, names, gradients):
         """Notes the incoming gradients of one backward.
@@ -36,15 +41,49 @@ class LossScales:
         sums = {}
         for name, gradient in zip(names, gradients, strict=True):
             if name is not None and gradient is not None:
-                sums[name] = sums.get(name, 0.0) + gradient.item()
+                sums[name] = gradient + sums[name] if name in sums else gradient
         for name, value in sums.items():
-            # Once each: ranks ask as often as they have parameters (torch.autograd.grad).
-            self._found.setdefault(f"{name} of forward pass {number}", set()).add(repr(value))
+            name = f"{name} of forward pass {number}"
+            if value.device.type == "cpu":
+                self._note(name, value.item())
+            else:
+                self._coming.append((name, _Coming(value)))
 
-    def take(self) -> dict:
-        """What has been noted, by output: its gradients in order, as text."""
+    def _note(self, name, value):
+        # Once each: ranks ask as often as they have parameters (torch.autograd.grad).
+        self._found.setdefault(name, set()).add(repr(value))
+
+    def take(self, of_devices=True) -> dict:
+        """What has been noted, by output: its gradients in order, as text.
+
+        Args:
+            of_devices: Also those that are on their way from an accelerator; waits for them.
+        """
+        if of_devices:
+            coming, self._coming = self._coming, []
+            for name, each in coming:
+                self._note(name, each.value())
         found, self._found = self._found, {}
         return {name: sorted(values, key=float) for name, values in sorted(found.items())}
+
+
+class _Coming:
+    """One number of an accelerator, on its way to pinned memory of the host."""
+
+    def __init__(self, number):
+        number = number.detach().double()
+        try:
+            self._host = torch.empty((), dtype=torch.float64, pin_memory=True)
+        except RuntimeError:  # there is none; the copy is waited for
+            self._host = torch.empty((), dtype=torch.float64)
+        self._host.copy_(number, non_blocking=True)
+        self._there = torch.Event(number.device)
+        self._there.record(torch.accelerator.current_stream(number.device))
+
+    def value(self) -> float:
+        if not self._there.query():
+            self._there.synchronize()
+        return self._host.item()
 
 
 def loss_seed(scales, before) -> float:

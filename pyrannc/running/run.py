@@ -83,24 +83,48 @@ class Run:
             if parameter.requires_grad and not is_released(parameter)
         ]
 
+    def forget_tensors(self):
+        """They have been moved: autograd has others of its nodes for them."""
+        self._parameters = None
+        self._find_state()
+
     def calibrate(self, inputs, program, optimizers, patience):
         if not self._trains:
             return None
+        parameters, buffers, written = self._on_device()
         wanted = self._differentiable
         if _C.plan.backward_comes_first(self._deployment.plan):  # from the loss only
             loss = _C.plan.loss_of(self.capture.graph)
             wanted = [value == loss for value in self.capture.graph.outputs]
         return measured_runs.measure(
             self.executor,
-            ([tensor.detach() for tensor in inputs], self._parameters, self._buffers),
+            ([tensor.detach() for tensor in inputs], parameters, buffers),
             wanted,
             program,
             self._deployment.local_rows,
             self._deployment.world,
-            steps_on_copies.StepBesideRuns(optimizers, self._parameters) if optimizers else None,
+            steps_on_copies.StepBesideRuns(
+                optimizers, self._parameters, self._deployment.task.device
+            )
+            if optimizers
+            else None,
             patience,
-            self._written,
+            written,
+            self._deployment.task.device,
         )
+
+    def _on_device(self):
+        """Parameters, buffers, and what is written of the parameters: those of the model, or copies
+        of this plan's part where the model is not on the device yet."""
+        device = self._deployment.task.device
+        if self._deployment.task.home == device or self._deployment.holds:
+            return self._parameters, self._buffers, self._written
+        copies = {
+            id(tensor): tensor.detach().to(device).requires_grad_(tensor.requires_grad)
+            for tensor in (*self._parameters, *self._buffers)
+        }
+        lists = self._parameters, self._buffers, self._written
+        return tuple([copies[id(tensor)] for tensor in tensors] for tensors in lists)
 
     def step(self, inputs, turn):
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""

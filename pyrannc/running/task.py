@@ -22,7 +22,8 @@ class Task:
             the first call trains.
         plan_file: Path of the plan to run; None to make one.
         world: The communicator of the job.
-        device: Where the model is, and each rank computes.
+        device: Where this rank computes.
+        home: Where the model was at its first call, and is as long as it is planned for.
     """
 
     model: object
@@ -37,3 +38,4 @@ class Task:
     plan_file: str | None
     world: object
     device: torch.device
+    home: torch.device

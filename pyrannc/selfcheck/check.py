@@ -67,7 +67,7 @@ class CheckReport:
         return "; ".join(parts + [f"skipped: {reason}" for reason in self.skipped])
 
 
-def check(model, capture, args, kwargs, seed: int = 0) -> CheckReport:
+def check(model, capture, args, kwargs, seed: int = 0, home=None) -> CheckReport:
     """Compares a captured graph with its model on another batch than any it was traced with.
 
     The batch has 6 rows (8 when the call has 6), made from those of the call. Compared are outputs,
@@ -76,14 +76,21 @@ def check(model, capture, args, kwargs, seed: int = 0) -> CheckReport:
     random weights. Then the graph runs on two row ranges apart, without dropout, and what they give
     together is compared with the whole batch.
 
+    On an accelerator, where sums come in any order, the model runs twice, and what its two runs
+    differ by is allowed, too.
+
     Costs one forward and backward of the model and three of the graph. Nothing stays changed:
     buffers, ``.grad``, attributes of the modules, random state.
+
+    Args:
+        home: Where the model is, if its call is on another device, to which it will be moved.
 
     Raises:
         TraceError: The model itself fails on the other batch.
     """
-    check_ = _Check(model, capture, args, kwargs, seed)
-    with torch.inference_mode(False), torch.enable_grad(), _untouched(model, capture.graph):
+    check_ = _Check(model, capture, args, kwargs, seed, home)
+    untouched = _untouched(model, capture.graph, check_.device)
+    with torch.inference_mode(False), torch.enable_grad(), untouched:
         check_.compare_with_model()
         if check_.report.ok:
             check_.compare_rows_apart()
@@ -103,14 +110,15 @@ class _Before(torch.autograd.Function):
 
 
 class _Check:
-    def __init__(self, model, capture, args, kwargs, seed):
+    def __init__(self, model, capture, args, kwargs, seed, home):
         self.model, self.capture, self.seed = model, capture, seed
         self.graph, self.whole = capture.graph, capture.whole
         self.call = (args, kwargs)
         self.originals = capture.flatten(args, kwargs)
+        if home is not None:
+            self.originals = [tensor.to(home) for tensor in self.originals]
         self.layouts = [self.whole.values[value].rows for value in self.whole.inputs]
         self.rows = 8 if capture.batch_size(args, kwargs) == 6 else 6
-        self.tolerance = compare.tolerance(self.graph)
         self.parameters = dict(model.named_parameters(remove_duplicate=False))
         self.buffers = {
             name: buffer.detach().clone()
@@ -124,6 +132,7 @@ class _Check:
         }
         tensors = [*self.parameters.values(), *self.originals]
         self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
+        self.tolerance = compare.tolerance(self.graph, self.device)
         self.report = CheckReport(self.rows)
         rows, paths = capture.batch_size(args, kwargs), capture.input_paths
         self.batch = row_parts.other_batch(
@@ -131,13 +140,15 @@ class _Check:
         )
 
     def compare_with_model(self):
-        torch.manual_seed(self.seed)
+        random_states.seed(self.seed, self.device)
+        if self.device.type != "cpu":
+            self.allow_own_differences()
         expected = self.run_model()
         buffers = dict(self.model.named_buffers(remove_duplicate=False))
-        random_state = torch.get_rng_state()
-        torch.manual_seed(self.seed)
+        random_state = random_states.of_torch(self.device)
+        random_states.seed(self.seed, self.device)
         outputs, found_buffers = self.replay(self.graph, self.rows, self.batch)
-        same_random = torch.equal(random_state, torch.get_rng_state())
+        same_random = random_states.are_equal(random_state, random_states.of_torch(self.device))
         found = self.capture.unflatten(outputs, self.rows)
 
         self.compare_outputs(expected, found)
@@ -154,17 +165,39 @@ class _Check:
             )
             return
         held = self.parameters_as_before() | {n: b.clone() for n, b in self.buffers.items()}
-        # As before the first run, for models whose output depends on their buffers.
-        for name, buffer in buffers.items():
-            with torch.no_grad():
-                named_tensors.write(buffer, self.buffers[name])
-        for name, then in self.written.items():
-            with torch.no_grad():
-                self.parameters[name].copy_(then)
-        torch.manual_seed(self.seed)
+        self.put_state_back()  # for models whose output depends on their buffers
+        random_states.seed(self.seed, self.device)
         batch = list(self.batch)
         whole_batch_sums.add(self.capture, [batch], [self.rows], self.buffers, str(self.device))
         locate(self.report.difference, self.capture, self.model, self.new_call(), batch, held)
+
+    def allow_own_differences(self):
+        """Runs the model once more, and adds what its two runs differ by to the tolerance."""
+        runs = []
+        for _ in range(2):
+            random_states.seed(self.seed, self.device)
+            outputs = pytree.flatten(self.run_model())[0]
+            given = dict(enumerate(output.detach().clone() for output in outputs))
+            try:
+                gradients = self.gradients(outputs)
+            except RuntimeError:  # compare_gradients() says so
+                gradients = {}
+            runs.append((given, gradients))
+            self.put_state_back()
+        random_states.seed(self.seed, self.device)
+        (outputs, gradients), (others, other_gradients) = runs
+        for some, once_more in ((outputs, others), (gradients, other_gradients)):
+            error, _ = compare.tensors("two runs", some, once_more, math.inf)
+            if math.isfinite(error):
+                self.tolerance += error
+
+    def put_state_back(self):
+        """Buffers, and parameters that a run writes, as before the first run."""
+        with torch.no_grad():
+            for name, buffer in self.model.named_buffers(remove_duplicate=False):
+                named_tensors.write(buffer, self.buffers[name])
+            for name, then in self.written.items():
+                self.parameters[name].copy_(then)
 
     def run_model(self):
         args, kwargs = self.new_call()
@@ -276,9 +309,9 @@ class _Check:
             return
         # With dropout, parts would draw other masks than the whole.
         graph = _C.ir.without_dropout(self.graph)
-        before = torch.get_rng_state()
+        before = random_states.of_torch(self.device)
         whole, _ = self.replay(graph, self.rows, self.batch)
-        if not torch.equal(before, torch.get_rng_state()):
+        if not random_states.are_equal(before, random_states.of_torch(self.device)):
             self.report.skipped.append("row ranges apart, because the model draws random numbers")
             return
         # Unequal, so that a mean that is not weighted by rows shows.
@@ -311,7 +344,7 @@ class _Check:
 
 
 @contextlib.contextmanager
-def _untouched(model, graph):
+def _untouched(model, graph, device):
     """Puts buffers, attributes, random state and gradient hooks of the model back as they were, and
     leaves no cast of its weights behind.
 
@@ -328,7 +361,7 @@ def _untouched(model, graph):
     kept = [(p, p.detach().clone()) for n, p in model.named_parameters() if n in written]
     # Hooks of the user change gradients and may count calls; they see the training steps only.
     hooks = [(p, p._backward_hooks) for p in model.parameters() if p._backward_hooks]
-    with module_attributes.kept(model), random_states.kept():
+    with module_attributes.kept(model), random_states.kept(device):
         for parameter, _ in hooks:
             parameter._backward_hooks = None
         try:

@@ -20,6 +20,7 @@ TOLERANCE = {
     "float16": 1e-2,
     "bfloat16": 3e-2,  # 8 bits of mantissa, float16 has 11
 }
+_HOST = torch.device("cpu")
 # Numbers this large fill masks; they must be equal, and do not count as the largest entry.
 FILL = 1e9
 
@@ -47,10 +48,21 @@ class Difference:
         return text
 
 
-def tolerance(graph) -> float:
-    """What :data:`TOLERANCE` allows for the coarsest dtype that the graph computes in."""
-    dtypes = _C.ir.dtypes(graph)
+def tolerance(graph, device=_HOST) -> float:
+    """What :data:`TOLERANCE` allows for the coarsest dtype that the graph computes in.
+
+    An accelerator, ``device``, may multiply float32 matrices with the 11 bits of TF32.
+    """
+    dtypes = set(_C.ir.dtypes(graph))
+    if device.type != "cpu" and "float32" in dtypes and rounds_float32():
+        dtypes.add("float16")
     return max((TOLERANCE[name] for name in dtypes if name in TOLERANCE), default=0.0)
+
+
+def rounds_float32() -> bool:
+    """Whether products and convolutions of float32 may be computed with fewer bits on an
+    accelerator."""
+    return torch.get_float32_matmul_precision() != "highest" or torch.backends.cudnn.allow_tf32
 
 
 def tensors(kind: str, expected: dict, found: dict, allowed: float):

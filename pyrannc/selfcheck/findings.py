@@ -3,13 +3,16 @@
 import torch
 
 from pyrannc import _C, log
-from pyrannc.errors import ConfigError
+from pyrannc.errors import ConfigError, TraceError
 from pyrannc.selfcheck import check
 from pyrannc.state import named_tensors
 
 
-def self_check(model, captured, call, config, memory) -> dict:
-    """Compares the capture with eager when it fits; returns what it proved."""
+def self_check(model, captured, call, config, memory, home=None) -> dict:
+    """Compares the capture with eager when it fits; returns what it proved.
+
+    ``home``: where the model is, if it will be moved to another device; the check runs there.
+    """
     args, kwargs = call
     needed = 3 * sum(tensor.nbytes for tensor in named_tensors.tensors(model).values())
     if not config.self_check:
@@ -21,11 +24,28 @@ def self_check(model, captured, call, config, memory) -> dict:
             f"{_C.util.human_bytes(needed)}, a rank has {_C.util.human_bytes(memory)}",
         )
     else:
-        report = check.check(model, captured, args, kwargs)
+        report = _checked(model, captured, args, kwargs, home)
+        if report is None:
+            return {"proved": False, "refuted": ""}
         report.raise_if_wrong()
         log.info("deploy", f"self-check of the capture: {report}")
         return {"proved": report.rows_proved, "refuted": report.rows_interact}
     return {"proved": False, "refuted": ""}
+
+
+def _checked(model, captured, args, kwargs, home):
+    """The report; None where a model that will be moved does not run where it is."""
+    try:
+        return check.check(model, captured, args, kwargs, home=home)
+    except TraceError as error:
+        if home is None:
+            raise
+        log.info(
+            "deploy",
+            f"self-check of the capture skipped: the model does not run on {home}, where it is "
+            f"planned for ({str(error).splitlines()[0]})",
+        )
+        return None
 
 
 def mixing_reason(captured, proved: bool, refuted: str) -> str:

@@ -29,7 +29,10 @@ def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="
         ranks = sorted({0, holder}) if rank0_only else everyone
         if comm.rank not in ranks or id(tensor) in copies:
             continue
-        whole = tensor.detach().clone() if comm.rank == holder else blank(tensor)
+        here = comm.rank == holder
+        whole = tensor.detach().cpu() if here else blank(tensor, device="cpu")
+        if here and tensor.device.type == "cpu":
+            whole = whole.clone()
         named_tensors.broadcast(comm, whole, holder, ranks)
         if isinstance(tensor, nn.Parameter):
             whole = nn.Parameter(whole, requires_grad=tensor.requires_grad)
@@ -75,7 +78,8 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
             ranks = sorted({0, *takers})
             if comm.rank not in ranks:
                 continue
-            whole = loaded[path].to(tensor.dtype).cpu() if comm.rank == 0 else blank(tensor)
+            here = comm.rank == 0
+            whole = loaded[path].to(tensor.dtype).cpu() if here else blank(tensor, device="cpu")
             named_tensors.broadcast(comm, whole.contiguous(), 0, ranks)
             if comm.rank in takers:
                 named_tensors.write(tensor, whole)

@@ -14,6 +14,10 @@ from torch.utils import _python_dispatch
 #: Without it a rank cannot free what others hold.
 swap_tensors = torch._C._swap_tensor_impl
 
+#: Whether a tensor can take the memory of another one, of another device, by `.data`. Without it
+#: hooks on parameters are lost where a rank moves its part of a model to its device.
+can_share_memory = torch._has_compatible_shallow_copy_type
+
 #: Inside, a tensor of a subclass is one of torch's own to the functions that are called. Without it
 #: what released tensors are cannot be read.
 without_subclasses = torch._C.DisableTorchFunctionSubclass

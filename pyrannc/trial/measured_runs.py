@@ -8,6 +8,7 @@ import time
 import torch
 
 from pyrannc import _C
+from pyrannc.capture import random_states
 from pyrannc.state import named_tensors
 
 #: After a run that takes longer there is no other.
@@ -51,6 +52,7 @@ def measure(
     trial=None,
     patience=OF_FIRST_PLAN,
     written=(),
+    device=random_states.HOST,
 ):
     """What every action of the executor's training Program takes, the same answer on all ranks.
 
@@ -68,19 +70,20 @@ def measure(
         trial: ``optimizer_trial.StepBesideRuns``, which ends each run; or None.
         patience: How often it runs.
         written: Parameters that its forward writes.
+        device: On which the executor computes.
 
     Returns:
         ``_C.predict.MeasuredRuns``.
     """
     *_, buffers = tensors
     kept = [(tensor, tensor.detach().clone()) for tensor in (*buffers, *written)]
-    random = torch.get_rng_state()
+    random = random_states.of_torch(device)
     runs, seconds = [], []
     try:
         while len(runs) < patience.least or (
             len(runs) < patience.most and sum(seconds) < patience.enough_s
         ):
-            mine = _run(executor, tensors, differentiable, local_rows, world, trial)
+            mine = _run(executor, tensors, differentiable, local_rows, world, trial, device)
             mine["host"] = world.host
             everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
             runs.append([_C.predict.RecordedRun(**rank) for rank in everyone])
@@ -88,15 +91,17 @@ def measure(
             if seconds[-1] > (SLOW_S if len(runs) > 1 else patience.first_s):
                 break
     finally:
-        torch.set_rng_state(random)
+        random_states.put(random, device)
         with torch.no_grad():
             for tensor, before in kept:
                 named_tensors.write(tensor, before)
     return _C.predict.summarize(program, runs)
 
 
-def _run(executor, tensors, differentiable, local_rows, world, trial):
+def _run(executor, tensors, differentiable, local_rows, world, trial, device):
     """One run on this rank: arguments of ``_C.predict.RecordedRun``."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
     before = resource.getrusage(resource.RUSAGE_THREAD)
     begin = time.perf_counter()
     world.all_gather(b"\0" * 32)  # as ranks agree on every call
@@ -110,6 +115,8 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
     gradients = call.backward(gradients)
     cpu = time.thread_time_ns() - begin_cpu
     optimizer_ns = trial.step(gradients) if trial is not None else 0
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
     seconds = time.perf_counter() - begin
     after = resource.getrusage(resource.RUSAGE_THREAD)
     paged = after.ru_minflt > before.ru_minflt
@@ -126,5 +133,5 @@ def _run(executor, tensors, differentiable, local_rows, world, trial):
         "optimizer_ns": optimizer_ns,
         "optimizer_factor": trial.factor if trial is not None else 0.0,
         "actions": [[index, *spent] for index, spent in actions.items()],
-        "one_thread": torch.get_num_threads() == 1,
+        "one_thread": device.type == "cpu" and torch.get_num_threads() == 1,
     }

@@ -5,6 +5,7 @@ import pickle
 import torch
 
 from pyrannc import _C, log
+from pyrannc.capture import random_states
 from pyrannc.errors import PlanError
 from pyrannc.selfcheck import compare, row_parts
 from pyrannc.state import named_tensors
@@ -29,8 +30,13 @@ class Reference:
         mine = pickle.dumps([each.detach().cpu() for each in self._captured.flatten(*call)])
         # Its message to rank 0, as to all, is as long as the batch.
         parts = [pickle.loads(item) for item in self._world.all_gather(mine)]
-        self._device = task.device
-        self._mine = [each.to(task.device) for each in parts[self._world.rank]]
+        self._device = task.home  # of the one process; the plan runs on the task's
+        whole = self._captured.whole
+        values = [whole.values[value] for value in whole.inputs]
+        self._mine = [
+            each if value.on_host else each.to(task.device)
+            for each, value in zip(parts[self._world.rank], values, strict=False)
+        ]
         self.reason = _C.ir.why_shares_differ(self._captured.whole)
         self._expected = None
         if self._world.rank == 0 and not self.reason:
@@ -38,18 +44,22 @@ class Reference:
 
     def _on_one_process(self, model, parts):
         whole = self._captured.whole
-        layouts = [whole.values[value].rows for value in whole.inputs]
+        values = [whole.values[value] for value in whole.inputs]
+        joined = [
+            row_parts.join(list(each), self._rows, value.rows)
+            for each, value in zip(zip(*parts, strict=True), values, strict=True)
+        ]
         inputs = [
-            row_parts.join(list(each), self._rows, layout).to(self._device)
-            for each, layout in zip(zip(*parts, strict=True), layouts, strict=True)
+            each if value.on_host else each.to(self._device)
+            for each, value in zip(joined, values, strict=True)
         ]
         interpreter = _C.runtime.Interpreter(whole, self._captured.objects, str(self._device))
         state = _copies(model, interpreter.state_names())
-        random = torch.get_rng_state()
+        random = random_states.of_torch(self._device)
         with torch.enable_grad():
             outputs = interpreter.run(inputs, list(state.values()), sum(self._rows))
-            if not torch.equal(random, torch.get_rng_state()):
-                torch.set_rng_state(random)
+            if not random_states.are_equal(random, random_states.of_torch(self._device)):
+                random_states.put(random, self._device)
                 self.reason = "the model draws random numbers beside those of dropout"
                 return None
             # As the executor weighs them: rows of all ranks by their share, one number as it is.
@@ -119,15 +129,16 @@ def recompute(deployment, inputs) -> None:
             log.warn("deploy", "verify_recomp: no stage of the plan runs its forward again")
         return
     without = _C.plan.without_recompute(plan)
-    captured, random = deployment.task.captured, torch.get_rng_state()
+    captured, device = deployment.task.captured, deployment.task.device
+    random = random_states.of_torch(device)
     found = []
     for each in (without, plan):
-        torch.set_rng_state(random)
+        random_states.put(random, device)
         call, held = _run(deployment, captured, each, [tensor.detach() for tensor in inputs])
         found.append(
             _gradients(call, held, each, captured.graph, deployment.local_rows[world.rank])
         )
-    torch.set_rng_state(random)
+    random_states.put(random, device)
     allowed = compare.tolerance(captured.graph)
     error, fault = compare.tensors("gradients", *found, allowed)
     _tell(world, fault, "verify_recomp: gradients are not as without recompute")

@@ -4,6 +4,7 @@
 
 #include "bind/module.h"
 #include "rannc/comm/agreement.h"
+#include "rannc/comm/careless.h"
 #include "rannc/comm/communicator.h"
 #include "rannc/comm/links.h"
 #include "rannc/comm/local.h"
@@ -164,13 +165,28 @@ void init_comm(py::module_& m) {
           "barrier", [](Communicator& self) { comm::barrier(self, all_ranks(self), kScript); },
           Unlocked());
 
+  py::enum_<comm::StreamMistake>(m, "StreamMistake", "To plant in tests.")
+      .value("records_nothing", comm::StreamMistake::records_nothing)
+      .value("waits_for_nothing", comm::StreamMistake::waits_for_nothing)
+      .value("of_another_thread", comm::StreamMistake::of_another_thread);
+  py::enum_<comm::MessageMistake>(m, "MessageMistake", "To plant in tests.")
+      .value("forgets_sends", comm::MessageMistake::forgets_sends)
+      .value("issues_elsewhere", comm::MessageMistake::issues_elsewhere);
+  m.def("careless",
+        py::overload_cast<std::shared_ptr<comm::Stream>, comm::StreamMistake>(&comm::careless),
+        "stream"_a, "mistake"_a);
+  m.def("careless",
+        py::overload_cast<std::shared_ptr<Communicator>, comm::MessageMistake>(&comm::careless),
+        "communicator"_a, "mistake"_a);
+
   py::class_<comm::LinkSpeed>(m, "LinkSpeed")
       .def_readonly("latency_ns", &comm::LinkSpeed::latency_ns)
       .def_readonly("bandwidth_bytes_per_s", &comm::LinkSpeed::bandwidth_bytes_per_s);
   py::class_<comm::LinkSpeeds>(m, "LinkSpeeds")
       .def_readonly("intra_host", &comm::LinkSpeeds::intra_host)
       .def_readonly("inter_host", &comm::LinkSpeeds::inter_host);
-  m.def("measure_links", &comm::measure_links, "comm"_a, Unlocked());
+  m.def("measure_links", py::overload_cast<Communicator&>(&comm::measure_links), "comm"_a,
+        Unlocked());
 
   m.def(
       "make_local",

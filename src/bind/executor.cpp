@@ -112,10 +112,11 @@ void init_executor(py::module_& m) {
 
   m.def(
       "staged",
-      [](std::shared_ptr<comm::Communicator> host, const std::string& device) {
-        return runtime::staged(std::move(host), c10::Device(device));
+      [](std::shared_ptr<comm::Communicator> host, const std::string& device,
+         int64_t pinned_bytes) {
+        return runtime::staged(std::move(host), c10::Device(device), pinned_bytes);
       },
-      "host"_a, "device"_a,
+      "host"_a, "device"_a, "pinned_bytes"_a = int64_t{256} << 20,
       "A communicator that sends and sums memory of the device over the host's, through pinned "
       "memory; for the CPU the host's itself.");
 
@@ -146,6 +147,18 @@ void init_executor(py::module_& m) {
       "communicator"_a, "device"_a,
       "Ends NCCL's communicators, and connects new ones for the same traffic. Collective.",
       Unlocked());
+
+  m.def(
+      "measure_links",
+      [](comm::Communicator& comm, const std::string& device) {
+        return runtime::measure_links(comm, c10::Device(device));
+      },
+      "comm"_a, "device"_a, Unlocked(),
+      "As comm.measure_links(), from and to memory of the device.");
+  m.def(
+      "device_stream",
+      [](const std::string& device) { return runtime::device_stream(c10::Device(device)); },
+      "device"_a, "The order of the device's work: that of the stream which is current.");
 
   py::class_<runtime::DrawSteps, std::shared_ptr<runtime::DrawSteps>>(
       m, "DrawSteps", "What deterministic random numbers are told from, beside node and sample.")

@@ -120,6 +120,7 @@ void init_value(py::module_& m) {
           "Pairs (fixed, per_row): the size is fixed + per_row * rows.")
       .def_readonly("rows", &ir::Value::rows)
       .def_readonly("requires_grad", &ir::Value::requires_grad)
+      .def_readonly("on_host", &ir::Value::on_host)
       .def_readonly("aliases", &ir::Value::aliases)
       .def_property_readonly("storage", [](const ir::Value& v) { return v.storage.index; })
       .def("bytes", &ir::Value::bytes, "rows"_a)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -22,20 +24,28 @@ constexpr int kBandwidthRounds = 7;
 constexpr Purpose kPurpose{.what = "link test"};
 
 using Pair = std::pair<int, int>;
+using MakeMemory = std::function<Buffer(int64_t bytes)>;
+
+/// After what the stream was given so far.
+Buffer after(const Buffer& memory, Stream& stream) {
+  return {memory.data, memory.bytes, stream.record()};
+}
 
 /// Half of the median time of a message and its answer of the same size; meaningful on
 /// `pair.first`.
-double one_way_ns(Communicator& comm, Pair pair, int64_t bytes, int rounds, int64_t tag) {
+double one_way_ns(Communicator& comm, Stream& stream, const MakeMemory& memory, Pair pair,
+                  int64_t bytes, int rounds, int64_t tag) {
   const bool asks = comm.rank() == pair.first;
   const int peer = asks ? pair.second : pair.first;
-  std::vector<char> sent(static_cast<size_t>(bytes)), received(sent.size());
+  const Buffer sent = memory(bytes), received = memory(bytes);
   std::vector<double> times;
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
     const auto begin = std::chrono::steady_clock::now();
-    const Handle answer = comm.receive(received.data(), bytes, peer, tag, kPurpose);
-    if (!asks) answer->wait();
-    comm.send(sent.data(), bytes, peer, tag, kPurpose)->wait();
-    if (asks) answer->wait();
+    const Handle answer = comm.receive_into(after(received, stream), peer, tag, kPurpose);
+    if (!asks) stream.wait(*answer);
+    comm.send_from(after(sent, stream), peer, tag, kPurpose)->wait();
+    if (asks) stream.wait(*answer);
+    if (const auto there = stream.record()) there->wait();
     const std::chrono::duration<double, std::nano> passed =
         std::chrono::steady_clock::now() - begin;
     if (round > 0) times.push_back(passed.count() / 2);
@@ -46,12 +56,16 @@ double one_way_ns(Communicator& comm, Pair pair, int64_t bytes, int rounds, int6
 }
 
 /// The pair measures, and tells all ranks.
-LinkSpeed measure(Communicator& comm, Pair pair, std::span<const int> ranks) {
+LinkSpeed measure(Communicator& comm, Stream& stream, const MakeMemory& memory, Pair pair,
+                  std::span<const int> ranks) {
   const int64_t tag = comm.next_collective_tag(ranks, kPurpose);
   LinkSpeed speed;
   if (comm.rank() == pair.first || comm.rank() == pair.second) {
-    const double small = one_way_ns(comm, pair, kLatencyBytes, kLatencyRounds, tag);
-    const double large = one_way_ns(comm, pair, kBandwidthBytes, kBandwidthRounds, tag);
+    const auto one_way = [&](int64_t bytes, int rounds) {
+      return one_way_ns(comm, stream, memory, pair, bytes, rounds, tag);
+    };
+    const double small = one_way(kLatencyBytes, kLatencyRounds);
+    const double large = one_way(kBandwidthBytes, kBandwidthRounds);
     // A large message that a small one outlasts is noise; a tenth of it is surely transfer.
     const double transfer = std::max(large - small, large / 10);
     speed = {.latency_ns = small,
@@ -64,6 +78,14 @@ LinkSpeed measure(Communicator& comm, Pair pair, std::span<const int> ranks) {
 }  // namespace
 
 LinkSpeeds measure_links(Communicator& comm) {
+  std::deque<std::vector<char>> blocks;
+  return measure_links(comm, *make_host_stream(), [&](int64_t bytes) {
+    std::vector<char>& block = blocks.emplace_back(static_cast<size_t>(bytes));
+    return Buffer{block.data(), bytes, /*ready=*/{}};
+  });
+}
+
+LinkSpeeds measure_links(Communicator& comm, Stream& stream, const MakeMemory& memory) {
   std::vector<int> ranks(static_cast<size_t>(comm.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const std::vector<std::string> hosts = all_gather(comm, comm.host(), ranks, kPurpose);
@@ -78,8 +100,8 @@ LinkSpeeds measure_links(Communicator& comm) {
   if (other != hosts.end()) inter = {0, static_cast<int>(other - hosts.begin())};
 
   LinkSpeeds speeds;
-  if (intra) speeds.intra_host = measure(comm, *intra, ranks);
-  if (inter) speeds.inter_host = measure(comm, *inter, ranks);
+  if (intra) speeds.intra_host = measure(comm, stream, memory, *intra, ranks);
+  if (inter) speeds.inter_host = measure(comm, stream, memory, *inter, ranks);
   return speeds;
 }
 

@@ -37,7 +37,28 @@ class Converter {
     for (const jit::Value* output : recording_.outputs) {
       graph().outputs.push_back(tensor(output, *output->node()));
     }
+    mark_host();
     return std::move(trace_);
+  }
+
+  bool is_host(c10::Device device) {
+    on_accelerator_ = on_accelerator_ || !(device.is_cpu() || device.is_meta());
+    return device.is_cpu();
+  }
+
+  /// Where some tensor is on an accelerator, the model is, and what is on the CPU is there on
+  /// purpose. Else "cpu" means the device of the model.
+  void mark_host() {
+    if (!on_accelerator_) {
+      for (ir::Value& value : graph().values) value.on_host = false;
+      return;
+    }
+    for (ir::Node& node : graph().nodes) {
+      for (ir::Argument& argument : node.inputs) {
+        auto* device = std::get_if<ir::Device>(&argument);
+        if (device != nullptr && device->name == "cpu") device->name = "host";
+      }
+    }
   }
 
   /// Constants made during the forward pass that it then writes: each run needs a fresh copy.
@@ -79,6 +100,7 @@ class Converter {
     value.dtype = dtype_of(start.tensor.scalar_type());
     for (int64_t size : start.tensor.sizes()) value.dims.push_back({size, 0});
     value.requires_grad = start.value->requires_grad();
+    value.on_host = is_host(start.tensor.device());
     if (start.batch_dim) value.rows = {ir::RowKind::apart, *start.batch_dim, 1, 1, true};
     const ir::ValueId id = graph().add_value(std::move(value));
     share_storage(id, start.tensor);
@@ -154,6 +176,7 @@ class Converter {
     value.kind = ir::ValueKind::constant;
     value.dtype = dtype_of(tensor.scalar_type());
     for (int64_t size : tensor.sizes()) value.dims.push_back({size, 0});
+    value.on_host = is_host(tensor.device());
     value.object = {static_cast<uint32_t>(trace_.capture.objects.size())};
     trace_.capture.objects.emplace_back(tensor);
     const ir::ValueId id = graph().add_value(std::move(value));
@@ -400,6 +423,7 @@ class Converter {
       value.requires_grad = ir::is_floating(value.dtype) &&
                             (facts.requires_grad.value_or(type->requiresGrad().value_or(false)) ||
                              (seen && requires_grad_now(facts.outputs[i])));
+      value.on_host = is_host(type->device().value_or(c10::kCPU));
       const ir::ValueId id = graph().add_value(std::move(value));
       if (seen) {
         share_storage(id, facts.outputs[i]);
@@ -423,6 +447,7 @@ class Converter {
   std::set<std::string> taken_;
   std::map<std::string, int> repeats_;
   std::map<std::string, int> counts_;
+  bool on_accelerator_ = false;  ///< some tensor is
 };
 
 }  // namespace

@@ -226,10 +226,11 @@ class Joiner {
       const ir::Value& other = trace.capture.graph.values[index];
       if (value.kind == ir::ValueKind::constant && other.dims != value.dims) break;
       if (value.dims.size() != other.dims.size() || value.dtype != other.dtype ||
-          value.requires_grad != other.requires_grad || value.storage != other.storage) {
+          value.requires_grad != other.requires_grad || value.on_host != other.on_host ||
+          value.storage != other.storage) {
         fail(node, c10::str("'", value.name,
-                            "' has other dimensions, another dtype, or shares "
-                            "memory with another tensor when the number of rows differs"));
+                            "' has other dimensions, another dtype or device, or "
+                            "shares memory with another tensor when the number of rows differs"));
       }
     }
     if (value.kind == ir::ValueKind::constant) {

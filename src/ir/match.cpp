@@ -106,7 +106,7 @@ bool same_literal(const Argument& a, const Argument& b) {
 
 bool same_properties(const Value& a, const Value& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.dims == b.dims && a.rows == b.rows &&
-         a.requires_grad == b.requires_grad;
+         a.requires_grad == b.requires_grad && a.on_host == b.on_host;
 }
 
 /// Follows both graphs backward from what the model gives and changes.

@@ -36,6 +36,12 @@ std::string kind_of(const ir::Argument& argument) {
                         kind_of(argument))};
 }
 
+c10::Device meant(const ir::Device& literal, c10::Device of_stage) {
+  if (literal.name == "host") return c10::kCPU;
+  if (literal.name == "meta") return c10::kMeta;
+  return of_stage;
+}
+
 std::optional<c10::Scalar> scalar(const ir::Argument& argument, int64_t rows) {
   if (const auto* integer = std::get_if<ir::AffineInt>(&argument)) return integer->at(rows);
   if (const auto* number = std::get_if<double>(&argument)) return *number;
@@ -142,7 +148,7 @@ c10::IValue literal(const ir::Argument& argument, const c10::TypePtr& type,
       if (const auto* text = std::get_if<std::string>(&argument)) return *text;
       break;
     case c10::TypeKind::DeviceObjType:
-      if (std::holds_alternative<ir::Device>(argument)) return device;
+      if (const auto* named = std::get_if<ir::Device>(&argument)) return meant(*named, device);
       break;
     case c10::TypeKind::TensorType:
       // As Python's argument parser does it, so that `x16 * 2.0` stays float16.

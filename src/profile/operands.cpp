@@ -77,7 +77,8 @@ at::Tensor random_tensor(const ir::Value& value, int64_t rows, int64_t limit, c1
   if (length < elements) {
     tensor = tensor.repeat({(elements + length - 1) / length}).narrow(0, 0, elements);
   }
-  return tensor.reshape(sizes).contiguous().to(device);
+  tensor = tensor.reshape(sizes).contiguous();
+  return value.on_host ? tensor : tensor.to(device);
 }
 
 }  // namespace

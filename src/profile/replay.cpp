@@ -17,8 +17,9 @@ Placeholders placeholders(const ir::Graph& graph, int64_t rows, c10::Device devi
     if (value.kind == ir::ValueKind::result) continue;
     std::vector<int64_t> sizes;
     for (const ir::AffineInt& dim : value.dims) sizes.push_back(dim.at(rows));
+    const c10::Device where = value.on_host ? c10::Device(c10::kCPU) : device;
     at::Tensor tensor =
-        at::empty(sizes, at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(device));
+        at::empty(sizes, at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(where));
     if (value.requires_grad && ir::is_floating(value.dtype)) tensor.requires_grad_(true);
     made.tensors.push_back(std::move(tensor));
     made.is_input.push_back(value.kind == ir::ValueKind::input);

@@ -1,14 +1,19 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <c10/core/Event.h>
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace rannc::profile {
 
 /// Times calls on a device. On a CPU with one computing thread it counts the time that this thread
 /// runs, so that what else the machine does meanwhile does not matter; elsewhere the time that
-/// passes, until the device has done everything.
+/// passes, until the device has done everything. For single calls of an accelerator this is too
+/// much: see Train.
 class Stopwatch {
  public:
   explicit Stopwatch(c10::Device device);
@@ -27,6 +32,41 @@ class Stopwatch {
   c10::Device device_;
   bool thread_time_;
   int64_t reading_ns_ = 0;  ///< what reading the clock takes
+};
+
+/// Calls that are given to an accelerator one after the other, without waiting in between, timed by
+/// two clocks: events on its stream say what it takes itself, and the host's clock what it takes to
+/// give it the work. The device is kept busy first, so that it never waits for the host.
+class Train {
+ public:
+  explicit Train(c10::Device device);
+
+  /// Gives the device so much to do that it is busy for about `ns`.
+  void keep_busy(int64_t ns);
+  template <class Call>
+  void time(Call&& call) {
+    events_.push_back(now());
+    const int64_t begin = host_ns();
+    call();
+    host_.push_back(host_ns() - begin);
+    events_.push_back(now());
+  }
+  /// Waits for the device once, and gives the times of all calls; forgets them.
+  struct Times {
+    std::vector<int64_t> device_ns;
+    std::vector<int64_t> host_ns;
+  };
+  [[nodiscard]] Times end();
+
+ private:
+  [[nodiscard]] std::unique_ptr<c10::Event> now() const;
+  [[nodiscard]] static int64_t host_ns();
+
+  c10::Device device_;
+  at::Tensor filler_;      ///< worked on to keep the device busy
+  int64_t filler_ns_ = 0;  ///< what that takes once
+  std::vector<std::unique_ptr<c10::Event>> events_;
+  std::vector<int64_t> host_;
 };
 
 }  // namespace rannc::profile

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "profile/cache.h"
@@ -17,6 +18,7 @@ struct Bench {
 
   c10::Device device;
   Stopwatch stopwatch;
+  std::optional<Train> train;  ///< of an accelerator
   Cache cache;
   int64_t engine_ns = 0;  ///< of autograd for one call, however much there is to do
 };
@@ -25,6 +27,10 @@ struct Bench {
 /// also counts the memory, then `repeats` calls, up to four times as many where they differ much;
 /// the lower quartile counts. A call that takes longer than 0.2 s is not repeated. `saved_bytes`
 /// stays 0. Throws what the operator throws.
+///
+/// On an accelerator an operator costs what the device takes, or what the host takes to give it the
+/// work, whichever is more; the operands are others than those of the call before, as far as they
+/// fit into the device's cache.
 [[nodiscard]] cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node,
                                        const ops::Objects& objects,
                                        std::vector<at::Tensor> operands, int64_t rows, int repeats,

@@ -78,9 +78,15 @@ const std::vector<std::string>& Executor::buffer_names() const {
   return impl_->inference->buffer_names;
 }
 
-const Times& Executor::times() const { return impl_->history->times; }
+const Times& Executor::times() const {
+  impl_->history->settle(/*wait=*/true);
+  return impl_->history->times;
+}
 
-const std::vector<Span>& Executor::timeline() const { return impl_->history->last; }
+const std::vector<Span>& Executor::timeline() const {
+  impl_->history->settle(/*wait=*/true);
+  return impl_->history->last;
+}
 
 std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
                                         const std::vector<at::Tensor>& parameters,

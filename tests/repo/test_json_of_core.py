@@ -13,6 +13,7 @@ ALLOWED = {
     "checkpoint/on_all.py": (1, BETWEEN_RANKS),
     "capture/reference.py": (1, BETWEEN_RANKS),
     "job/agreement.py": (4, BETWEEN_RANKS),
+    "job/devices.py": (1, BETWEEN_RANKS),
     "job/nccl.py": (1, BETWEEN_RANKS),
     "job/process.py": (1, BETWEEN_RANKS),
     "loop/gradient_norm.py": (1, BETWEEN_RANKS),

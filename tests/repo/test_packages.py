@@ -18,7 +18,7 @@ FOR_ALL = {
 }
 BELOW = {
     "capture": set(),
-    "job": set(),
+    "job": {"state"},
     "state": set(),
     "planner": set(),
     "show": {"planner"},
@@ -32,7 +32,7 @@ BELOW = {
     "planning": {"profiling", "optimizer", "job"},
     "hooks": {"capture", "state"},
     "report": {"optimizer", "job", "state"},
-    "trial": {"planning", "report", "job", "selfcheck", "state"},
+    "trial": {"capture", "planning", "report", "job", "selfcheck", "state"},
     "running": {"trial", "planning", "report", "optimizer", "loop", "capture", "job", "state"},
 }
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}

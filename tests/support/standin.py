@@ -232,8 +232,8 @@ _owner = ""  # of the devices: this process, or the machine
 
 
 def share_devices():
-    """From here on device 1 of this process is that of all others that say so, as on a machine whose
-    processes see the same devices; each has memory of its own all the same."""
+    """From here on device 1 of this process is that of all others that say so, as where processes
+    see the same devices; each has memory of its own all the same."""
     global _owner
     _owner = "machine"
 

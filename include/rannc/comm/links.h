@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "rannc/comm/communicator.h"
@@ -21,5 +22,9 @@ struct LinkSpeeds {
 /// Sends a few messages to and fro between one pair of each kind, while the other ranks wait: about
 /// 10 ms. Every rank calls it and gets the same numbers.
 [[nodiscard]] LinkSpeeds measure_links(Communicator& comm);
+/// The same from and to memory of a device: `memory` makes some of so many bytes that lives until
+/// this returns, and `stream` is the order of its work.
+[[nodiscard]] LinkSpeeds measure_links(Communicator& comm, Stream& stream,
+                                       const std::function<Buffer(int64_t bytes)>& memory);
 
 }  // namespace rannc::comm

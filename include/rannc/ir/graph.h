@@ -17,7 +17,9 @@ struct None {
   friend bool operator==(const None&, const None&) = default;
 };
 struct Device {
-  std::string name;  ///< "cpu", "cuda"; without an index: it means the device that runs the stage
+  /// "cpu", "cuda", without an index: the device that runs the stage; "host": the host beside an
+  /// accelerator; "meta": no memory.
+  std::string name;
   friend bool operator==(const Device&, const Device&) = default;
 };
 /// `values[i]` invalid stands for None inside the list (as in aten::index).
@@ -39,6 +41,8 @@ struct Value {
   DType dtype = DType::float32;
   std::vector<AffineInt> dims;
   bool requires_grad = false;
+  /// On the host, where the model is on an accelerator.
+  bool on_host = false;
 
   /// Set by the front end for inputs, derived by infer_rows() for results.
   Rows rows;

@@ -18,7 +18,8 @@ namespace rannc::ops {
 /// Registered operators are called boxed through the dispatcher, so autograd records them as in
 /// eager mode; scripted functions run in the TorchScript interpreter; Python functions take the
 /// GIL themselves. A number given where the schema wants a tensor becomes a wrapped number, so
-/// type promotion equals eager's. `ir::Device` literals become `device`.
+/// type promotion equals eager's. `ir::Device` literals become `device`,
+/// but for those of the host.
 class Operator {
  public:
   /// Throws TraceError naming node, module and source line when the operator is not registered or

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "rannc/comm/communicator.h"
+#include "rannc/comm/links.h"
 
 namespace rannc::runtime {
 
@@ -27,10 +28,19 @@ void reconnect_nccl(comm::Communicator& communicator, c10::Device device);
 /// Messages and sums of `device`'s memory over `host`, through pinned memory of the host, in the
 /// order of the device's work. All else is done by `host`, which lives on.
 ///
-/// A thread of its own waits for what the device computes before it is sent; who waits for a
-/// message or a sum issues the copy to the device, on its current stream, and does not wait for
-/// that. For the CPU: `host` itself.
+/// A thread of its own copies what the device has computed to the host, on a stream of its own, and
+/// waits for it before it is sent, in pieces, so that one is copied while another one travels. Who
+/// waits for a message or a sum issues the copies to the device, on its current stream, and does
+/// not wait for them. At most `pinned_bytes` of pinned memory are in use at any time; messages
+/// beyond go through ordinary memory. For the CPU: `host` itself.
+///
+/// Waits for the device's copies end at the deadline of `host`; a copy that fails is a CommError of
+/// the operation.
 [[nodiscard]] std::shared_ptr<comm::Communicator> staged(std::shared_ptr<comm::Communicator> host,
-                                                         c10::Device device);
+                                                         c10::Device device, int64_t pinned_bytes);
+
+/// What messages of `device`'s memory between two ranks take over `comm`: see comm/links.h.
+/// Collective.
+[[nodiscard]] comm::LinkSpeeds measure_links(comm::Communicator& comm, c10::Device device);
 
 }  // namespace rannc::runtime

@@ -110,6 +110,11 @@ ValueId Rewriter::call(const Node& origin, std::string_view role, std::string op
   made.dtype = result.dtype;
   made.dims = std::move(result.dims);
   made.requires_grad = result.requires_grad;
+  const auto on_host = [&](const Argument& input) {
+    const auto* id = std::get_if<ValueId>(&input);
+    return id != nullptr && result_[*id].on_host;
+  };
+  made.on_host = std::ranges::any_of(inputs, on_host);
   const ValueId value = result_.add_value(std::move(made));
   Node node = origin;
   node.name = name;

@@ -67,6 +67,7 @@ std::string write_value(const Graph& graph, ValueId id) {
                                  json::quote(value.name), name_of(value.kind, kValueKindNames),
                                  name(value.dtype), array(value.dims, write_affine));
   if (value.requires_grad) text += ",\"requires_grad\":true";
+  if (value.on_host) text += ",\"host\":true";
   if (value.rows != Rows{}) {
     const Rows& rows = value.rows;
     text += fmt::format(
@@ -189,14 +190,15 @@ class Reader {
   }
 
   [[nodiscard]] Value value(const json::Place& place) const {
-    place.allow_only(
-        {"name", "kind", "dtype", "dims", "requires_grad", "rows", "aliases", "storage", "object"});
+    place.allow_only({"name", "kind", "dtype", "dims", "requires_grad", "host", "rows", "aliases",
+                      "storage", "object"});
     Value value;
     value.name = place.at("name").string();
     value.kind = enumerator<ValueKind>(place.at("kind"), kValueKindNames);
     value.dtype = dtype(place.at("dtype"));
     value.dims = list<AffineInt>(place.at("dims"), affine);
     if (const auto found = place.find("requires_grad")) value.requires_grad = found->boolean();
+    if (const auto found = place.find("host")) value.on_host = found->boolean();
     if (const auto found = place.find("rows")) value.rows = rows(*found);
     if (const auto found = place.find("storage")) value.storage = id(*found);
     if (const auto found = place.find("object")) value.object = object(*found);

@@ -262,6 +262,8 @@ class Parser {
   void parse_property(Value& value, ValueId id, Cursor& cursor) {
     if (cursor.accept_word("grad")) {
       value.requires_grad = true;
+    } else if (cursor.accept_word("host")) {
+      value.on_host = true;
     } else if (cursor.accept_word("shares")) {
       shares_.emplace_back(id, cursor);
       cursor.expect("%");
@@ -280,9 +282,9 @@ class Parser {
   static Rows parse_rows(Cursor& cursor) {
     Rows rows;
     const Cursor start = cursor;
-    const auto kind = enum_from_name<RowKind>(cursor.word("'grad', 'shares', 'also', '#' or rows"),
-                                              kRowKindNames);
-    if (!kind) start.fail("'grad', 'shares', 'also', '#' or rows such as apart(0)");
+    const auto kind = enum_from_name<RowKind>(
+        cursor.word("'grad', 'host', 'shares', 'also', '#' or rows"), kRowKindNames);
+    if (!kind) start.fail("'grad', 'host', 'shares', 'also', '#' or rows such as apart(0)");
     rows.kind = *kind;
     if (!cursor.accept("(")) return rows;
     do {

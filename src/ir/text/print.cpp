@@ -161,6 +161,7 @@ std::string value_line(const Graph& graph, ValueId id) {
                                  word(value.name), name(value.dtype), joined(value.dims, integer));
   if (value.rows != Rows{}) text += ' ' + rows_text(value.rows);
   if (value.requires_grad) text += " grad";
+  if (value.on_host) text += " host";
   if (value.storage != id) text += " shares " + Printer{graph}.reference(value.storage);
   if (!value.aliases.empty()) text += " also " + joined(value.aliases, word);
   if (value.object.valid()) text += fmt::format(" #{}", value.object.index);

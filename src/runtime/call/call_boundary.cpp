@@ -35,13 +35,11 @@ c10::ScalarType wide_dtype(const ir::Value& value) {
 CallBoundary::CallBoundary(const RankPart& part, const Orders& orders,
                            std::vector<at::Tensor> inputs, double loss_seed)
     : part_(part), orders_(orders), loss_seed_(loss_seed), inputs_(std::move(inputs)) {
-  for (at::Tensor& input : inputs_) {
-    input = input.detach().to(part_.device);
-  }
+  for (at::Tensor& input : inputs_) input = input.detach();
   for (ir::ValueId id : part_.scalar_outputs) {
     const ir::Value& value = part_.graph[id];
-    scalars_.push_back(
-        at::zeros(sizes_at(value, 0), options_of(value, part_.device).dtype(wide_dtype(value))));
+    scalars_.push_back(at::zeros(
+        sizes_at(value, 0), options_of(value, part_.device_of(value)).dtype(wide_dtype(value))));
   }
   own_outputs_.resize(part_.output_values.size());
   output_grads_.resize(part_.output_values.size());
@@ -134,14 +132,15 @@ at::Tensor CallBoundary::finish_output(size_t index) {
   if (is_sum(value)) {
     tensor = scalars_[place_of(part_.scalar_outputs, id)].to(ops::to_torch(value.dtype));
   } else if (!tensor.defined() && orders_.rows == 0) {
-    tensor = at::empty(sizes_at(value, 0), options_of(value, part_.device));
+    tensor = at::empty(sizes_at(value, 0), options_of(value, part_.device_of(value)));
   }
   return tensor.defined() ? tensor.detach() : tensor;
 }
 
 void CallBoundary::seed_loss() {
   const ir::ValueId loss = plan::loss_of(part_.graph).value();
-  const at::TensorOptions options = options_of(part_.graph[loss], part_.device);
+  const at::TensorOptions options =
+      options_of(part_.graph[loss], part_.device_of(part_.graph[loss]));
   if (options.dtype() == at::kHalf) loss_seed_ = std::min(loss_seed_, 32768.0);  // its largest
   output_grads_[place_of(part_.output_values, loss)] = at::full({}, loss_seed_, options);
 }
@@ -174,7 +173,7 @@ void CallBoundary::seed_outputs(const std::vector<at::Tensor>& output_grads) {
     if (!output_grads[position].defined()) continue;
     const ir::ValueId id = part_.graph.outputs[position];
     const ir::Value& value = part_.graph[id];
-    at::Tensor grad = output_grads[position].to(part_.device, ops::to_torch(value.dtype));
+    at::Tensor grad = output_grads[position].to(ops::to_torch(value.dtype));
     if (!is_sum(value) && own != 1) grad = grad.mul(own);
     at::Tensor& sum = output_grads_[place_of(part_.output_values, id)];
     sum = sum.defined() ? sum.add(grad) : grad;

@@ -29,7 +29,11 @@ void check_inputs(const RankPart& part, int64_t rows, const std::vector<at::Tens
     const std::vector<int64_t> sizes = sizes_at(value, rows);
     if (input.defined() && input.sizes() == c10::IntArrayRef(sizes) &&
         input.scalar_type() == ops::to_torch(value.dtype)) {
-      continue;
+      const c10::Device expected = part.device_of(value);
+      if (input.device() == expected) continue;
+      throw Error(c10::str("argument '", value.name, "' is on ", input.device(), ", but rank ",
+                           part.rank, " computes with it on ", expected,
+                           ".\n  Move it there before the call, as without RaNNC."));
     }
     throw Error(c10::str("argument '", value.name, "' is ", describe(input),
                          ", but the model was traced and planned for ", ir::name(value.dtype),

@@ -7,8 +7,9 @@
 
 namespace rannc::runtime {
 
-Exchange::Exchange(comm::Communicator& comm, comm::Stream& stream, int64_t first_tag)
-    : comm_(comm), stream_(stream), first_tag_(first_tag) {}
+Exchange::Exchange(comm::Communicator& comm, comm::Stream& stream, c10::Device device,
+                   int64_t first_tag)
+    : comm_(comm), stream_(stream), device_(device), first_tag_(first_tag) {}
 
 Exchange::~Exchange() {
   if (sends_.empty() && receives_.empty()) return;
@@ -21,17 +22,31 @@ Exchange::~Exchange() {
 void Exchange::send(int64_t slot, int to, at::Tensor tensor, comm::Purpose purpose) {
   RANNC_CHECK(is_plain(tensor), c10::str("message ", slot, " to rank ", to));
   drop_sent();
+  start_send({tensor, memory_of(tensor, stream_)}, first_tag_ + slot, to, purpose);
+}
+
+void Exchange::start_send(Held held, int64_t tag, int to, comm::Purpose purpose) {
   used_ = true;
-  comm::Handle handle = comm_.send_from(memory_of(tensor, stream_), to, first_tag_ + slot, purpose);
-  sends_.push_back({std::move(handle), std::move(tensor)});
+  const comm::Buffer& memory = held.memory;
+  comm::Handle handle = is_beside(held.tensor)
+                            ? comm_.send(memory.data, memory.bytes, to, tag, purpose)
+                            : comm_.send_from(memory, to, tag, purpose);
+  sends_.push_back({std::move(handle), std::move(held.tensor)});
 }
 
 void Exchange::post(int64_t slot, int from, at::Tensor tensor, comm::Purpose purpose) {
   RANNC_CHECK(tensor.is_contiguous(), c10::str("message ", slot, " from rank ", from));
+  start_receive({tensor, memory_of(tensor, stream_)}, slot, from, purpose);
+}
+
+void Exchange::start_receive(Held held, int64_t slot, int from, comm::Purpose purpose) {
   used_ = true;
-  comm::Handle handle =
-      comm_.receive_into(memory_of(tensor, stream_), from, first_tag_ + slot, purpose);
-  receives_.insert_or_assign(slot, Message{std::move(handle), std::move(tensor)});
+  const int64_t tag = first_tag_ + slot;
+  const comm::Buffer& memory = held.memory;
+  comm::Handle handle = is_beside(held.tensor)
+                            ? comm_.receive(memory.data, memory.bytes, from, tag, purpose)
+                            : comm_.receive_into(memory, from, tag, purpose);
+  receives_.insert_or_assign(slot, Message{std::move(handle), std::move(held.tensor)});
 }
 
 void Exchange::hold(int64_t slot, at::Tensor tensor) {
@@ -49,17 +64,11 @@ Exchange::Held Exchange::take_held(int64_t slot) {
 }
 
 void Exchange::start_send(int64_t slot, int to, comm::Purpose purpose) {
-  Held held = take_held(slot);
-  used_ = true;
-  comm::Handle handle = comm_.send_from(held.memory, to, first_tag_ + slot, purpose);
-  sends_.push_back({std::move(handle), std::move(held.tensor)});
+  start_send(take_held(slot), first_tag_ + slot, to, purpose);
 }
 
 void Exchange::start_receive(int64_t slot, int from, comm::Purpose purpose) {
-  Held held = take_held(slot);
-  used_ = true;
-  comm::Handle handle = comm_.receive_into(held.memory, from, first_tag_ + slot, purpose);
-  receives_.insert_or_assign(slot, Message{std::move(handle), std::move(held.tensor)});
+  start_receive(take_held(slot), slot, from, purpose);
 }
 
 at::Tensor Exchange::receive(int64_t slot) {

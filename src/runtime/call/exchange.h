@@ -17,7 +17,8 @@ class Exchange {
  public:
   /// Message `slot` has tag `first_tag + slot`. `stream` computes what is sent, and reads what is
   /// received.
-  Exchange(comm::Communicator& comm, comm::Stream& stream, int64_t first_tag);
+  /// What is on the host beside an accelerator, `device`, travels as messages of the host.
+  Exchange(comm::Communicator& comm, comm::Stream& stream, c10::Device device, int64_t first_tag);
   /// After an error, memory that the communicator may still touch is never freed.
   ~Exchange();
   Exchange(const Exchange&) = delete;
@@ -57,14 +58,21 @@ class Exchange {
     comm::Handle handle;
     at::Tensor tensor;
   };
-  comm::Communicator& comm_;
-  comm::Stream& stream_;
-  int64_t first_tag_;
-  bool used_ = false;
   struct Held {
     at::Tensor tensor;
     comm::Buffer memory;
   };
+  void start_send(Held held, int64_t tag, int to, comm::Purpose purpose);
+  void start_receive(Held held, int64_t slot, int from, comm::Purpose purpose);
+  [[nodiscard]] bool is_beside(const at::Tensor& tensor) const {
+    return tensor.is_cpu() && !device_.is_cpu();
+  }
+
+  comm::Communicator& comm_;
+  comm::Stream& stream_;
+  c10::Device device_;
+  int64_t first_tag_;
+  bool used_ = false;
   [[nodiscard]] Held take_held(int64_t slot);
 
   std::vector<Message> sends_;

@@ -189,29 +189,52 @@ void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
       .wait();
 }
 
-ScalarSum start_scalar_sum(const std::vector<at::Tensor>& sums, comm::Communicator& comm,
+namespace {
+
+ScalarSum::Part start_part(const std::vector<at::Tensor>& sums, comm::Communicator& comm,
                            comm::Stream& stream, const char* what) {
-  if (sums.empty() || comm.size() == 1) return {};
+  if (sums.empty()) return {};
   std::vector<at::Tensor> parts;
   for (const at::Tensor& sum : sums) parts.push_back(as_real(sum).flatten().to(at::kDouble));
   const at::Tensor flat = at::cat(parts);
+  const auto owner = std::make_shared<at::Tensor>(flat);
   std::vector<int> ranks(static_cast<size_t>(comm.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return {flat, comm.start_sum(memory_of(flat, stream), comm::Element::float64, ranks,
-                               {.what = what}, std::make_shared<at::Tensor>(flat))};
+  const comm::Buffer memory = memory_of(flat, stream);
+  if (!flat.is_cpu()) {
+    return {flat, comm.start_sum(memory, comm::Element::float64, ranks, {.what = what}, owner)};
+  }
+  // Also beside an accelerator, of which the communicator may be.
+  if (memory.ready) memory.ready->wait();
+  return {flat, comm::start_all_reduce_sum(comm, memory.data, flat.numel(), comm::Element::float64,
+                                           ranks, {.what = what}, owner)};
+}
+
+}  // namespace
+
+ScalarSum start_scalar_sum(const std::vector<at::Tensor>& sums, comm::Communicator& comm,
+                           comm::Stream& stream, const char* what) {
+  if (sums.empty() || comm.size() == 1) return {};
+  std::vector<at::Tensor> of_host;
+  std::vector<at::Tensor> of_device;
+  for (const at::Tensor& sum : sums) (sum.is_cpu() ? of_host : of_device).push_back(sum);
+  return {start_part(of_device, comm, stream, what), start_part(of_host, comm, stream, what)};
 }
 
 void finish_scalar_sum(std::vector<at::Tensor>& sums, const ScalarSum& started,
                        comm::Stream& stream) {
-  if (!started.handle) return;
-  stream.wait(*started.handle);
-  int64_t begin = 0;
-  for (at::Tensor& sum : sums) {
-    const at::Tensor real = as_real(sum);
-    const at::Tensor part = started.flat.narrow(0, begin, real.numel()).view(real.sizes());
-    begin += real.numel();
-    sum = sum.is_complex() ? at::view_as_complex(part.clone()).to(sum.options())
-                           : part.to(sum.options());
+  for (const ScalarSum::Part* part : {&started.of_device, &started.of_host}) {
+    if (!part->handle) continue;
+    stream.wait(*part->handle);
+    int64_t begin = 0;
+    for (at::Tensor& sum : sums) {
+      if (sum.is_cpu() != part->flat.is_cpu()) continue;
+      const at::Tensor real = as_real(sum);
+      const at::Tensor numbers = part->flat.narrow(0, begin, real.numel()).view(real.sizes());
+      begin += real.numel();
+      sum = sum.is_complex() ? at::view_as_complex(numbers.clone()).to(sum.options())
+                             : numbers.to(sum.options());
+    }
   }
 }
 

@@ -94,8 +94,12 @@ void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
 
 /// A sum of scalars under way.
 struct ScalarSum {
-  at::Tensor flat;
-  comm::Handle handle;  ///< null: there is nothing to sum
+  struct Part {
+    at::Tensor flat;
+    comm::Handle handle;  ///< null: there is nothing to sum
+  };
+  Part of_device;
+  Part of_host;  ///< also of the CPU that is the device
 };
 /// sum_scalars() in two steps.
 [[nodiscard]] ScalarSum start_scalar_sum(const std::vector<at::Tensor>& sums,

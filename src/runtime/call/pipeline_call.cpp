@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -30,7 +31,8 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
       orders_(std::move(orders)),
       number_(number),
       with_backward_(arguments.with_backward),
-      recorder_(with_backward_ ? std::move(history) : nullptr, number, actions().size()),
+      recorder_(with_backward_ ? std::move(history) : nullptr, number, actions().size(),
+                part_->device),
       gradients_(
           *part_, *orders_, number, arguments.parameters, with_backward_, arguments.no_sync,
           std::move(kept),
@@ -54,6 +56,7 @@ PipelineCall::~PipelineCall() {
 
 void PipelineCall::forward() {
   const at::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device = current_device();
   std::optional<RankRandom> random;
   if (part_->from_generators && part_->comm->size() > 1) random.emplace(part_->device, part_->rank);
   const bool backward_runs = with_backward_ && plan::backward_comes_first(program().schedule);
@@ -71,12 +74,19 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
   if (finished_) throw_given_away();
   RANNC_CHECK(output_grads.size() == part_->graph.outputs.size(), c10::str(output_grads.size()));
   const at::NoGradGuard no_grad;
+  const c10::OptionalDeviceGuard device = current_device();
   std::vector<at::Tensor> gradients = plan::backward_comes_first(program().schedule)
                                           ? scale_gradients(output_grads, keep_graph)
                                           : run_backward(std::move(output_grads), keep_graph);
   gradients_.finish(gradients, recorder_);
   if (finished_) forget();
   return gradients;
+}
+
+/// Autograd may call in any thread.
+c10::OptionalDeviceGuard PipelineCall::current_device() const {
+  return part_->device.is_cpu() ? c10::OptionalDeviceGuard()
+                                : c10::OptionalDeviceGuard(part_->device);
 }
 
 bool PipelineCall::communicates() const {
@@ -92,7 +102,8 @@ std::vector<at::Tensor> PipelineCall::scale_gradients(const std::vector<at::Tens
   finished_ = !keep_graph;
   if (!keep_graph) {
     std::vector<at::Tensor> gradients = take_gradients();
-    const bool is_one = factor.defined() && factor.item<double>() == 1;
+    // A device is not waited for: multiplying by 1 changes nothing.
+    const bool is_one = factor.defined() && factor.is_cpu() && factor.item<double>() == 1;
     for (at::Tensor& gradient : gradients) {
       if (!factor.defined()) gradient.reset();
       if (gradient.defined() && !is_one) gradient.mul_(factor);
@@ -386,7 +397,7 @@ std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch
   // After the tags of the transfers. Stages on the same ranks may share them: they run in the same
   // order everywhere, and messages of equal tags arrive in the order sent.
   const auto transfers = static_cast<int64_t>(program().transfers.size());
-  auto whole = std::make_shared<WholeBatch>(part_->comm, std::move(ranks),
+  auto whole = std::make_shared<WholeBatch>(part_->comm, part_->stream, std::move(ranks),
                                             first_tag_of(number_) + 2 * transfers, stage);
   if (issues_) whole->before_gather = [this] { issues_->reach_statistics(); };
   return whole;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <cstdint>
 #include <map>
@@ -50,6 +51,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] bool communicates() const override;
 
  private:
+  [[nodiscard]] c10::OptionalDeviceGuard current_device() const;
   [[nodiscard]] std::vector<at::Tensor> scale_gradients(const std::vector<at::Tensor>& output_grads,
                                                         bool keep_graph);
   [[nodiscard]] std::vector<at::Tensor> run_backward(std::vector<at::Tensor> output_grads,

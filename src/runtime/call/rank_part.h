@@ -49,6 +49,10 @@ struct RankPart {
 
   /// The stage, which must be on this rank.
   [[nodiscard]] const LocalStage& local(int stage) const;
+  /// Where a value is.
+  [[nodiscard]] c10::Device device_of(const ir::Value& value) const {
+    return value.on_host ? c10::Device(c10::kCPU) : device;
+  }
   /// Place of a name in buffer_names.
   [[nodiscard]] size_t buffer_place(const std::string& name) const;
 

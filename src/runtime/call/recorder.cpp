@@ -1,6 +1,9 @@
 #include "runtime/call/recorder.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -15,11 +18,44 @@ int64_t now_ns(clockid_t clock) {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+/// What the rank does by itself.
+bool is_ours(ActionKind kind) {
+  return kind == ActionKind::forward || kind == ActionKind::backward ||
+         kind == ActionKind::release || kind == ActionKind::return_outputs;
+}
+
 }  // namespace
 
-Recorder::Recorder(std::shared_ptr<History> history, int64_t call, size_t actions)
-    : history_(std::move(history)), call_(call) {
+void History::settle(bool wait) {
+  if (marks.empty()) return;
+  if (!marks.back().event->query()) {
+    if (!wait) return;
+    marks.back().event->synchronize();
+  }
+  const auto ns_between = [](const Mark& from, const Mark& to) {
+    return std::max<int64_t>(std::llround(from.event->elapsedTime(*to.event) * 1e6), 0);
+  };
+  size_t first = 0;  // of the call at hand: its place in the host's time is known
+  for (size_t at = 0; at < marks.size(); ++at) {
+    const Mark& mark = marks[at];
+    if (mark.call != marks[first].call) first = at;
+    if (mark.begins || at == 0) continue;
+    const int64_t passed = ns_between(marks[at - 1], mark);
+    const bool computes = is_ours(mark.kind);
+    // The device waits for what it is sent, or copies it.
+    (computes ? times.compute_ns : times.idle_ns) += passed;
+    if (last_call != mark.call) continue;
+    const int64_t end = marks[first].host_ns + ns_between(marks[first], mark);
+    last.push_back({mark.index, end - passed, end, computes ? passed : 0});
+  }
+  marks.clear();
+}
+
+Recorder::Recorder(std::shared_ptr<History> history, int64_t call, size_t actions,
+                   c10::Device device)
+    : history_(std::move(history)), call_(call), device_(device) {
   if (!history_) return;
+  history_->settle(/*wait=*/false);
   history_->last.clear();
   history_->last.reserve(actions + 2);  // a phase's end is one, too
   history_->last_call = call_;
@@ -27,12 +63,14 @@ Recorder::Recorder(std::shared_ptr<History> history, int64_t call, size_t action
 
 void Recorder::start() {
   if (!history_) return;
+  if (!device_.is_cpu()) return mark(/*begins=*/true, /*index=*/-1, ActionKind::send);
   begin_ns_ = now_ns(CLOCK_MONOTONIC);
   begin_cpu_ns_ = now_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 void Recorder::end(int index, ActionKind kind) {
   if (!history_) return;
+  if (!device_.is_cpu()) return mark(/*begins=*/false, index, kind);
   const int64_t end_ns = now_ns(CLOCK_MONOTONIC);
   const int64_t end_cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
   const int64_t passed = end_ns - begin_ns_;
@@ -65,6 +103,14 @@ void Recorder::end(int index, ActionKind kind) {
   if (history_->last_call == call_) history_->last.push_back({index, begin_ns_, end_ns, cpu});
   begin_ns_ = end_ns;
   begin_cpu_ns_ = end_cpu_ns;
+}
+
+void Recorder::mark(bool begins, int index, ActionKind kind) {
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  auto event = std::make_shared<c10::Event>(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
+  event->record(stream);
+  history_->marks.push_back(
+      {std::move(event), call_, now_ns(CLOCK_MONOTONIC), begins, index, kind});
 }
 
 }  // namespace rannc::runtime

@@ -48,7 +48,7 @@ RowMoves::RowMoves(const RankPart& part, const Orders& orders, int64_t call, Mic
       orders_(orders),
       batches_(batches),
       boundary_(boundary),
-      exchange_(*part.comm, *part.stream, first_tag_of(call)) {}
+      exchange_(*part.comm, *part.stream, part.device, first_tag_of(call)) {}
 
 const plan::Transfer& RowMoves::transfer_of(const plan::Action& action) const {
   return orders_.program.transfers[static_cast<size_t>(action.index)];
@@ -91,7 +91,7 @@ at::Tensor RowMoves::zeros_on_wire(const plan::Transfer& transfer, int64_t rows)
   const ir::Value& value = part_.graph[transfer.value];
   return at::zeros(
       transfer.whole ? sizes_at(value, rows) : wire_sizes(value, transfer.source.size()),
-      at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_.device));
+      at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_.device_of(value)));
 }
 
 bool RowMoves::is_sender(const plan::Action& action) const {
@@ -190,13 +190,14 @@ at::Tensor RowMoves::memory_for(const plan::Action& action) {
   const bool forward = action.direction == Direction::forward;
   const ir::Value& value = part_.graph[transfer.value];
   const Target to = target(transfer, action.direction);
-  const auto options = at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(part_.device);
+  const c10::Device device = part_.device_of(value);
+  const auto options = at::TensorOptions().dtype(ops::to_torch(value.dtype)).device(device);
   at::Tensor wire;
   if (transfer.whole) {
     const auto k = static_cast<size_t>(transfer.micro_batch);
     wire = at::empty(sizes_at(value, orders_.program.split.micro_rows[k]), options);
   } else if (forward) {
-    if (!to.assembly.tensor.defined()) allocate(to.assembly, value, to.rows, part_.device);
+    if (!to.assembly.tensor.defined()) allocate(to.assembly, value, to.rows, device);
     wire = rows_first(to.assembly.tensor, value.rows, to.rows, to.range);
   }
   // Straight into its place where the rows lie together there.

@@ -50,8 +50,9 @@ std::vector<at::Tensor> Prelude::own_parts(
   std::vector<at::Tensor> parts;
   if (rows == 0) {
     for (const ir::Value& result : round.results) {
+      const c10::Device where = result.on_host ? c10::Device(c10::kCPU) : device_;
       parts.push_back(
-          at::zeros(sizes_at(result, 0), at::TensorOptions().dtype(at::kDouble).device(device_)));
+          at::zeros(sizes_at(result, 0), at::TensorOptions().dtype(at::kDouble).device(where)));
     }
     return parts;
   }

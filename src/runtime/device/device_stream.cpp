@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
+#include <vector>
 
 #include "rannc/comm/nccl.h"
 #include "rannc/util/error.h"
@@ -74,6 +75,16 @@ void reconnect_nccl(comm::Communicator& communicator, c10::Device device) {
   comm::reconnect_nccl(communicator, [&](int64_t bytes) {
     memory = at::zeros({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
     return memory_of(memory, *stream);
+  });
+}
+
+comm::LinkSpeeds measure_links(comm::Communicator& comm, c10::Device device) {
+  if (device.is_cpu()) return comm::measure_links(comm);
+  const auto stream = device_stream(device);
+  std::vector<at::Tensor> blocks;
+  return comm::measure_links(comm, *stream, [&](int64_t bytes) {
+    blocks.push_back(at::zeros({bytes}, at::TensorOptions().dtype(at::kByte).device(device)));
+    return comm::Buffer{blocks.back().mutable_data_ptr(), bytes, /*ready=*/{}};
   });
 }
 

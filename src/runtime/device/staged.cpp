@@ -1,12 +1,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/StringUtil.h>
 #include <pthread.h>
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -16,6 +18,8 @@
 #include <utility>
 
 #include "rannc/runtime/device_stream.h"
+#include "rannc/util/error.h"
+#include "runtime/device/host_memory.h"
 #include "runtime/device/stream_event.h"
 
 namespace rannc::runtime {
@@ -25,12 +29,40 @@ using comm::Buffer;
 using comm::Handle;
 using comm::Purpose;
 
-/// Something of the host that is begun by another thread.
+/// A message travels in pieces of this size, equal on all ranks, of which so many are copied to the
+/// host before the first has been sent on: one is copied while another one travels.
+/// tuned by: no measurement is known; no GPU has run it.
+/// without it: smaller pieces cost a message each, larger ones are copied and sent one after the
+/// other; with more ahead, pinned memory goes to one message.
+constexpr int64_t kCopiedPieceBytes = int64_t{4} << 20;
+constexpr size_t kPiecesAhead = 2;
+
+/// Bytes of a device's memory as a tensor that does not own them.
+at::Tensor alias(const Buffer& buffer, int64_t begin, int64_t bytes, c10::Device device) {
+  return at::from_blob(
+      static_cast<char*>(buffer.data) + begin, {bytes}, [](void*) {},
+      at::TensorOptions().dtype(at::kByte).device(device), device);
+}
+
+/// Of the host, shared with whom reads or writes it.
+using Memory = std::shared_ptr<at::Tensor>;
+
+std::string describe(const Purpose& purpose) {
+  return purpose.micro_batch < 0 ? std::string(purpose.what)
+                                 : c10::str(purpose.what, " of micro-batch ", purpose.micro_batch);
+}
+
+/// Operations of the host that another thread begins, once the device has copied what they send.
 class Begun {
  public:
-  void set(Handle handle) {
+  explicit Begun(std::string what) : what_(std::move(what)) {}
+
+  /// What `memory` holds is kept as long as this lives, unless it is given back before.
+  void set(std::vector<Handle> handles, std::vector<Memory> memory) {
     const std::scoped_lock lock(mutex_);
-    handle_ = std::move(handle);
+    handles_ = std::move(handles);
+    memory_ = std::move(memory);
+    begun_ = true;
     changed_.notify_all();
   }
   void fail(std::exception_ptr error) {
@@ -38,27 +70,42 @@ class Begun {
     error_ = std::move(error);
     changed_.notify_all();
   }
-  /// Null: not yet.
-  [[nodiscard]] Handle now() {
-    const std::scoped_lock lock(mutex_);
-    if (error_) std::rethrow_exception(error_);
-    return handle_;
+  [[nodiscard]] bool done() {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (error_) std::rethrow_exception(error_);
+      if (!begun_) return false;
+    }
+    return std::ranges::all_of(handles_, [](const Handle& handle) { return handle->done(); });
   }
-  [[nodiscard]] Handle wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return handle_ || error_; });
-    if (error_) std::rethrow_exception(error_);
-    return handle_;
+  /// Throws CommError after `timeout_s` seconds in which the device has not copied.
+  void wait(int rank, double timeout_s) {
+    {
+      std::unique_lock lock(mutex_);
+      const bool came = changed_.wait_for(lock, std::chrono::duration<double>(timeout_s),
+                                          [this] { return begun_ || error_; });
+      if (error_) std::rethrow_exception(error_);
+      if (!came) {
+        throw CommError(c10::str("rank ", rank, " waited ", timeout_s, " s for its device to copy ",
+                                 "the ", what_, " to the host: the device does not come to it"));
+      }
+    }
+    for (const Handle& handle : handles_) handle->wait();
   }
+  /// Of the first operation; only after wait().
+  [[nodiscard]] at::Tensor& memory() const { return *memory_.front(); }
 
  private:
-  std::mutex mutex_;
+  const std::string what_;
+  std::mutex mutex_;  // guards the others; what is begun does not change any more
   std::condition_variable changed_;
-  Handle handle_;
+  bool begun_ = false;
+  std::vector<Handle> handles_;
+  std::vector<Memory> memory_;
   std::exception_ptr error_;
 };
 
-/// Begins what has to wait for the device, in the order in which it was given.
+/// A thread that does what has to wait for the device, in the order in which it was given.
 class Mover {
  public:
   explicit Mover(c10::Device device) : thread_([this, device] { run(device); }) {}
@@ -73,112 +120,165 @@ class Mover {
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
-  std::shared_ptr<Begun> begin_after(std::shared_ptr<comm::Event> event,
-                                     std::function<Handle()> begin) {
-    auto begun = std::make_shared<Begun>();
+  /// `work`, which throws nothing, is given the stream on which it copies.
+  void give(std::function<void(const c10::Stream&)> work) {
     {
       const std::scoped_lock lock(mutex_);
-      items_.push_back({std::move(event), std::move(begin), begun});
+      items_.push_back(std::move(work));
     }
     changed_.notify_one();
-    return begun;
   }
 
  private:
-  struct Item {
-    std::shared_ptr<comm::Event> event;
-    std::function<Handle()> begin;
-    std::shared_ptr<Begun> begun;
-  };
-
   void run(c10::Device device) {
     pthread_setname_np(pthread_self(), "rannc-staged");
-    c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.setDevice(device);
+    const at::NoGradGuard no_grad;
+    std::optional<c10::Stream> copies;
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [this] { return stop_ || !items_.empty(); });
       if (items_.empty()) return;
-      Item item = std::move(items_.front());
+      auto work = std::move(items_.front());
       items_.pop_front();
       lock.unlock();
-      try {
-        item.event->wait();
-        item.begun->set(item.begin());
-      } catch (...) {
-        item.begun->fail(std::current_exception());
-      }
-      item = {};
+      if (!copies) copies = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+      work(*copies);
+      work = {};
       lock.lock();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> items_;
+  std::deque<std::function<void(const c10::Stream&)>> items_;
   bool stop_ = false;
   std::thread thread_;  // last: it uses the others
 };
 
+/// What operations need, which may outlive their communicator.
+struct Ends {
+  std::shared_ptr<comm::Communicator> host;
+  c10::Device device;
+  std::shared_ptr<HostMemory> memory;
+};
+
+/// A part of a buffer on its way to the host.
+struct Piece {
+  Piece(const Ends& ends, const Buffer& buffer, int64_t begin, int64_t bytes,
+        const c10::Stream& copies)
+      : memory(ends.memory->take(bytes)) {
+    const c10::StreamGuard guard(copies);
+    memory.copy_(alias(buffer, begin, bytes, ends.device), /*non_blocking=*/true);
+    copied = std::make_shared<StreamEvent>(copies);
+  }
+  at::Tensor memory;
+  std::shared_ptr<StreamEvent> copied;
+};
+
+/// Sends a buffer piece by piece: the next one is copied while this one travels.
+void send_pieces(const Ends& ends, const Buffer& buffer, int to, int64_t tag, Purpose purpose,
+                 const c10::Stream& copies, Begun& begun) {
+  std::vector<Handle> handles;
+  std::vector<Memory> memory;
+  std::deque<Piece> ahead;
+  for (int64_t next = 0; next < buffer.bytes || !ahead.empty();) {
+    while (next < buffer.bytes && ahead.size() < kPiecesAhead) {
+      const int64_t bytes = std::min(kCopiedPieceBytes, buffer.bytes - next);
+      ahead.emplace_back(ends, buffer, next, bytes, copies);
+      next += bytes;
+    }
+    Piece piece = std::move(ahead.front());
+    ahead.pop_front();
+    piece.copied->wait();
+    const auto shared = std::make_shared<at::Tensor>(std::move(piece.memory));
+    handles.push_back(ends.host->send(
+        shared->const_data_ptr(), shared->numel(), to, tag, purpose,
+        [of = ends.memory, shared] { of->free(std::exchange(*shared, at::Tensor())); }));
+    memory.push_back(shared);
+  }
+  begun.set(std::move(handles), std::move(memory));
+}
+
+/// Issues the copy of what has come, on the current stream, which is not waited for.
+void copy_to_device(const Ends& ends, const Buffer& buffer, int64_t begin, at::Tensor memory) {
+  const at::NoGradGuard no_grad;
+  const c10::DeviceGuard guard(ends.device);
+  const c10::Stream now = c10::impl::VirtualGuardImpl(ends.device.type()).getStream(ends.device);
+  block(now, buffer.ready.get());
+  alias(buffer, begin, memory.numel(), ends.device).copy_(memory, /*non_blocking=*/true);
+  ends.memory->free(std::move(memory), std::make_shared<StreamEvent>(now));
+}
+
 class Sent final : public comm::Operation {
  public:
-  Sent(std::shared_ptr<Begun> begun, at::Tensor pinned)
-      : begun_(std::move(begun)), pinned_(std::move(pinned)) {}
-  [[nodiscard]] bool done() override {
-    const Handle handle = begun_->now();
-    return handle && handle->done();
-  }
-  void wait() override { begun_->wait()->wait(); }
+  Sent(std::shared_ptr<Begun> begun, const Ends& ends) : begun_(std::move(begun)), ends_(ends) {}
+  [[nodiscard]] bool done() override { return begun_->done(); }
+  void wait() override { begun_->wait(ends_.host->rank(), ends_.host->timeout_s()); }
 
  private:
   const std::shared_ptr<Begun> begun_;
-  const at::Tensor pinned_;
+  const Ends ends_;
 };
 
-/// What comes to the device: whoever waits first issues the copy.
-class Arriving final : public comm::Operation {
+/// Whoever waits first issues the copies to the device.
+class Received final : public comm::Operation {
  public:
-  Arriving(std::function<Handle(bool)> handle, at::Tensor pinned, Buffer buffer, c10::Device device,
-           std::shared_ptr<void> owner = {})
-      : handle_(std::move(handle)),
-        pinned_(std::move(pinned)),
-        buffer_(std::move(buffer)),
-        device_(device),
-        owner_(std::move(owner)) {}
+  struct Part {
+    Handle handle;
+    int64_t begin;
+    at::Tensor memory;
+  };
+  Received(std::vector<Part> parts, Buffer buffer, const Ends& ends)
+      : parts_(std::move(parts)), buffer_(std::move(buffer)), ends_(ends) {}
 
   [[nodiscard]] bool done() override {
-    const Handle handle = handle_(/*wait=*/false);
-    return handle && handle->done();
+    return std::ranges::all_of(parts_, [](const Part& part) { return part.handle->done(); });
   }
   void wait() override {
-    if (copied_) return;
-    handle_(/*wait=*/true)->wait();
-    const at::NoGradGuard no_grad;
-    const c10::DeviceGuard guard(device_);
-    block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_), buffer_.ready.get());
-    at::from_blob(
-        buffer_.data, {buffer_.bytes}, [](void*) {}, options(device_), device_)
-        .copy_(pinned_, /*non_blocking=*/true);
-    copied_ = true;
-    pinned_.reset();  // comes back to others after the copy
-  }
-
-  static at::TensorOptions options(c10::Device device) {
-    return at::TensorOptions().dtype(at::kByte).device(device);
+    for (Part& part : parts_) {
+      if (!part.memory.defined()) continue;
+      part.handle->wait();
+      copy_to_device(ends_, buffer_, part.begin, std::exchange(part.memory, at::Tensor()));
+    }
   }
 
  private:
-  const std::function<Handle(bool)> handle_;
-  at::Tensor pinned_;
+  std::vector<Part> parts_;  // their memory belongs to the thread that computes, as wait() does
   const Buffer buffer_;
-  const c10::Device device_;
+  const Ends ends_;
+};
+
+class Summed final : public comm::Operation {
+ public:
+  Summed(std::shared_ptr<Begun> begun, Buffer buffer, const Ends& ends, std::shared_ptr<void> owner)
+      : begun_(std::move(begun)),
+        buffer_(std::move(buffer)),
+        ends_(ends),
+        owner_(std::move(owner)) {}
+  [[nodiscard]] bool done() override { return begun_->done(); }
+  void wait() override {
+    if (copied_) return;
+    begun_->wait(ends_.host->rank(), ends_.host->timeout_s());
+    copy_to_device(ends_, buffer_, 0, std::exchange(begun_->memory(), at::Tensor()));
+    copied_ = true;
+  }
+
+ private:
+  const std::shared_ptr<Begun> begun_;
+  const Buffer buffer_;
+  const Ends ends_;
   const std::shared_ptr<void> owner_;
   bool copied_ = false;  // belongs to the thread that computes, as wait() does
 };
 
 class Staged final : public comm::Communicator {
  public:
-  Staged(std::shared_ptr<comm::Communicator> host, c10::Device device)
-      : host_(std::move(host)), device_(device), mover_(device) {}
+  Staged(std::shared_ptr<comm::Communicator> host, c10::Device device, int64_t pinned_bytes)
+      : host_(std::move(host)),
+        ends_{host_, device, std::make_shared<HostMemory>(pinned_bytes, device)},
+        mover_(device) {}
 
   [[nodiscard]] int rank() const override { return host_->rank(); }
   [[nodiscard]] int size() const override { return host_->size(); }
@@ -197,72 +297,77 @@ class Staged final : public comm::Communicator {
 
   [[nodiscard]] Handle send_from(const Buffer& buffer, int to, int64_t tag,
                                  Purpose purpose) override {
-    at::Tensor pinned = empty_pinned(buffer.bytes);
-    auto begun = mover_.begin_after(copy_to_host(buffer, pinned), [=, this] {
-      return host_->send(pinned.const_data_ptr(), pinned.numel(), to, tag, purpose);
-    });
-    return std::make_shared<Sent>(std::move(begun), std::move(pinned));
+    return std::make_shared<Sent>(begin(purpose, buffer,
+                                        [=, ends = ends_](const c10::Stream& copies, Begun& begun) {
+                                          send_pieces(ends, buffer, to, tag, purpose, copies,
+                                                      begun);
+                                        }),
+                                  ends_);
   }
 
   [[nodiscard]] Handle receive_into(const Buffer& buffer, int from, int64_t tag,
                                     Purpose purpose) override {
-    at::Tensor pinned = empty_pinned(buffer.bytes);
-    Handle handle =
-        host_->receive(pinned.mutable_data_ptr(), buffer.bytes, from, tag, purpose, Then());
-    return std::make_shared<Arriving>([handle = std::move(handle)](bool) { return handle; },
-                                      std::move(pinned), buffer, device_);
+    std::vector<Received::Part> parts;
+    for (int64_t begin = 0; begin < buffer.bytes; begin += kCopiedPieceBytes) {
+      at::Tensor memory = ends_.memory->take(std::min(kCopiedPieceBytes, buffer.bytes - begin));
+      Handle handle = host_->receive(memory.mutable_data_ptr(), memory.numel(), from, tag, purpose,
+                                     /*then=*/{});
+      parts.push_back({std::move(handle), begin, std::move(memory)});
+    }
+    return std::make_shared<Received>(std::move(parts), buffer, ends_);
   }
 
+  /// In one piece: pieces would have to be told apart, as ranks begin sums in orders of their own.
   [[nodiscard]] Handle start_sum(const Buffer& buffer, comm::Element element,
                                  std::span<const int> ranks, Purpose purpose,
                                  std::shared_ptr<void> owner, std::optional<int64_t> tag) override {
-    at::Tensor pinned = empty_pinned(buffer.bytes);
-    // Told apart here, where all ranks come in one order.
-    const int64_t of_all = tag ? *tag : host_->next_collective_tag(ranks, purpose);
-    auto begun = mover_.begin_after(copy_to_host(buffer, pinned),
-                                    [=, this, over = std::vector<int>(ranks.begin(), ranks.end())] {
-                                      return comm::start_all_reduce_sum(
-                                          *host_, pinned.mutable_data_ptr(),
-                                          buffer.bytes / comm::size_bytes(element), element, over,
-                                          purpose, std::make_shared<at::Tensor>(pinned), of_all);
-                                    });
-    return std::make_shared<Arriving>(
-        [begun = std::move(begun)](bool wait) { return wait ? begun->wait() : begun->now(); },
-        std::move(pinned), buffer, device_, std::move(owner));
+    // Told apart here, where all ranks come in one order, and from the host's sums of this one.
+    const int64_t of_all = tag ? *tag : next_collective_tag(ranks, purpose);
+    const auto sum = [=, ends = ends_, over = std::vector<int>(ranks.begin(), ranks.end())](
+                         const c10::Stream& copies, Begun& begun) {
+      Piece whole(ends, buffer, 0, buffer.bytes, copies);
+      whole.copied->wait();
+      const auto shared = std::make_shared<at::Tensor>(std::move(whole.memory));
+      begun.set({comm::start_all_reduce_sum(*ends.host, shared->mutable_data_ptr(),
+                                            buffer.bytes / comm::size_bytes(element), element, over,
+                                            purpose, shared, of_all)},
+                {shared});
+    };
+    return std::make_shared<Summed>(begin(purpose, buffer, sum), buffer, ends_, std::move(owner));
   }
 
  private:
-  at::Tensor empty_pinned(int64_t bytes) {
-    return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
-  }
-
-  /// Beside what the device computes; who gave `buffer` keeps its memory until the operation ends.
-  std::shared_ptr<comm::Event> copy_to_host(const Buffer& buffer, const at::Tensor& pinned) {
-    const at::NoGradGuard no_grad;
-    const c10::DeviceGuard device_guard(device_);
-    if (!copies_) {
-      copies_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_, true);
-    }
-    block(*copies_, buffer.ready.get());
-    const c10::StreamGuard stream_guard(*copies_);
-    const at::Tensor from = at::from_blob(
-        buffer.data, {buffer.bytes}, [](void*) {}, Arriving::options(device_), device_);
-    pinned.copy_(from, /*non_blocking=*/true);
-    return std::make_shared<StreamEvent>(*copies_);
+  /// Who gave `buffer` keeps its memory until the operation is done.
+  std::shared_ptr<Begun> begin(Purpose purpose, const Buffer& buffer,
+                               std::function<void(const c10::Stream&, Begun&)> work) {
+    auto begun = std::make_shared<Begun>(describe(purpose));
+    mover_.give([begun, ready = buffer.ready, work = std::move(work), rank = rank(),
+                 purpose](const c10::Stream& copies) {
+      try {
+        block(copies, ready.get());
+        work(copies, *begun);
+      } catch (const c10::Error& error) {
+        begun->fail(std::make_exception_ptr(
+            CommError(c10::str("rank ", rank, " could not copy the ", describe(purpose),
+                               " from its device to the host: ", error.what_without_backtrace()))));
+      } catch (...) {
+        begun->fail(std::current_exception());
+      }
+    });
+    return begun;
   }
 
   const std::shared_ptr<comm::Communicator> host_;
-  const c10::Device device_;
-  std::optional<c10::Stream> copies_;  // one thread at a time issues
-  Mover mover_;                        // last: it uses the host's communicator
+  const Ends ends_;
+  Mover mover_;  // last: it uses the others
 };
 
 }  // namespace
 
 std::shared_ptr<comm::Communicator> staged(std::shared_ptr<comm::Communicator> host,
-                                           c10::Device device) {
+                                           c10::Device device, int64_t pinned_bytes) {
   if (device.is_cpu()) return host;
-  return std::make_shared<Staged>(std::move(host), device);
+  return std::make_shared<Staged>(std::move(host), device, pinned_bytes);
 }
 
 }  // namespace rannc::runtime

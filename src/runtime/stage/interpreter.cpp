@@ -108,6 +108,7 @@ struct Interpreter::Impl {
   void execute(Instruction& instruction, bool may_free, const DrawKey* key,
                const std::shared_ptr<WholeBatch>& batch = nullptr);
 
+  c10::Device device;
   std::vector<Instruction> instructions;
   std::vector<uint32_t> row_free_effects;  ///< indices into `instructions`
   std::vector<uint32_t> input_registers;
@@ -126,7 +127,8 @@ struct Interpreter::Impl {
   std::vector<at::Tensor> operands, results;  // of the instruction at hand, kept for capacity
 };
 
-Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device) {
+Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device on_device)
+    : device(on_device) {
   std::vector<bool> written(graph.values.size());
   for (const ir::Node& node : graph.nodes) {
     for (ir::ValueId value : node.writes) written[graph[value].storage.index] = true;
@@ -154,7 +156,8 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
                       objects[value.object.index].isTensor(),
                   c10::str("constant '", value.name, "' refers to object ", value.object.index,
                            " of ", objects.size(), ", which is no tensor"));
-      constants.push_back({i, objects[value.object.index].toTensor().to(device),
+      const c10::Device where = value.on_host ? c10::Device(c10::kCPU) : device;
+      constants.push_back({i, objects[value.object.index].toTensor().to(where),
                            is_written({i}) || is_returned({i})});
     }
   }
@@ -206,10 +209,10 @@ namespace {
 
 /// Calls what may draw without a key, and refuses it if it has drawn.
 void call_without_drawing(Instruction& instruction, std::vector<at::Tensor>& operands,
-                          std::vector<at::Tensor>& results) {
-  const RandomState before = RandomState::now(c10::kCPU);
+                          std::vector<at::Tensor>& results, c10::Device device) {
+  const RandomState before = RandomState::now(device);
   instruction.op.call(operands, results);
-  if (before.equals(RandomState::now(c10::kCPU))) return;
+  if (before.equals(RandomState::now(device))) return;
   const ir::Node& node = *instruction.unkeyed;
   throw Error(c10::str("deterministic_dropout: ", node.op.empty() ? "a function" : node.op,
                        " (node '", node.name, "', module '", node.module, "', ",
@@ -236,7 +239,7 @@ void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const D
   } else if (key != nullptr && instruction.draw) {
     instruction.draw->call(operands, results, *key);
   } else if (key != nullptr && instruction.unkeyed) {
-    call_without_drawing(instruction, operands, results);
+    call_without_drawing(instruction, operands, results, device);
   } else {
     instruction.op.call(operands, results);
   }

@@ -14,6 +14,7 @@
 #include "rannc/ops/dtype.h"
 #include "rannc/util/error.h"
 #include "rannc/util/philox.h"
+#include "runtime/device/host_memory.h"
 
 namespace rannc::runtime {
 namespace {
@@ -73,6 +74,7 @@ KeyedDraw::KeyedDraw(const ir::Graph& graph, ir::NodeId node, ir::Draw draw, c10
   const auto valid = std::ranges::find_if(node_.outputs, &ir::ValueId::valid);
   RANNC_CHECK(valid != node_.outputs.end(), node_.name);
   like_ = graph[*valid];
+  if (like_.on_host) device_ = c10::kCPU;
 }
 
 void KeyedDraw::call(std::span<at::Tensor> operands, std::vector<at::Tensor>& results,
@@ -147,7 +149,8 @@ at::Tensor KeyedDraw::generate(const std::vector<int64_t>& sizes, size_t words_e
                                   static_cast<int64_t>(key.samples.size()));
   const int64_t each = layout.groups == 0 ? 0 : total / layout.groups;
   const uint64_t stream = derive_key(key.steps.seed, static_cast<uint64_t>(key.steps.step), name_);
-  at::Tensor numbers = at::empty({total}, c10::CppTypeToScalarType<T>::value);
+  // Pinned for an accelerator, so that the host need not wait for the copy.
+  at::Tensor numbers = host_memory(total, c10::CppTypeToScalarType<T>::value, device_);
   T* const data = numbers.mutable_data_ptr<T>();
 
   const size_t at_once = kWordsAtOnce / words_each;
@@ -169,8 +172,9 @@ at::Tensor KeyedDraw::generate(const std::vector<int64_t>& sizes, size_t words_e
       }
     }
   });
+  numbers = numbers.to(device_, /*non_blocking=*/true);
   if (!layout.order.empty()) numbers = numbers.view(layout.apart).permute(layout.order);
-  return numbers.reshape(sizes).to(device_);
+  return numbers.reshape(sizes);
 }
 
 /// `value` with probability 1 - `probability`, else 0.

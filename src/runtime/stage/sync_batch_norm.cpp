@@ -7,12 +7,15 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "rannc/util/error.h"
+#include "runtime/device_memory.h"
 
 namespace rannc::runtime {
 namespace {
@@ -80,11 +83,11 @@ struct Normalise : torch::autograd::Function<Normalise> {
         pass.statistics.mean.to(input.options()), pass.statistics.variance.to(input.options()), {},
         {}, /*train=*/false, pass.eps, {wants_input, true, true});
     if (wants_input) {
-      const at::Tensor mine = at::cat({sums, dots}).to(at::kCPU, at::kDouble);
+      const at::Tensor mine = at::cat({sums, dots}).to(at::kDouble);
       const at::Tensor means =
           pass.batch->gather(mine, backward_message(pass.node)).sum(0).div_(pass.statistics.count);
       at::Tensor factor = pass.statistics.variance.add(pass.eps).rsqrt_().neg_();
-      if (weight) factor.mul_(weight->to(at::kCPU, at::kDouble));
+      if (weight) factor.mul_(weight->to(at::kDouble));
       const int64_t channels = sums.numel();
       input_grad.add_(normalised(input, means.narrow(0, channels, channels).mul(factor),
                                  means.narrow(0, 0, channels).mul(factor), pass));
@@ -103,13 +106,13 @@ BatchStatistics statistics_of(const at::Tensor& input, const WholeBatch& batch, 
   const auto count = static_cast<double>(input.numel() / channels);
   const auto [mean, variance] = at::batch_norm_update_stats(widened(input), {}, {}, 0);
   const at::Tensor parts =
-      batch.gather(at::cat({at::full({1}, count, at::kDouble), mean.to(at::kCPU, at::kDouble),
-                            variance.to(at::kCPU, at::kDouble).mul_(count)}),
+      batch.gather(at::cat({at::full({1}, count, mean.options().dtype(at::kDouble)),
+                            mean.to(at::kDouble), variance.to(at::kDouble).mul(count)}),
                    message);
   const at::Tensor counts = parts.narrow(1, 0, 1);
   const at::Tensor means = parts.narrow(1, 1, channels);
   BatchStatistics whole;
-  whole.count = counts.sum().item<double>();
+  whole.count = counts.sum();
   whole.mean = means.mul(counts).sum(0).div_(whole.count);
   whole.variance = means.sub(whole.mean).square_().mul_(counts);
   whole.variance = whole.variance.add_(parts.narrow(1, 1 + channels, channels)).sum(0);
@@ -119,18 +122,43 @@ BatchStatistics statistics_of(const at::Tensor& input, const WholeBatch& batch, 
 
 }  // namespace
 
-WholeBatch::WholeBatch(std::shared_ptr<comm::Communicator> comm, std::vector<int> ranks,
+WholeBatch::WholeBatch(std::shared_ptr<comm::Communicator> comm,
+                       std::shared_ptr<comm::Stream> stream, std::vector<int> ranks,
                        int64_t first_tag, int stage)
-    : comm_(std::move(comm)), ranks_(std::move(ranks)), first_tag_(first_tag), stage_(stage) {}
+    : comm_(std::move(comm)),
+      stream_(std::move(stream)),
+      ranks_(std::move(ranks)),
+      first_tag_(first_tag),
+      stage_(stage) {}
 
 at::Tensor WholeBatch::gather(const at::Tensor& mine, int64_t message) const {
   if (before_gather) before_gather();
+  return mine.is_cpu() ? gather_on_host(mine, message) : gather_on_device(mine, message);
+}
+
+at::Tensor WholeBatch::gather_on_host(const at::Tensor& mine, int64_t message) const {
   const at::Tensor sent = mine.contiguous();
   at::Tensor all = at::empty({static_cast<int64_t>(ranks_.size()), sent.numel()}, sent.options());
   comm::all_gather_into(*comm_, sent.const_data_ptr(), static_cast<int64_t>(sent.nbytes()),
                         all.mutable_data_ptr(), ranks_, first_tag_ + message,
                         {.what = "batch statistics", .stage = stage_});
   return all;
+}
+
+/// A sum in which every replica's numbers stand in a row of zeros of the others: whoever computes
+/// waits for messages only, and a device that sums needs nothing else.
+at::Tensor WholeBatch::gather_on_device(const at::Tensor& mine, int64_t message) const {
+  if (comm_->is_in_order()) {  // its sums are those of the Program; the host waits
+    return gather_on_host(mine.to(at::kCPU), message).to(mine.device());
+  }
+  const auto me = std::ranges::find(ranks_, comm_->rank()) - ranks_.begin();
+  const auto all = std::make_shared<at::Tensor>(
+      at::zeros({static_cast<int64_t>(ranks_.size()), mine.numel()}, mine.options()));
+  all->select(0, me).copy_(mine);
+  stream_->wait(*comm_->start_sum(memory_of(*all, *stream_), comm::Element::float64, ranks_,
+                                  {.what = "batch statistics", .stage = stage_}, all,
+                                  first_tag_ + message));
+  return *all;
 }
 
 SyncBatchNorm::SyncBatchNorm(const ir::Graph& graph, ir::NodeId node) : node_(node.index) {
@@ -181,11 +209,11 @@ void SyncBatchNorm::update_running(std::span<at::Tensor> operands,
     if (!buffer) return;
     // Without autograd's version counter: batch_norm itself does not count its updates either.
     const at::Tensor target = buffer->variable_data();
-    target.copy_(target.to(at::kCPU, at::kDouble).mul(1 - momentum_).add_(statistic, momentum_));
+    target.copy_(target.to(at::kDouble).mul(1 - momentum_).add_(statistic, momentum_));
   };
   update(kRunningMean, statistics.mean);
   update(kRunningVar,
-         statistics.variance.mul(statistics.count / (statistics.count - 1)));  // unbiased
+         statistics.variance.mul(statistics.count).div(statistics.count.sub(1)));  // unbiased
 }
 
 }  // namespace rannc::runtime

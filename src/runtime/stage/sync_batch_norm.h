@@ -15,11 +15,11 @@
 
 namespace rannc::runtime {
 
-/// What one batch normalisation divides by: a number for each channel, float64 on the CPU.
+/// What one batch normalisation divides by: a number for each channel, float64.
 struct BatchStatistics {
   at::Tensor mean;
   at::Tensor variance;  ///< divided by the count
-  double count = 0;     ///< of values in each channel
+  at::Tensor count;     ///< of values in each channel; one number
 };
 
 /// The replicas of a stage that share the batch of one pass, those without rows left out. They run
@@ -28,10 +28,10 @@ class WholeBatch {
  public:
   /// `ranks` ascending. The tags from `first_tag` on are for this pass alone, because reductions
   /// over the same ranks may be under way.
-  WholeBatch(std::shared_ptr<comm::Communicator> comm, std::vector<int> ranks, int64_t first_tag,
-             int stage);
+  WholeBatch(std::shared_ptr<comm::Communicator> comm, std::shared_ptr<comm::Stream> stream,
+             std::vector<int> ranks, int64_t first_tag, int stage);
 
-  /// The numbers (float64, on the CPU) of all replicas, [replica, number], in the order of ranks.
+  /// The numbers (float64) of all replicas, [replica, number], in the order of ranks.
   /// `message` tells the exchanges of a pass apart; number of tags above: the largest one + 1.
   [[nodiscard]] at::Tensor gather(const at::Tensor& mine, int64_t message) const;
 
@@ -41,7 +41,11 @@ class WholeBatch {
   std::unordered_map<uint32_t, BatchStatistics> statistics;
 
  private:
+  [[nodiscard]] at::Tensor gather_on_host(const at::Tensor& mine, int64_t message) const;
+  [[nodiscard]] at::Tensor gather_on_device(const at::Tensor& mine, int64_t message) const;
+
   std::shared_ptr<comm::Communicator> comm_;
+  std::shared_ptr<comm::Stream> stream_;
   std::vector<int> ranks_;
   int64_t first_tag_;
   int stage_;

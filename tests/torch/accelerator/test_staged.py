@@ -5,6 +5,8 @@ tried, too: a suite that cannot see it would prove nothing.
 """
 
 import json
+import threading
+import time
 
 import pytest
 import standin
@@ -12,7 +14,7 @@ import torch
 from graph_text import GraphText
 from pipeline import local_state, make_plan, make_tensors, rows_of_rank, run_directly, run_ranks
 
-from pyrannc import _C
+from pyrannc import _C, errors
 
 LOCAL_ROWS = [5, 3]
 LOSS_GRADIENT = torch.tensor(0.25, dtype=torch.float64)
@@ -22,20 +24,56 @@ PLANS = {
     "1f1b": ([[0], [1]], "1f1b"),
     "interleaved": ([[0], [1], [0], [1]], "interleaved"),
 }
+StreamMistake, MessageMistake = _C.comm.StreamMistake, _C.comm.MessageMistake
 
 
-def run(name, streams=None):
-    """The largest error of losses and gradients of all ranks; NaN counts as infinite.
+class Result:
+    """Of a run: the largest error of losses and gradients of all ranks, NaN counts as infinite; and
+    by whom the device was waited for and given work."""
 
-    ``streams``: makes what each executor takes for its device's order.
-    """
-    ranks, schedule = PLANS[name]
+    def __init__(self, error, waits, issues, threads):
+        self.error, self.waits, self.issues, self.threads = error, waits, issues, threads
+
+    def strangers(self):
+        """Threads that gave work to a device, although they are neither a rank's, nor autograd's of
+        a device, nor that which copies for messages."""
+        names = {name for name, _ in self.issues}
+        known = ("pt_autograd", "rannc-staged", *(f" {thread}" for thread in self.threads))
+        return {n for n in names if not n.startswith(known) and not n.endswith(known)}
+
+
+def layers(width=6):
     graph = GraphText()
-    h = graph.input("x", ("B", 6))
+    h = graph.input("x", ("B", width))
     for layer in range(4):
-        h = graph.linear(h, f"layer{layer}", 6)
-    text = graph.text([graph.mean(h)])
-    plan = make_plan(graph.node_names, ranks, 4, schedule=schedule)
+        h = graph.linear(h, f"layer{layer}", width)
+    return graph, graph.text([graph.mean(h)])
+
+
+def large(width=200_000):
+    """A message of its one border has several pieces."""
+    graph = GraphText()
+    h = graph.input("x", ("B", width))
+    for layer in range(4):
+        scale = graph.parameter(f"scale{layer}", (width,))
+        h = graph.call("aten::mul.Tensor", [h, scale], ("B", width))
+    return graph, graph.text([graph.mean(h)])
+
+
+def run(
+    name,
+    stream=None,
+    message=None,
+    micro_batches=4,
+    model=layers,
+    pinned_bytes=1 << 28,
+    before=None,
+):
+    """Under plan ``name``; ``stream`` and ``message``: mistakes that are planted; ``before`` is
+    called once before the forward."""
+    ranks, schedule = PLANS[name]
+    graph, text = model()
+    plan = make_plan(graph.node_names, ranks, micro_batches, schedule=schedule)
     plan["interleave"] = max(len(ranks) // 2, 1)
     plan = _C.plan.Plan.from_json(json.dumps(plan))
     state, x = graph.state(), make_tensors(graph.inputs, sum(LOCAL_ROWS))
@@ -45,60 +83,200 @@ def run(name, streams=None):
         index = communicator.rank + 1
         device = f"standin:{index}"
         standin.set_device(index)
-        options = {} if streams is None else {"stream": streams()}
+        staged = _C.runtime.staged(communicator, device, pinned_bytes)
+        order = _C.runtime.device_stream(device)
         executor = _C.runtime.Executor(
             _C.ir.parse(text),
             [],
             plan,
-            _C.runtime.staged(communicator, device),
+            staged if message is None else _C.comm.careless(staged, message),
             device=device,
-            **options,
+            stream=order if stream is None else _C.comm.careless(order, stream),
         )
+        # Not the first stream: whoever takes another one is seen.
+        torch.accelerator.set_stream(standin.Stream(index))
         on_device = {name: tensor.to(device) for name, tensor in state.items()}
         parameters, buffers = local_state(executor, on_device)
         own = [
             tensor.to(device) for tensor in rows_of_rank(communicator.rank, graph, x, LOCAL_ROWS)
         ]
+        gradient = LOSS_GRADIENT.to(device)
+        communicator.barrier()
         standin.clear_counts()
+        if before is not None and communicator.rank == 0:
+            before()
+        communicator.barrier()
         call = executor.forward(own, parameters, buffers, LOCAL_ROWS, True)
         loss = call.outputs[0]
-        gradients = call.backward([LOSS_GRADIENT.to(device)])[: len(parameters)]
-        waits = standin.waits()
+        gradients = call.backward([gradient])[: len(parameters)]
+        communicator.barrier()
+        waits, issues = standin.waits(), standin.issues()
+        communicator.barrier()
         gradients = [gradient.cpu() for gradient in gradients]
-        return loss.cpu(), dict(zip(executor.parameter_names, gradients, strict=True)), waits
+        thread = threading.get_native_id()
+        return loss.cpu(), dict(zip(executor.parameter_names, gradients, strict=True)), (
+            waits, issues, thread,
+        )  # fmt: skip
 
     direct = run_directly(text, state, x, sum(LOCAL_ROWS), [LOSS_GRADIENT])
-    errors, waits = [], {}
-    for loss, gradients, counted in run_ranks(2, one_rank):
-        waits |= counted
+    errors, counted = [], []
+    for loss, gradients, counts in run_ranks(2, one_rank):
+        counted.append(counts)
         errors.append((loss - direct.outputs[0]).abs().max())
         errors += [(found - direct.gradients[k]).abs().max() for k, found in gradients.items()]
-    return torch.stack(errors).nan_to_num(torch.inf).max().item(), waits
+    waits, issues, _ = counted[0]
+    error = torch.stack(errors).nan_to_num(torch.inf).max().item()
+    return Result(error, waits, issues, [thread for *_, thread in counted])
 
 
 @pytest.mark.parametrize("delay_us", [0, 300])
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_on_two_devices_equals_one_process(name, delay_us):
     standin.set_delay(delay_us)
-    error, _ = run(name)
-    assert error < 1e-12
+    result = run(name)
+    assert result.error < 1e-12
+    assert result.strangers() == set()
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_only_the_thread_that_moves_messages_waits_for_the_device(name):
-    _, waits = run(name)
-    # Who computes reads the incoming gradient of the loss, to see whether it is 1.
-    others = {
-        (thread, place)
-        for thread, place in waits
-        if not thread.startswith("rannc-staged") and place not in ("copy to device", "copy to host")
-    }
-    assert {place for _, place in others} <= {"aten::_local_scalar_dense"}
-    assert any(thread.startswith("rannc-staged") for thread, _ in waits)
+def test_only_the_thread_that_copies_for_messages_waits_for_the_device(name):
+    result = run(name)
+    assert {thread.split()[0] for thread, _ in result.waits} == {"rannc-staged"}, result.waits
+
+
+# Mistakes. Each plan has messages, or a sum.
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_stream_that_records_nothing_is_seen(name):
+@pytest.mark.parametrize("mistake", ["records_nothing", "waits_for_nothing", "of_another_thread"])
+def test_a_mistake_in_the_order_of_a_stream_is_seen(name, mistake):
     standin.set_delay(2000)
-    error, _ = run(name, streams=lambda: _C.comm.LateStream(0.0))
-    assert error > 1e-3
+    assert not run(name, stream=getattr(StreamMistake, mistake)).error < 1e-3
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
+def test_a_tensor_that_is_dropped_before_its_message_has_gone_is_seen(name):
+    standin.set_delay(2000)
+    assert not run(name, message=MessageMistake.forgets_sends).error < 1e-3
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
+def test_a_second_thread_that_issues_is_seen(name):
+    assert run(name, message=MessageMistake.issues_elsewhere).strangers()
+
+
+# Memory of the host.
+
+
+def test_a_message_travels_in_pieces_through_bounded_pinned_memory():
+    bound = 6 << 20
+    result = run("gpipe", micro_batches=1, model=large, pinned_bytes=bound)
+    assert result.error < 1e-12
+    message = sum(LOCAL_ROWS) * 200_000 * 8
+    # Both ranks are in this process.
+    assert 4 << 20 <= standin.most_pinned_bytes() <= 2 * bound < message
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_without_pinned_memory_messages_go_through_ordinary_memory(name, capfd):
+    before = []
+    assert (
+        run(name, pinned_bytes=0, before=lambda: before.append(standin.most_pinned_bytes())).error
+        < 1e-12
+    )
+    assert before == [standin.most_pinned_bytes()]
+
+
+def test_memory_that_cannot_be_pinned_is_replaced_and_said_once(capfd):
+    standin.fail("pinned")
+    assert run("gpipe").error < 1e-12
+    standin.fail("pinned")
+    assert run("gpipe").error < 1e-12
+    err = capfd.readouterr().err
+    assert err.count("no pinned memory for messages of standin:") == 1, err
+
+
+# What fails.
+
+
+@pytest.mark.parametrize("nth", [1, 6, 15])  # in forward, in backward
+def test_memory_that_runs_out_on_one_rank_ends_both(nth):
+    def refuse(*_):
+        standin.fail("allocation", nth)
+
+    begin = time.monotonic()
+    with pytest.raises((RuntimeError, errors.CommError), match="memory"):
+        run("gpipe", before=refuse)
+    assert time.monotonic() - begin < 30
+
+
+def test_a_copy_that_fails_is_an_error_of_the_operation_that_names_it():
+    # Of the message; the device itself does nothing any more, as CUDA's would not.
+    with pytest.raises((errors.CommError, RuntimeError), match=r"a copy of \d+ bytes failed"):
+        run("gpipe", before=lambda: standin.fail("copy"))
+
+
+def test_a_device_that_does_not_come_to_a_copy_ends_at_the_deadline():
+    def one_rank(communicator):
+        communicator.timeout_s = 1.0
+        device = f"standin:{communicator.rank + 1}"
+        standin.set_device(communicator.rank + 1)
+        staged = _C.runtime.staged(communicator, device)
+        graph, text = layers()
+        plan = make_plan(graph.node_names, [[0], [1]], 1)
+        executor = _C.runtime.Executor(
+            _C.ir.parse(text), [], _C.plan.Plan.from_json(json.dumps(plan)), staged, device=device
+        )
+        state = {name: tensor.to(device) for name, tensor in graph.state().items()}
+        parameters, buffers = local_state(executor, state)
+        own = [
+            tensor.to(device)
+            for tensor in rows_of_rank(
+                communicator.rank, graph, make_tensors(graph.inputs, 8), [5, 3]
+            )
+        ]
+        try:
+            if communicator.rank == 0:
+                with standin.held():
+                    begin = time.monotonic()
+                    try:
+                        executor.forward(own, parameters, buffers, LOCAL_ROWS, True)
+                    finally:
+                        assert time.monotonic() - begin < 30
+            else:
+                executor.forward(own, parameters, buffers, LOCAL_ROWS, True)
+        except errors.CommError as error:
+            return str(error)
+        return ""
+
+    texts = run_ranks(2, one_rank)
+    assert "waited 1 s for its device to copy the" in texts[0], texts
+    assert "waited 1 s for the activation" in texts[1], texts
+
+
+def test_a_rank_that_ends_while_another_one_waits_is_an_error_there():
+    def one_rank(communicator):
+        communicator.timeout_s = 60.0
+        device = f"standin:{communicator.rank + 1}"
+        standin.set_device(communicator.rank + 1)
+        if communicator.rank == 1:
+            communicator.abort("rank 1 is gone")
+            return ""
+        staged = _C.runtime.staged(communicator, device)
+        graph, text = layers()
+        plan = make_plan(graph.node_names, [[0], [1]], 1)
+        executor = _C.runtime.Executor(
+            _C.ir.parse(text), [], _C.plan.Plan.from_json(json.dumps(plan)), staged, device=device
+        )
+        state = {name: tensor.to(device) for name, tensor in graph.state().items()}
+        own = [t.to(device) for t in rows_of_rank(0, graph, make_tensors(graph.inputs, 8), [5, 3])]
+        try:
+            executor.forward(own, *local_state(executor, state), LOCAL_ROWS, True)
+        except errors.CommError as error:
+            return str(error)
+        return "no error"
+
+    begin = time.monotonic()
+    texts = run_ranks(2, one_rank)
+    assert time.monotonic() - begin < 30
+    assert "rank 1 is gone" in texts[0]

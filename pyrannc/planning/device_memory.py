@@ -1,0 +1,46 @@
+"""What a rank may use of an accelerator's memory."""
+
+import torch
+
+
+def available_bytes(device, model, optimizers) -> int:
+    """What is free there now, what torch keeps there without using it, and what the model and its
+    optimizers hold there, as the plan counts that.
+
+    Never more than ``set_per_process_memory_fraction()`` leaves to this process. The context of the
+    device and what other libraries hold is in none of it.
+
+    Args:
+        device: ``torch.device`` with its index.
+        model: The user's.
+        optimizers: The user's.
+    """
+    free, total = torch.accelerator.get_memory_info(device)
+    reserved = torch.accelerator.memory_reserved(device)
+    allocated = torch.accelerator.memory_allocated(device)
+    own = held_bytes(device, model, optimizers)
+    there = free + reserved - allocated + own
+    module = torch.get_device_module(device.type)
+    if hasattr(module, "get_per_process_memory_fraction"):
+        allowed = int(module.get_per_process_memory_fraction(device) * total)
+        there = min(there, allowed - allocated + own)
+    return max(there, 0)
+
+
+def held_bytes(device, model, optimizers) -> int:
+    """Of parameters, their gradients, buffers and states of the optimizers, each memory once."""
+    tensors = [*model.parameters(), *model.buffers()]
+    tensors += [p.grad for p in model.parameters() if p.grad is not None]
+    tensors += [
+        value
+        for optimizer in optimizers
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, torch.Tensor)
+    ]
+    held = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for tensor in tensors
+        if tensor.device == device
+    }
+    return sum(held.values())

@@ -1,0 +1,40 @@
+"""Tensors of a model go to another device; their Python objects stay."""
+
+import torch
+from torch import nn
+
+from pyrannc.state import named_tensors, torch_private
+from pyrannc.state.released import is_released
+
+
+def to_device(model: nn.Module, device: torch.device) -> None:
+    """Moves what this rank holds of ``model``, one tensor after the other, with gradients. What it
+    has released says that it is there, too."""
+    for tensor in {id(each): each for each in named_tensors.tensors(model).values()}.values():
+        if is_released(tensor):
+            tensor.place_elsewhere.device = device
+        elif tensor.device != device:
+            gradient = tensor.grad
+            tensor.grad = None
+            _take_memory(tensor, tensor.detach().to(device))
+            if gradient is not None:
+                tensor.grad = gradient.to(device)
+
+
+def _take_memory(tensor, other):
+    """``tensor`` has the memory of ``other``, which is on another device, from here on."""
+    if torch_private.can_share_memory(tensor, other):  # hooks of the user stay, too
+        tensor.data = other
+        return
+    if isinstance(tensor, nn.Parameter):
+        other = nn.Parameter(other, requires_grad=tensor.requires_grad)
+    torch_private.swap_tensors(tensor, other)
+
+
+def state_to_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """Moves what an optimizer keeps of each parameter to where the parameter is; numbers of one
+    element, such as counts of steps, stay."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.dim():
+                state[name] = value.to(parameter.device)
