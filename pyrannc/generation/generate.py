@@ -74,8 +74,9 @@ def _can_keep_keys(language, kwargs) -> bool:
         given = [kwargs.get(name), *(getattr(each, name, None) for each in configs)]
         return next((each for each in given if each is not None), None)
 
-    plain = ("past_key_values", "cache_implementation", "assistant_model", "custom_generate",
-             "prompt_lookup_num_tokens", "prefill_chunk_size", "penalty_alpha")  # fmt: skip
+    plain = ("past_key_values", "cache", "cache_implementation", "assistant_model",
+             "custom_generate", "prompt_lookup_num_tokens", "prefill_chunk_size",
+             "penalty_alpha")  # fmt: skip
     config = language.config.get_text_config(decoder=True)
     slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -103,6 +104,9 @@ class Generation:
     def __init__(self, module, language, keeps: bool):
         self._module, self._language, self._keeps = module, language, keeps
         self._world, self._number = module._deployment.world, module._deployment.number
+        # transformers renames it model by model, since 5.24.
+        renamed = "cache" in inspect.signature(language.forward).parameters
+        self._cache_name = "cache" if renamed else "past_key_values"
         self._all_rows = None  # [rank]
         self._seen = 0  # tokens of each sequence that went through the model
         self._steps = 0
@@ -111,7 +115,7 @@ class Generation:
 
     def run(self, generate, args, kwargs):
         cache = kept_keys.cache_class()(self._number) if self._keeps else None
-        chosen = {"past_key_values": cache} if self._keeps else {"use_cache": False}
+        chosen = {self._cache_name: cache} if self._keeps else {"use_cache": False}
         if self._keeps:
             kept_keys.begin(self._number)
         begin = time.perf_counter()
@@ -184,7 +188,7 @@ class Generation:
         arguments = self._arguments(kwargs, steps)
         rows = kwargs["input_ids"].shape[0]
         first = sum(self._all_rows[: self._world.rank])
-        arguments["past_key_values"] = kept_keys.cache_class()(
+        arguments[self._cache_name] = kept_keys.cache_class()(
             self._number,
             length,
             rows=torch.arange(first, first + rows),
@@ -203,7 +207,7 @@ class Generation:
     def _arguments(self, kwargs, steps):
         """The others of the call, with as many steps of each sequence."""
         given = dict(kwargs)
-        for name in ("attention_mask", "past_key_values", "use_cache", "logits_to_keep"):
+        for name in ("attention_mask", self._cache_name, "use_cache", "logits_to_keep"):
             given.pop(name, None)
         missing = steps - kwargs["input_ids"].shape[1]
         for name in ("input_ids", "position_ids", "token_type_ids"):
