@@ -103,7 +103,6 @@ def _total(deployments, gradients, norm_type, error_if_nonfinite):
     others = {id(gradient): gradient for gradient in gradients}
     norms = []
     for deployment in deployments:
-        deployment.call_agreement.other(WHAT)
         found, world = {}, deployment.world
         for name, parameter in deployment.model.named_parameters():
             gradient = parameter.grad
@@ -112,6 +111,8 @@ def _total(deployments, gradients, norm_type, error_if_nonfinite):
             if deployment.owners.ranks[name][0] == world.rank:
                 found[name] = torch.linalg.vector_norm(gradient, norm_type)
         mine, everyones = _as_numbers(found), {}
+        # After the numbers: what the backward has left to be read is there then, without a wait.
+        deployment.call_agreement.other(WHAT)
         for item in world.all_gather(json.dumps(mine).encode()):
             everyones |= json.loads(item)
         # In the order of the model, so that the sum is the same on every rank.
