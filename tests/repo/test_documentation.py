@@ -99,12 +99,13 @@ MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_docstring_examples_run(name):
+def test_docstring_examples_run(name, tmp_path, monkeypatch):
     import torch
 
     import pyrannc
 
     module = importlib.import_module(name)
+    monkeypatch.chdir(tmp_path)  # some write files
     names = {"torch": torch, "pyrannc": pyrannc}
     result = doctest.testmod(module, extraglobs=names)
     assert result.attempted and not result.failed
