@@ -44,10 +44,11 @@ for _ in range(kills):
             pyrannc.save(folder, model, optimizer, extra=number)
             os.write(writer, b"e")
     os.close(writer)
+    told = os.read(reader, 1).decode()  # it has begun its first save, however slow the machine is
     time.sleep(random.uniform(0, 3 * one_save))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    told = os.read(reader, 1 << 20).decode()
+    told += os.read(reader, 1 << 20).decode()
     os.close(reader)
     inside += told.endswith("b")
     whole = last + told.count("e")
