@@ -62,7 +62,7 @@ class Nccl:
     """
 
     def __init__(self, file=FILE):
-        self.library = ctypes.CDLL(str(file))
+        self.functions = ctypes.CDLL(str(file))
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         self._arguments = {
             "GetVersion": (ctypes.POINTER(number),),
@@ -84,16 +84,16 @@ class Nccl:
             "GroupEnd": (),
         }  # fmt: skip
         for name, arguments in self._arguments.items():
-            getattr(self.library, f"nccl{name}").argtypes = arguments
-        self.library.ncclGetLastError.argtypes = (pointer,)
-        self.library.ncclGetLastError.restype = ctypes.c_char_p
+            getattr(self.functions, f"nccl{name}").argtypes = arguments
+        self.functions.ncclGetLastError.argtypes = (pointer,)
+        self.functions.ncclGetLastError.restype = ctypes.c_char_p
 
     def __getattr__(self, name):
         if name not in self._arguments:
             raise AttributeError(name)
 
         def call(*arguments):
-            result = getattr(self.library, f"nccl{name}")(*arguments)
+            result = getattr(self.functions, f"nccl{name}")(*arguments)
             if result not in (SUCCESS, IN_PROGRESS):
                 raise NcclError(f"nccl{name}: {result}: {self.last_error()}")
             return result
@@ -101,7 +101,7 @@ class Nccl:
         return call
 
     def last_error(self, comm=None):
-        return self.library.ncclGetLastError(comm).decode()
+        return self.functions.ncclGetLastError(comm).decode()
 
     def version(self):
         found = ctypes.c_int()

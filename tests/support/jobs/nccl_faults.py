@@ -33,7 +33,7 @@ def main(when, shape, fault):
     world.barrier()
     if when == "step":
         kind, rank, number = fault.split(":")
-        calls = nccl.Nccl().library.standin_nccl_calls(int(rank))
+        calls = nccl.Nccl().functions.standin_nccl_calls(int(rank))
         os.environ["STANDIN_NCCL_FAULT"] = f"{kind}:{rank}:{calls + int(number)},{hanging()}"
     for _ in range(3):
         step()
