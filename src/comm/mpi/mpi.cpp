@@ -15,7 +15,7 @@
 
 #include "comm/mpi/check.h"
 #include "comm/mpi/flights.h"
-#include "comm/progress/progress.h"
+#include "comm/progress/progress_communicator.h"
 #include "rannc/util/error.h"
 
 namespace rannc::comm {
@@ -97,13 +97,7 @@ void at_exit(int code, void*) {
   if (process().aborted || getpid() != process().owner_process) return;
   if (code == 0) return finish_mpi();
   const std::scoped_lock lock(process().mutex);
-  const auto& all = process().progress;
-  if (!all.empty() && all.front()->size() > 1) {
-    std::fprintf(stderr, "rannc: rank %d has left with exit code %d, which ends the job\n",
-                 all.front()->rank(), code);
-    std::fflush(stderr);
-  }
-  for (const auto& progress : all) progress->stop();
+  leave_with_code(process().progress, code);
 }
 
 bool is_initialized() {
@@ -147,46 +141,27 @@ void start_mpi() {
   }
 }
 
-class MpiCommunicator : public Communicator {
+std::string host_name() {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+  return {name.data(), static_cast<size_t>(length)};
+}
+
+class MpiCommunicator final : public ProgressCommunicator {
  public:
   MpiCommunicator(std::shared_ptr<Progress> progress, double timeout_s)
-      : progress_(std::move(progress)), timeout_s_(timeout_s) {
-    std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
-    int length = 0;
-    check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
-    host_.assign(name.data(), static_cast<size_t>(length));
-  }
-
-  [[nodiscard]] int rank() const override { return progress_->rank(); }
-  [[nodiscard]] int size() const override { return progress_->size(); }
-  [[nodiscard]] double timeout_s() const override { return timeout_s_; }
-  [[nodiscard]] std::string host() const override { return host_; }
+      : ProgressCommunicator(std::move(progress), host_name(), timeout_s) {}
 
   void set_timeout_s(double seconds) override {
-    timeout_s_ = seconds;
+    ProgressCommunicator::set_timeout_s(seconds);
     const std::scoped_lock lock(process().mutex);
     process().timeout_s = seconds;
-  }
-
-  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose,
-              Then then) override {
-    return progress_->post(true, const_cast<void*>(data), bytes, to, tag, purpose, timeout_s_,
-                           std::move(then));
-  }
-
-  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose,
-                 Then then) override {
-    return progress_->post(false, data, bytes, from, tag, purpose, timeout_s_, std::move(then));
   }
 
   void abort(const std::string& reason) override {
     abort_job(fmt::format("rank {} ends the job: {}", rank(), reason));
   }
-
- private:
-  const std::shared_ptr<Progress> progress_;
-  std::atomic<double> timeout_s_;
-  std::string host_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/progress/progress.h"
+#include "comm/progress/progress_communicator.h"
 #include "comm/sockets/connect.h"
 #include "comm/sockets/flights.h"
 #include "rannc/util/error.h"
@@ -45,53 +45,28 @@ void at_exit(int code, void*) {
   if (process().aborted || getpid() != process().owner) return;
   if (code == 0) return finish_sockets();
   const std::scoped_lock lock(process().mutex);
-  const auto& all = process().progress;
-  if (!all.empty()) {
-    std::fprintf(stderr, "rannc: rank %d has left with exit code %d, which ends the job\n",
-                 all.front()->rank(), code);
-    std::fflush(stderr);
-  }
-  for (const auto& progress : all) progress->stop();
+  leave_with_code(process().progress, code);
 }
 
-class SocketCommunicator final : public Communicator {
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+class SocketCommunicator final : public ProgressCommunicator {
  public:
   SocketCommunicator(std::shared_ptr<Progress> progress, double timeout_s)
-      : progress_(std::move(progress)), timeout_s_(timeout_s) {
-    std::array<char, 256> name{};
-    host_ = gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-  }
-
-  [[nodiscard]] int rank() const override { return progress_->rank(); }
-  [[nodiscard]] int size() const override { return progress_->size(); }
-  [[nodiscard]] double timeout_s() const override { return timeout_s_; }
-  [[nodiscard]] std::string host() const override { return host_; }
+      : ProgressCommunicator(std::move(progress), host_name(), timeout_s) {}
 
   void set_timeout_s(double seconds) override {
-    timeout_s_ = seconds;
+    ProgressCommunicator::set_timeout_s(seconds);
     const std::scoped_lock lock(process().mutex);
     process().timeout_s = seconds;
-  }
-
-  Handle send(const void* data, int64_t bytes, int to, int64_t tag, Purpose purpose,
-              Then then) override {
-    return progress_->post(true, const_cast<void*>(data), bytes, to, tag, purpose, timeout_s_,
-                           std::move(then));
-  }
-
-  Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose,
-                 Then then) override {
-    return progress_->post(false, data, bytes, from, tag, purpose, timeout_s_, std::move(then));
   }
 
   void abort(const std::string& reason) override {
     end_process(fmt::format("rank {} ends the job: {}", rank(), reason));
   }
-
- private:
-  const std::shared_ptr<Progress> progress_;
-  std::atomic<double> timeout_s_;
-  std::string host_;
 };
 
 }  // namespace
