@@ -8,8 +8,8 @@ from pyrannc.errors import ConfigError, RaNNCError
 _SHARDS = (
     "parameters that are shared out over the ranks are not there yet; build the model as usual"
 )
-_GATHER = "the state of an optimizer of all ranks is not there yet; save each rank's state_dict()"
-_EVENTS = "a trace of events is not written yet; rannc show says where the time goes"
+_GATHER = "optimizer.state_dict() has the state of all ranks, on rank 0; pyrannc.save() keeps it"
+_EVENTS = "pyrannc.trace() and the setting trace_events write what all ranks do to a file"
 _ZERO = "optimizer states that are shared out over the replicas are not there yet"
 _APEX = "Apex is gone: torch.autocast and pyrannc.GradScaler take the place of pyrannc.amp"
 
