@@ -1,5 +1,6 @@
 """The test of a file is found by its path: tests/TIER/FOLDER/test_FILE.py is of FOLDER/FILE."""
 
+import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -64,3 +65,15 @@ def test_every_test_file_is_one_that_pytest_or_cmake_finds():
             assert path.name == "conftest.py" or path.name.startswith("test_"), (
                 f"{path}: what tests share lies in tests/support"
             )
+
+
+def test_pytest_goes_into_every_folder_of_tests(request):
+    # Its own list of folders to leave out has `dist` and `build` in it.
+    left_out = request.config.getini("norecursedirs")
+    folders = {path.name for path in (ROOT / "tests").rglob("*") if path.is_dir()}
+    missed = {
+        name
+        for name in folders - {"__pycache__"}
+        if any(fnmatch.fnmatch(name, pattern) for pattern in left_out)
+    }
+    assert not missed, missed
