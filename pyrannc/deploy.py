@@ -8,6 +8,7 @@ import dataclasses
 import torch
 
 from pyrannc import _C, log, progress
+from pyrannc.capture.arguments.call import Call
 from pyrannc.errors import PlanError
 from pyrannc.job import process, transport
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
@@ -96,8 +97,7 @@ def agree(task, call) -> Agreed:
     on_rank(0, world, lambda: check_files(config))
     captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if task.model.training and torch.is_grad_enabled():
-        tensors = captured.flatten(*call)
-        warn_of_same_rows(tensors, captured.batch_dims, world)
+        warn_of_same_rows(Call(*call).tensors, captured.batch_dims, world)
     if others["sync_params_on_init()"] and config.sync_params_on_init and world.size > 1:
         named_tensors.broadcast_all(world, task.model)
     hosts = hosts_of(world)

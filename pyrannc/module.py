@@ -19,6 +19,7 @@ from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.generation import generate
+from pyrannc.hooks import backward_hooks
 from pyrannc.hooks.module_hooks import ModuleHooks
 from pyrannc.job import devices, launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
@@ -190,7 +191,8 @@ class RaNNCModule(nn.Module):
         delayed = switches.is_on("delay_grad_allreduce") and not self._no_sync
         run, turn, call = self._runs.enter(call, self._no_sync or delayed)
         captured = run.capture
-        outputs = run.step(captured.in_order(call.tensors), replace(turn, delayed=delayed))
+        inputs = backward_hooks.inputs(self.module, captured, call)
+        outputs = run.step(inputs, replace(turn, delayed=delayed))
         rows = call.rows(captured.batch_dims) if self._gather_inputs else turn.local_rows[0]
         if not self._gather_inputs:
             outputs = rank_0.to_all(self._deployment.world, captured, outputs)

@@ -7,7 +7,13 @@ import threading
 import torch
 
 from pyrannc import _C
-from pyrannc.capture import mask_selections, module_attributes, random_states, seen_by_hooks
+from pyrannc.capture import (
+    hook_probes,
+    mask_selections,
+    module_attributes,
+    random_states,
+    seen_by_hooks,
+)
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call, CallMismatch, Like
@@ -58,11 +64,15 @@ class Capture:
         batch_dims: The dimension of each of them that holds the rows; None where there are none.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
         changed_attributes: Paths of the attributes that forward() changes in Python.
+        probes: Of hooks for the backward of modules: further inputs of the graph.
+        hooked_calls: Where they are; ``hook_probes.ModuleCalls.ends``.
     """
 
-    def __init__(self, native_capture, call, batch_dims, outputs, states, choices, changed):
+    def __init__(self, native_capture, call, batch_dims, outputs, states, choices, probes, traced):
         self.native = native_capture
-        self.changed_attributes = changed
+        self.changed_attributes = module_attributes.without_marks(traced.changes)
+        self.probes = probes
+        self.hooked_calls = traced.watching.ends if traced.watching else []
         graph, changed = _C.ir.dense_gradients(native_capture.graph)
         nodes = (graph.nodes[index] for index in changed)
         self.made_dense = [[node.op, node.module, node.source] for node in nodes]
@@ -78,14 +88,15 @@ class Capture:
         self.batch_dims = batch_dims
         self.parameter_names = [names[0] for names, tensor, kind in states if kind == "parameter"]
         self.buffer_names = [names[0] for names, tensor, kind in states if kind == "buffer"]
-        self.hooks = choices.hooks if choices.hooks and choices.hooks.observed else None
+        hooks = choices.hooks
+        self.hooks = hooks if hooks and (hooks.observed or hooks.watched) else None
         self._shape = call.shape
         self._likes = [
             Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims, strict=True)
         ]
         self._outputs = outputs
         # For each of the graph's inputs and outputs, the place in a call and in its result.
-        self._input_order = list(range(len(self.input_paths)))
+        self._input_order = list(range(len(self.input_paths) + len(probes)))
         self._output_order = list(range(len(pytree.paths(outputs))))
 
     def _set_graph(self, whole):
@@ -101,7 +112,7 @@ class Capture:
 
     def reference(self) -> Reference:
         """What other ranks have to know of this capture."""
-        inputs = self.in_order(self.input_paths)
+        inputs = self._in_order(self.paths_of_inputs())
         objects = [describe(item) for item in self.objects]
         return Reference(self.whole, inputs, self.output_paths(), objects, self.made_dense)
 
@@ -123,12 +134,24 @@ class Capture:
         other._output_order = [self._output_order[own] for own in match.outputs]
         return other
 
-    def in_order(self, call_items) -> list:
-        """What is known of each tensor of a call, or these tensors, for ``whole.inputs``."""
-        return [call_items[index] for index in self._input_order]
+    def _in_order(self, items) -> list:
+        """What is known of each tensor of a call and of each probe, or these tensors, for
+        ``whole.inputs``."""
+        return [items[index] for index in self._input_order]
+
+    def paths_of_inputs(self) -> list[str]:
+        """Where the tensors of a call stand, and names of probes, in this order."""
+        return [*self.input_paths, *(probe.name for probe in self.probes)]
+
+    def inputs(self, call, probes=None) -> list[torch.Tensor]:
+        """The tensors of a :class:`Call`, and of ``probes`` or zeros, for ``whole.inputs``."""
+        if probes is None:
+            rows = call.rows(self.batch_dims)
+            probes = [probe.zeros(rows) for probe in self.probes]
+        return self._in_order([*call.tensors, *probes])
 
     def flatten(self, args, kwargs) -> list[torch.Tensor]:
-        """The tensors of a call, for ``whole.inputs``.
+        """As :meth:`inputs`, of the arguments of a call.
 
         Raises:
             CallMismatch: The call differs from the captured one in more than the batch size.
@@ -136,8 +159,7 @@ class Capture:
         call = Call(args, kwargs)
         if found := self.difference(call):
             raise CallMismatch(found)
-        call.rows(self.batch_dims)
-        return self.in_order(call.tensors)
+        return self.inputs(call)
 
     def difference(self, call, any_length=()) -> str | None:
         """How a :class:`Call` differs from the captured one in more than its rows, if it does; in
@@ -264,15 +286,25 @@ def _capture(model, call, names, dims, states, choices, places):
     traces, shapes = [], []
     traced_rows = _trace_rows(call, dims)
     replaced = set()  # ids of buffers
-    for rows in traced_rows:
-        traced = _trace(
-            model, call, names, dims, states, mode, fakes, rows, replaced, choices.hooks
-        )
-        if not traced.replaced <= replaced:  # only the end of a trace tells
-            replaced |= traced.replaced
-            traced = _trace(
-                model, call, names, dims, states, mode, fakes, rows, replaced, choices.hooks
+    probes, watched = [], choices.hooks and choices.hooks.watched
+
+    def trace(rows, probes):
+        def once():
+            return _trace(
+                model, call, names, dims, states, mode, fakes, rows, replaced, choices.hooks, probes
             )
+
+        traced = once()
+        if not traced.replaced <= replaced:  # only the end of a trace tells
+            replaced.update(traced.replaced)
+            traced = once()
+        return traced
+
+    if watched:
+        seen = [trace(rows, None).watching.seen for rows in traced_rows[:2]]
+        probes = hook_probes.find(*seen, *traced_rows[:2])
+    for rows in traced_rows:
+        traced = trace(rows, probes)
         traces.append(traced.trace)
         shapes.append(traced.shape)
     outputs = pytree.joined(shapes, traced_rows)
@@ -282,8 +314,7 @@ def _capture(model, call, names, dims, states, choices, places):
     joined = _C.frontend.join(traces)
     if traced.again is not None:
         _refuse_another_second_call([*traces[:-1], traced.again], traced.changes)
-    changed = module_attributes.without_marks(traced.changes)
-    return Capture(joined, call, dims, outputs, states, choices, changed)
+    return Capture(joined, call, dims, outputs, states, choices, probes, traced)
 
 
 def _refuse_another_second_call(traces, changes):
@@ -334,19 +365,24 @@ class _Traced:
     replaced: set
     changes: dict = dataclasses.field(default_factory=dict)
     again: object = None
+    watching: object = None  # hook_probes.ModuleCalls
 
 
-def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks):
-    """``replaced``: ids of the buffers of which it is known that they are."""
+def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks, probes):
+    """``replaced``: ids of the buffers of which it is known that they are. ``probes``: None where
+    it is not known which ones are needed."""
 
     paths = {id(module): path for path, module in model.named_modules()}
 
     def run():
         session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths)
+        watching = _watching(session, hooks, probes, rows)
         try:
             with session.recording(), random_states.refused_outside_torch():
                 copy_replaced_buffers(model, states, fakes, replaced)
-                result = seen_by_hooks.result_of(model, tree["args"], tree["kwargs"], hooks)
+                result = seen_by_hooks.result_of(
+                    model, tree["args"], tree["kwargs"], hooks, watching
+                )
                 found = store_replaced_buffers(model, states, fakes)
                 with session.hidden():
                     outputs, shape = pytree.flatten(result)
@@ -356,7 +392,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks)
             raise
         except Exception as error:
             raise explain(session, error) from error
-        return _Traced(trace, shape, found)
+        return _Traced(trace, shape, found, watching=watching)
 
     with substituted(model, fakes):
         before = module_attributes.snapshot(model)
@@ -387,6 +423,18 @@ def _session(model, call, names, dims, states, mode, fakes, rows, paths):
         add = session.tracer.add_parameter if kind == "parameter" else session.tracer.add_buffer
         add(state_names, fakes[id(tensor)], tensor)
     return session, pytree.unflatten(call.shape, inputs)
+
+
+def _watching(session, hooks, probes, rows):
+    """What hooks of the backward see of one trace; the probes are inputs of it."""
+    if not hooks or not hooks.watched:
+        return None
+    fakes = []
+    with session.mode:
+        for probe in probes or ():
+            fakes.append(probe.zeros(rows).requires_grad_())
+            session.tracer.add_input(probe.name, fakes[-1], probe.dim)
+    return hook_probes.ModuleCalls(hooks.watched, None if probes is None else fakes)
 
 
 def _states(model):

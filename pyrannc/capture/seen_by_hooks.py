@@ -3,14 +3,14 @@
 from pyrannc.capture.arguments import pytree
 
 
-def result_of(model, args, kwargs, hooks):
+def result_of(model, args, kwargs, hooks, watching=None):
     """What ``model`` returns; where ``hooks`` (``hooks.ModuleHooks`` or None) observe something,
-    a list of that and what they would see."""
+    a list of that and what they would see. ``watching``: see ``ModuleHooks.recorded()``."""
     if hooks is None:
         return model(*args, **kwargs)
-    with hooks.recorded() as calls:
+    with hooks.recorded(watching) as calls:
         result = model(*args, **kwargs)
-    return [result, calls] if hooks.observed else result
+    return [result, calls] if hooks.observed or hooks.watched else result
 
 
 def recorder(calls, path, kind):

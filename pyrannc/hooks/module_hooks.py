@@ -1,5 +1,5 @@
-"""Forward hooks of the model's modules: those that compute something for it are part of the
-capture, those that observe are called after each call, with what this rank's rows gave.
+"""Hooks of the model's modules: those that compute something for it are part of the capture, those
+that observe are called after each call, with what this rank's rows gave.
 
 What an observing hook sees leaves the graph as further outputs: copies, without a gradient, that
 each rank gets for its own rows.
@@ -16,6 +16,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from pyrannc import _C
 from pyrannc.capture import module_attributes, random_states
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.hook_probes import named
 from pyrannc.capture.seen_by_hooks import recorder
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.state import named_tensors
@@ -31,6 +32,8 @@ class ModuleHooks:
     Attributes:
         observed: Pairs of a module's path and "pre" or "forward": what is sent to observing hooks
             of any rank.
+        watched: By the path of a module with full-backward hooks on any rank, whether they want
+            the gradients of its inputs, too.
         changed_attributes: Paths of what the hooks set on modules.
     """
 
@@ -52,7 +55,7 @@ class ModuleHooks:
             for key, hook in registry.items()
             if isinstance(hook, _COMPUTE)
         }
-        self.observed = []
+        self.observed, self.watched = [], {}
         self.changed_attributes = set()
         self._called = False  # in the first call, before anything is captured
 
@@ -69,10 +72,19 @@ class ModuleHooks:
                 if one in self._known and one not in self._computing:  # forward() may add its own
                     yield path, kind, registry, key, hook, place
 
+    def _of_backward(self):
+        """``[path, whether its backward hooks are full ones, whether one sees its inputs]``."""
+        return [
+            [path, module._is_full_backward_hook is not False, bool(module._backward_hooks)]
+            for path, module in self._model.named_modules()
+            if module._backward_hooks or module._backward_pre_hooks
+        ]
+
     def of_copy(self, model):
         """Those of a copy of the model, of which the same is known."""
         copied = ModuleHooks(model)
-        copied.observed, copied.changed_attributes = self.observed, self.changed_attributes
+        copied.observed, copied.watched = self.observed, self.watched
+        copied.changed_attributes = self.changed_attributes
         copied._computing = {
             (id(registry), key)
             for (*_, own), (*_, registry) in zip(self._registries, copied._registries, strict=True)
@@ -89,22 +101,19 @@ class ModuleHooks:
         call. It changes nothing else of the model.
 
         Raises:
-            RaNNCError: A module has a hook for its backward; on every rank.
+            RaNNCError: A module has a hook by register_backward_hook(); on every rank.
         """
         unknown = [[path, kind, place] for path, kind, *_, place in self._observing()]
-        backward = [
-            path for path, kind, registry in self._registries if kind == "backward" and registry
-        ]
-        mine = json.dumps([unknown, backward]).encode()
+        mine = json.dumps([unknown, self._of_backward()]).encode()
         everyones, backward = zip(*map(json.loads, world.all_gather(mine)), strict=True)
-        for rank, paths in enumerate(backward):
-            if paths:
-                raise RaNNCError(
-                    f"{_module(paths[0])} has a backward hook on rank {rank}. The backward of a "
-                    "captured model does not go through its modules, so it would never be called."
-                    "\n  Use register_hook() of a parameter, or return the tensor from forward() "
-                    "and register a hook on it."
-                )
+        for rank, found in enumerate(backward):
+            for path, full, inputs in found:
+                if not full:
+                    raise RaNNCError(
+                        f"{named(path)} has a backward hook on rank {rank} that is none for its "
+                        "full backward.\n  Use register_full_backward_hook()."
+                    )
+                self.watched[path] = self.watched.get(path, False) or inputs
         if not any(everyones):
             return
         if sync_params and world.size > 1:  # as what follows does
@@ -126,7 +135,7 @@ class ModuleHooks:
         computes = [(id(registry), key) in self._computing for key in registry]
         if computes != sorted(computes, reverse=True):
             raise RaNNCError(
-                f"{_module(path)} has a hook that only looks before one that computes something, "
+                f"{named(path)} has a hook that only looks before one that computes something, "
                 "and would see what that returns.\n  Register the one that computes first "
                 f"(prepend=True)."
             )
@@ -209,11 +218,15 @@ class ModuleHooks:
         return computing
 
     @contextlib.contextmanager
-    def recorded(self):
+    def recorded(self, watching=None):
         """While the model runs inside, no observing hook is called; the list has what each module
-        call would have shown them."""
+        call would have shown them. ``watching``: the same for those of the backward, a
+        :class:`~pyrannc.capture.hook_probes.ModuleCalls`."""
         calls, handles = [], []
         saved = [(registry, dict(registry)) for *_, registry in self._registries if registry]
+        for _, kind, registry in self._registries:
+            if kind == "backward":
+                registry.clear()
         for _, _, registry, key, *_ in list(self._observing()):
             del registry[key]
         for path, kind in self.observed:
@@ -226,6 +239,8 @@ class ModuleHooks:
                 handles.append(
                     module.register_forward_hook(recorder(calls, path, kind), with_kwargs=True)
                 )
+        if watching is not None:
+            handles += watching.watch(self._model)
         try:
             yield calls
         finally:
@@ -242,7 +257,7 @@ class ModuleHooks:
         for where, value in zip(capture.seen_in(), capture.graph.outputs, strict=True):
             if where is not None and not _C.plan.can_be_dealt_out(capture.graph.values[value]):
                 raise TraceError(
-                    f"no rank's rows can be told apart in what a hook of {_module(where)} sees, as "
+                    f"no rank's rows can be told apart in what a hook of {named(where)} sees, as "
                     "its rows interact.\n  Remove the hook, or return what you need of it from "
                     "forward(), down to a size that does not depend on the batch."
                 )
@@ -253,7 +268,7 @@ class ModuleHooks:
             for key in registry:
                 if (id(registry), key) not in self._known:
                     raise RaNNCError(
-                        f"a hook of {_module(path)} was added after the first call, whose plan "
+                        f"a hook of {named(path)} was added after the first call, whose plan "
                         "sends nothing for it.\n  Register it before the first call, or wrap the "
                         "model anew."
                     )
@@ -281,7 +296,7 @@ class ModuleHooks:
                 result = hook(module, args, *extra, *outputs)
                 if result is not None or versions != [tensor._version for tensor in tensors]:
                     raise RaNNCError(
-                        f"a hook of {_module(path)} returned or changed a value, which it did not "
+                        f"a hook of {named(path)} returned or changed a value, which it did not "
                         "do in the first call: the plan does not know it.\n  Let it do so in every "
                         "call, or in none."
                     )
@@ -294,7 +309,3 @@ def _equal(one, other) -> bool:
         torch.equal(a, b) or torch.allclose(a, b, equal_nan=True)
         for a, b in zip(tensors, others, strict=True)
     )
-
-
-def _module(path) -> str:
-    return f"'{path}'" if path else "the model"

@@ -134,7 +134,7 @@ class _Check:
         self.device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         self.tolerance = compare.tolerance(self.graph, self.device)
         self.report = CheckReport(self.rows)
-        rows, paths = capture.batch_size(args, kwargs), capture.input_paths
+        rows, paths = capture.batch_size(args, kwargs), capture.paths_of_inputs()
         self.batch = row_parts.other_batch(
             self.originals, self.layouts, rows, self.rows, seed, paths
         )

@@ -61,12 +61,14 @@ def flatten_optimizer_state(state: dict) -> dict:
 #: Private attributes by name: an object that has each, and what breaks without it.
 ATTRIBUTES = {
     "_backward_hooks": (torch.Tensor, "the user's hooks are called with None as gradient"),
+    "_backward_pre_hooks": (nn.Module(), "hooks before the backward of a module are not called"),
     "_buffers": (nn.Module(), "state cannot be found by name"),
     "_forward_hooks": (nn.Module(), "forward hooks are called with fake tensors, and then never"),
     "_forward_hooks_with_kwargs": (nn.Module(), "forward hooks miss keyword arguments"),
     "_forward_pre_hooks": (nn.Module(), "hooks before forward are called with fake tensors"),
     "_forward_pre_hooks_with_kwargs": (nn.Module(), "hooks before forward miss keyword arguments"),
     "_get_name": (nn.Module, "a wrapped module cannot be printed"),
+    "_is_full_backward_hook": (nn.Module(), "hooks that are none of a full backward are called"),
     "_metadata": (nn.Module().state_dict(), "checkpoints lose the versions of modules"),
     "_modules": (nn.Module(), "a replaced module is not noticed"),
     "_non_persistent_buffers_set": (nn.Module(), "checkpoints hold non-persistent buffers"),

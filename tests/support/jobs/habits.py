@@ -672,14 +672,159 @@ def hooks_that_look_at_a_module_are_called_once_for_each_call_with_the_own_rows(
         assert first == min(SIZE, 2)
 
 
+class Branches(nn.Module):
+    """With modules that return several tensors, take what needs no gradient, have no rows, or whose
+    output counts for nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.two, self.place, self.unused = Net(), Two(), nn.Embedding(6, 6), Net()
+        self.loss = nn.MSELoss()
+
+    def forward(self, x, target=None):
+        self.unused(x)
+        x = self.net(x)
+        one, other = self.two(x, x * 0.5, 3)
+        y = self.net.second(one) * other + self.place(torch.arange(6)).mean(0)
+        return y if target is None else self.loss(y, target)
+
+
+class Two(nn.Module):
+    def forward(self, x, y, times):
+        return torch.tanh(x * y), (x + y) * times
+
+
+def looked_at(model, seen):
+    """Full-backward hooks of all modules but ``unused``, and one that is called for nothing."""
+
+    def look(what):
+        return lambda module, *gradients: seen.append(
+            (what, names[module], [[g if g is None else g.clone() for g in each]
+                                   for each in gradients])
+        )  # fmt: skip
+
+    names = {module: name for name, module in model.named_modules()}
+    for module in names:
+        if module is model or isinstance(module, nn.Embedding | nn.MSELoss):
+            continue  # no rows, or one number
+        module.register_full_backward_hook(look("full"))
+        if not isinstance(module, nn.Linear):
+            module.register_full_backward_pre_hook(look("pre"))
+
+
+def flat(lists):
+    return [each for part in lists for each in part]
+
+
 @case
-def a_backward_hook_of_a_module_is_an_error_on_every_rank():
-    for add in ("register_full_backward_hook", "register_full_backward_pre_hook"):
+def backward_hooks_that_look_are_called_once_for_each_call_with_the_own_rows():
+    """`register_full_backward_hook`, `register_full_backward_pre_hook` of modules that only look"""
+    for has_loss, has_hooks in ((False, True), (True, True), (True, RANK == 0)):
+        seen, mine_seen = [], []
+        torch.manual_seed(0)
+        plain = Branches()
+        model = copy.deepcopy(plain)
+        looked_at(plain, seen)
+        if has_hooks:
+            looked_at(model, mine_seen)
+        wrapped = RaNNCModule(model, config=Config(partition_num=min(SIZE, 2), calibrate=False))
+        for step in range(3):
+            del seen[:], mine_seen[:]
+            call = [rows(seed=step), rows(seed=9)][: 1 + has_loss]
+            ours, theirs = wrapped(*map(mine, call)), plain(*call)
+            if not has_loss:
+                ours, theirs = ours.square().mean(), theirs.square().mean()
+            if step == 1:
+                ours, theirs = ours * 0.5, theirs * 0.5
+            assert not mine_seen
+            ours.backward(), theirs.backward()
+            for name, each in wrapped.named_parameters(from_global=False):
+                torch.testing.assert_close(each.grad, plain.get_parameter(name).grad)
+            if not has_hooks:
+                assert not mine_seen
+                continue
+            order = [(what, name) for what, name, _ in seen]
+            assert order == [(what, name) for what, name, _ in mine_seen], (order, mine_seen)
+            assert ("pre", "unused") not in order and ("full", "net.second") in order
+            for (*_, expected), (what, name, found) in zip(seen, mine_seen, strict=True):
+                for one, other in zip(flat(expected), flat(found), strict=True):
+                    if one is not None and one.dim() and len(one) == len(rows()):
+                        one = mine(one)
+                    torch.testing.assert_close(
+                        other,
+                        one,
+                        msg=lambda text: f"{what} {name}: {text}",  # noqa: B023
+                    )
+        assert len(wrapped.rannc.plan.stages) == min(SIZE, 2)
+
+
+@case
+def backward_hooks_come_with_retain_graph_and_not_under_no_grad():
+    """the same with `backward(retain_graph=True)`, `torch.no_grad()`, and a hook removed"""
+    plain, _, wrapped, _ = pair()
+    seen, expected = [], []
+    kept = [
+        model.second.register_full_backward_hook(lambda _, x, y, to=to: to.append(y[0]))
+        for model, to in ((plain, expected), (wrapped.module, seen))
+    ]
+    with torch.no_grad():
+        plain(rows()), wrapped(mine(rows()))
+    one, other = plain(rows()).square().mean(), wrapped(mine(rows())).square().mean()
+    for times in (True, False):
+        one.backward(retain_graph=times), other.backward(retain_graph=times)
+    assert len(seen) == len(expected) == 2
+    for theirs, ours in zip(expected, seen, strict=True):
+        torch.testing.assert_close(ours, mine(theirs))
+    for handle in kept:
+        handle.remove()
+    backward(plain, wrapped)
+    assert len(seen) == 2
+    for name, each in wrapped.named_parameters(from_global=False):
+        torch.testing.assert_close(each.grad, plain.get_parameter(name).grad)
+
+
+@case
+def a_backward_hook_that_returns_something_is_an_error():
+    """a backward hook of a module that returns something, or changes it in place"""
+    for add, hook in (
+        ("register_full_backward_hook", lambda _, gradients, __: (gradients[0] * 2,)),
+        ("register_full_backward_pre_hook", lambda _, gradients: (gradients[0] * 2,)),
+        (
+            "register_full_backward_hook",
+            lambda _, gradients, __: gradients[0].mul_(2).tolist() and None,
+        ),
+    ):
         _, _, wrapped, _ = pair()
-        if RANK == SIZE - 1:
-            getattr(wrapped.module.second, add)(lambda *_: None)
-        with raises(f"'second' has a backward hook on rank {SIZE - 1}"):
-            wrapped(mine(rows()))
+        getattr(wrapped.module.second, add)(hook)
+        loss = wrapped(mine(rows())).square().mean()
+        with raises("a backward hook of 'second' returned or changed a gradient"):
+            loss.backward()
+
+
+@case
+def a_backward_hook_that_cannot_be_called_is_an_error_on_every_rank():
+    """`register_backward_hook`; a full one of a module whose rows lie in no dimension alone"""
+    _, _, wrapped, _ = pair()
+    if RANK == SIZE - 1:
+        wrapped.module.second.register_backward_hook(lambda *_: None)
+    with raises(f"'second' has a backward hook on rank {SIZE - 1} that is none for its full"):
+        wrapped(mine(rows()))
+    model = nn.Sequential(nn.Linear(6, 6), nn.Flatten(0), nn.Unflatten(0, (-1, 6)))
+    wrapped = RaNNCModule(model, config=wrapped.config)
+    model[2].register_full_backward_hook(lambda *_: None)
+    with raises("'2' has a full backward hook, but in its input0, of shape [*], no dimension"):
+        wrapped(mine(rows()))
+    for name, shape in (("loss", "which is one number"), ("place", "of shape [6, 6]")):
+        model = Branches()
+        wrapped = RaNNCModule(model, config=wrapped.config)
+        getattr(model, name).register_full_backward_hook(lambda *_: None)
+        with raises(f"'{name}' has a full backward hook, but in its output0, {shape}"):
+            wrapped(mine(rows()), mine(rows()))
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Linear(6, 6))
+    wrapped = RaNNCModule(model, config=wrapped.config)
+    model[1].register_full_backward_hook(lambda *_: None)
+    with raises("'1' has a full backward hook and changes its argument in place"):
+        wrapped(mine(rows()))
 
 
 @case
