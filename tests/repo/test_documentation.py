@@ -57,8 +57,25 @@ def test_the_quick_start_works_as_it_stands(tmp_path):
 
 
 @pytest.mark.all
-def test_the_code_of_the_how_to_pages_runs(tmp_path):
-    run_python(blocks("python", (ROOT / "docs" / "how-to.md").read_text()), tmp_path)
+@pytest.mark.parametrize("page", ["how-to", "coming-from-others"])
+def test_the_code_of_a_page_runs(page, tmp_path):
+    run_python(blocks("python", (ROOT / "docs" / f"{page}.md").read_text()), tmp_path)
+
+
+def test_the_pictures_of_concepts_are_what_its_commands_draw(tmp_path):
+    """A picture stands behind the commands that draw it."""
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    pairs = re.findall(r"```console\n(.*?)```\n\n```\n(.*?)\n```", text, re.DOTALL)
+    assert len(pairs) == 3
+    for commands, picture in pairs:
+        for command in commands.strip().splitlines():
+            arguments = command.replace("plan.json", str(tmp_path / "plan.json")).split()
+            done = subprocess.run(
+                [ROOT / "pyrannc" / "rannc-plan", *arguments[2:]],
+                cwd=ROOT / "examples" / "planner", capture_output=True, text=True, timeout=100,
+                check=True, env=os.environ | {"COLUMNS": "80"},
+            )  # fmt: skip
+        assert picture in done.stdout, done.stdout
 
 
 def test_python_blocks_of_the_readme_run(tmp_path):
