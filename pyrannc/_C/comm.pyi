@@ -12,6 +12,10 @@ class Stream:
     """
     The work of a device, in the order in which it is done.
     """
+    def wait(self, operation: Operation) -> None:
+        """
+        What it is given from now on is done after the operation; the host goes on where it can.
+        """
 class LateStream(Stream):
     """
     Its work is done delay_s after it was given; for tests.
@@ -43,7 +47,11 @@ class Communicator:
         ...
     def send(self, data: str, to: typing.SupportsInt | typing.SupportsIndex, tag: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
         ...
+    def start_all_gather_shards(self, buffer: typing_extensions.Buffer, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Operation:
+        ...
     def start_all_reduce_sum(self, buffer: typing_extensions.Buffer, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Operation:
+        ...
+    def start_reduce_scatter_sum(self, buffer: typing_extensions.Buffer, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Operation:
         ...
     @property
     def host(self) -> str:

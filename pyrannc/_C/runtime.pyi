@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'reconnect_nccl', 'reuse_freed_blocks', 'staged', 'trace_events']
+__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'connect_shards', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'reconnect_nccl', 'reuse_freed_blocks', 'staged', 'start_all_gather', 'start_reduce_scatter', 'start_sum', 'trace_events']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -119,6 +119,10 @@ class Executor:
     @property
     def times(self) -> Times:
         ...
+def connect_shards(comm: pyrannc._C.comm.Communicator, device: str, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bytes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> None:
+    """
+    Connects the ranks for flat tensors of these sizes, where that has to be done before. Every rank of the communicator calls it.
+    """
 def device_stream(device: str) -> pyrannc._C.comm.Stream:
     """
     The order of the device's work: that of the stream which is current.
@@ -146,6 +150,18 @@ def reuse_freed_blocks() -> bool:
 def staged(host: pyrannc._C.comm.Communicator, device: str, pinned_bytes: typing.SupportsInt | typing.SupportsIndex = 268435456) -> pyrannc._C.comm.Communicator:
     """
     A communicator that sends and sums memory of the device over the host's, through pinned memory; for the CPU the host's itself.
+    """
+def start_all_gather(tensor: torch.Tensor, comm: pyrannc._C.comm.Communicator, stream: pyrannc._C.comm.Stream, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> pyrannc._C.comm.Operation:
+    """
+    This rank's shard of a contiguous tensor comes to all ranks, and theirs to it.
+    """
+def start_reduce_scatter(tensor: torch.Tensor, comm: pyrannc._C.comm.Communicator, stream: pyrannc._C.comm.Stream, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> pyrannc._C.comm.Operation:
+    """
+    The same, but only this rank's shard of the sum comes to it: tensor falls into as many equal shards as there are ranks.
+    """
+def start_sum(tensor: torch.Tensor, comm: pyrannc._C.comm.Communicator, stream: pyrannc._C.comm.Stream, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> pyrannc._C.comm.Operation:
+    """
+    Sums a contiguous tensor over ranks, in place. The result is there after stream.wait() of what is returned.
     """
 def trace_events(program: pyrannc._C.plan.Program, rank: typing.SupportsInt | typing.SupportsIndex, timeline: collections.abc.Sequence[Span], step: typing.SupportsInt | typing.SupportsIndex, earlier_ns: typing.SupportsInt | typing.SupportsIndex) -> str:
     """

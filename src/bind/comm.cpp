@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include <optional>
+#include <span>
 
 #include "bind/module.h"
 #include "rannc/comm/agreement.h"
@@ -46,17 +47,11 @@ py::buffer_info writable(const py::buffer& buffer) {
   return info;
 }
 
-void all_reduce_sum(Communicator& self, const py::buffer& buffer,
-                    const std::optional<std::vector<int>>& ranks) {
-  const py::buffer_info info = writable(buffer);
-  const comm::Element element = element_of(info);
-  const py::gil_scoped_release unlocked;
-  comm::all_reduce_sum(self, info.ptr, info.size, element, ranks.value_or(all_ranks(self)),
-                       kScript);
-}
-
-comm::Handle start_all_reduce_sum(Communicator& self, const py::buffer& buffer,
-                                  const std::optional<std::vector<int>>& ranks) {
+/// In place, of a writable, contiguous buffer, without waiting.
+template <comm::Handle (*start)(Communicator&, void*, int64_t, comm::Element, std::span<const int>,
+                                comm::Purpose, std::shared_ptr<void>, std::optional<int64_t>)>
+comm::Handle start_collective(Communicator& self, const py::buffer& buffer,
+                              const std::optional<std::vector<int>>& ranks) {
   const auto release = [](py::buffer_info* info) {
     const py::gil_scoped_acquire locked;  // the thread that moves the messages may be the last one
     delete info;
@@ -64,8 +59,17 @@ comm::Handle start_all_reduce_sum(Communicator& self, const py::buffer& buffer,
   const std::shared_ptr<py::buffer_info> info(new py::buffer_info(writable(buffer)), release);
   const comm::Element element = element_of(*info);
   const py::gil_scoped_release unlocked;
-  return comm::start_all_reduce_sum(self, info->ptr, info->size, element,
-                                    ranks.value_or(all_ranks(self)), kScript, info);
+  return start(self, info->ptr, info->size, element, ranks.value_or(all_ranks(self)), kScript, info,
+               {});
+}
+
+void all_reduce_sum(Communicator& self, const py::buffer& buffer,
+                    const std::optional<std::vector<int>>& ranks) {
+  const py::buffer_info info = writable(buffer);
+  const comm::Element element = element_of(info);
+  const py::gil_scoped_release unlocked;
+  comm::all_reduce_sum(self, info.ptr, info.size, element, ranks.value_or(all_ranks(self)),
+                       kScript);
 }
 
 void broadcast_into(Communicator& self, const py::buffer& buffer, int root,
@@ -102,7 +106,12 @@ void init_comm(py::module_& m) {
       .def("wait", &comm::Operation::wait, Unlocked());
 
   py::class_<comm::Stream, std::shared_ptr<comm::Stream>>(
-      m, "Stream", "The work of a device, in the order in which it is done.");
+      m, "Stream", "The work of a device, in the order in which it is done.")
+      .def(
+          "wait", [](comm::Stream& self, comm::Operation& operation) { self.wait(operation); },
+          "operation"_a, Unlocked(),
+          "What it is given from now on is done after the operation; the host goes on where it "
+          "can.");
   py::class_<comm::LateStream, comm::Stream, std::shared_ptr<comm::LateStream>>(
       m, "LateStream", "Its work is done delay_s after it was given; for tests.")
       .def(py::init<double>(), "delay_s"_a)
@@ -129,7 +138,12 @@ void init_comm(py::module_& m) {
           },
           "bytes"_a, "source"_a, "tag"_a = 0)
       .def("all_reduce_sum", &all_reduce_sum, "buffer"_a, "ranks"_a = py::none())
-      .def("start_all_reduce_sum", &start_all_reduce_sum, "buffer"_a, "ranks"_a = py::none())
+      .def("start_all_reduce_sum", &start_collective<&comm::start_all_reduce_sum>, "buffer"_a,
+           "ranks"_a = py::none())
+      .def("start_reduce_scatter_sum", &start_collective<&comm::start_reduce_scatter_sum>,
+           "buffer"_a, "ranks"_a = py::none())
+      .def("start_all_gather_shards", &start_collective<&comm::start_all_gather_shards>, "buffer"_a,
+           "ranks"_a = py::none())
       .def("broadcast_into", &broadcast_into, "buffer"_a, "root"_a = 0, "ranks"_a = py::none())
       .def(
           "all_gather",

@@ -5,6 +5,7 @@
 #include "bind/module.h"
 #include "bind/objects.h"
 #include "rannc/plan/trace.h"
+#include "rannc/runtime/collective.h"
 #include "rannc/runtime/device_stream.h"
 #include "rannc/runtime/join_autograd.h"
 
@@ -155,6 +156,35 @@ void init_executor(py::module_& m) {
       },
       "comm"_a, "device"_a, Unlocked(),
       "As comm.measure_links(), from and to memory of the device.");
+  // Flat tensors over ranks: of what a step does beside a Program, and of tests.
+  const auto flat = [&m](const char* name, runtime::Collective kind, const char* text) {
+    m.def(
+        name,
+        [kind](const at::Tensor& tensor, comm::Communicator& comm, comm::Stream& stream,
+               const std::vector<int>& ranks) {
+          return runtime::start(kind, tensor, comm, stream, ranks, {.what = "flat tensor"});
+        },
+        "tensor"_a, "comm"_a, "stream"_a, "ranks"_a, Unlocked(), text);
+  };
+  flat("start_sum", runtime::Collective::sum,
+       "Sums a contiguous tensor over ranks, in place. The result is there after stream.wait() of "
+       "what is returned.");
+  flat("start_reduce_scatter", runtime::Collective::reduce_scatter,
+       "The same, but only this rank's shard of the sum comes to it: tensor falls into as many "
+       "equal shards as there are ranks.");
+  flat("start_all_gather", runtime::Collective::all_gather,
+       "This rank's shard of a contiguous tensor comes to all ranks, and theirs to it.");
+  m.def(
+      "connect_shards",
+      [](comm::Communicator& comm, const std::string& device, const std::vector<int>& ranks,
+         const std::vector<int64_t>& bytes) {
+        const c10::Device on(device);
+        runtime::connect({.messages = {}, .sums = {{ranks, {}, bytes}}}, comm,
+                         *runtime::device_stream(on), on);
+      },
+      "comm"_a, "device"_a, "ranks"_a, "bytes"_a, Unlocked(),
+      "Connects the ranks for flat tensors of these sizes, where that has to be done before. Every "
+      "rank of the communicator calls it.");
   m.def(
       "device_stream",
       [](const std::string& device) { return runtime::device_stream(c10::Device(device)); },

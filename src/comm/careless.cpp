@@ -109,12 +109,27 @@ class Careless final : public Communicator {
   [[nodiscard]] Handle start_sum(const Buffer& buffer, Element element, std::span<const int> ranks,
                                  Purpose purpose, std::shared_ptr<void> owner,
                                  std::optional<int64_t> tag) override {
-    const bool forgets = mistake_ == MessageMistake::forgets_sends;
-    return under_->start_sum(buffer, element, ranks, purpose, forgets ? nullptr : std::move(owner),
-                             tag);
+    return under_->start_sum(buffer, element, ranks, purpose, kept(std::move(owner)), tag);
+  }
+  [[nodiscard]] Handle start_reduce_scatter(const Buffer& buffer, Element element,
+                                            std::span<const int> ranks, Purpose purpose,
+                                            std::shared_ptr<void> owner,
+                                            std::optional<int64_t> tag) override {
+    return under_->start_reduce_scatter(buffer, element, ranks, purpose, kept(std::move(owner)),
+                                        tag);
+  }
+  [[nodiscard]] Handle start_all_gather(const Buffer& buffer, Element element,
+                                        std::span<const int> ranks, Purpose purpose,
+                                        std::shared_ptr<void> owner,
+                                        std::optional<int64_t> tag) override {
+    return under_->start_all_gather(buffer, element, ranks, purpose, kept(std::move(owner)), tag);
   }
 
  private:
+  [[nodiscard]] std::shared_ptr<void> kept(std::shared_ptr<void> owner) const {
+    return mistake_ == MessageMistake::forgets_sends ? nullptr : std::move(owner);
+  }
+
   const std::shared_ptr<Communicator> under_;
   const MessageMistake mistake_;
 };

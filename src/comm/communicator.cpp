@@ -69,6 +69,22 @@ Handle Communicator::start_sum(const Buffer& buffer, Element element, std::span<
                               ranks, purpose, std::move(owner), tag);
 }
 
+Handle Communicator::start_reduce_scatter(const Buffer& buffer, Element element,
+                                          std::span<const int> ranks, Purpose purpose,
+                                          std::shared_ptr<void> owner, std::optional<int64_t> tag) {
+  wait_until_ready(buffer);
+  return start_reduce_scatter_sum(*this, buffer.data, buffer.bytes / size_bytes(element), element,
+                                  ranks, purpose, std::move(owner), tag);
+}
+
+Handle Communicator::start_all_gather(const Buffer& buffer, Element element,
+                                      std::span<const int> ranks, Purpose purpose,
+                                      std::shared_ptr<void> owner, std::optional<int64_t> tag) {
+  wait_until_ready(buffer);
+  return start_all_gather_shards(*this, buffer.data, buffer.bytes / size_bytes(element), element,
+                                 ranks, purpose, std::move(owner), tag);
+}
+
 int64_t Communicator::next_collective_tag(std::span<const int> ranks, const Purpose& purpose) {
   const int64_t key = hash(ranks, purpose.what);
   const std::scoped_lock lock(calls_mutex_);

@@ -1,17 +1,16 @@
 #include "rannc/runtime/executor.h"
 
-#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "rannc/runtime/collective.h"
 #include "rannc/util/error.h"
 #include "runtime/call/check_arguments.h"
 #include "runtime/call/orders.h"
 #include "runtime/call/pipeline_call.h"
 #include "runtime/call/rank_part.h"
-#include "runtime/device_memory.h"
 #include "runtime/traffic.h"
 
 namespace rannc::runtime {
@@ -43,16 +42,9 @@ struct Executor::Impl {
     comm::Communicator& comm = *inference->comm;
     if (!comm.is_in_order() || comm.size() == 1) return;
     plan.bucket_bytes = options.bucket_bytes;
-    const comm::Traffic traffic =
-        traffic_of(plan, inference->graph, comm.size(), inference->output_values, trains,
-                   options.outputs, options.holders);
-    int64_t longest = 8;
-    for (const comm::Traffic::Sum& sum : traffic.sums) {
-      for (int64_t bytes : sum.bytes) longest = std::max(longest, bytes);
-    }
-    const at::Tensor scratch =
-        at::zeros({longest}, at::TensorOptions().dtype(at::kByte).device(device));
-    comm.connect(traffic, memory_of(scratch, *inference->stream));
+    runtime::connect(traffic_of(plan, inference->graph, comm.size(), inference->output_values,
+                                trains, options.outputs, options.holders),
+                     comm, *inference->stream, device);
   }
 
   std::shared_ptr<const RankPart> inference;

@@ -71,12 +71,12 @@ def one_process(made):
     return values, run_directly(loss, made.state, made.inputs, made.rows, [ONE]).gradients
 
 
-def run(seed, connect, steps=2, around=None, stream=None):
+def run(seed, connect, steps=2, around=None, stream=None, between=None):
     """What differs between some steps of a random problem and one process: texts.
 
     Args:
         connect: Makes a communicator of ``(host's communicator, device)``.
-        steps, around, stream: see on_rank().
+        steps, around, stream, between: see on_rank().
     """
     made = problem(seed)
     expected = one_process(made)
@@ -84,19 +84,21 @@ def run(seed, connect, steps=2, around=None, stream=None):
     def one_rank(host):
         device = f"standin:{host.rank}"
         standin.set_device(host.rank)
-        return on_rank(made, expected, connect(host, device), device, steps, around, stream)
+        comm = connect(host, device)
+        return on_rank(made, expected, comm, device, steps, around, stream, between)
 
     found = [each for rank in run_ranks(len(made.local_rows), one_rank, 60.0) for each in rank]
     return [what for what, ours, theirs in found if not equal(ours, theirs)]
 
 
-def on_rank(made, expected, comm, device, steps=2, around=None, stream=None):
+def on_rank(made, expected, comm, device, steps=2, around=None, stream=None, between=None):
     """What a rank finds, and one process: ``[(what, ours, theirs), ...]``, on the host.
 
     Args:
         steps: Forward and backward; the batch is the same.
         around: ``around(executor, call_forward)`` runs before each step.
         stream: Makes what the executor takes for its device's order.
+        between: Runs between the forward and the backward of each step.
     """
     values, gradients_of_one = expected
     executor = _C.runtime.Executor(
@@ -128,6 +130,8 @@ def on_rank(made, expected, comm, device, steps=2, around=None, stream=None):
             if ours is not None:
                 theirs = rows_of(theirs, value.rows, begin, end)
                 found.append((f"{where}, {value}", ours.cpu(), theirs))
+        if between is not None:
+            between()
         gradients = call.backward([ONE.to(device)] + [None] * (len(made.outputs) - 1))
         for name, gradient in zip(executor.parameter_names, gradients, strict=False):
             gradient = None if gradient is None else gradient.cpu()

@@ -26,12 +26,19 @@ struct Purpose {
 /// What will be sent and summed from a device's memory, so that nothing is connected inside a step.
 struct Traffic {
   struct Sum {
-    std::vector<int> ranks;      ///< ascending
-    std::vector<int64_t> bytes;  ///< sizes that are known before
+    std::vector<int> ranks;        ///< ascending
+    std::vector<int64_t> bytes;    ///< sizes that are known before
+    std::vector<int64_t> sharded;  ///< of start_reduce_scatter() and start_all_gather()
     friend bool operator==(const Sum&, const Sum&) = default;
   };
   std::vector<std::pair<int, int>> messages;  ///< (from, to), forward; gradients come back
   std::vector<Sum> sums;                      ///< each set of ranks once
+};
+
+/// A range of bytes of a flat buffer.
+struct Shard {
+  int64_t begin = 0;
+  int64_t bytes = 0;
 };
 
 enum class Element { float64, float32, float16, bfloat16, int64, int32, int8, uint8 };
@@ -83,12 +90,23 @@ class Communicator {
                                          std::span<const int> ranks, Purpose purpose,
                                          std::shared_ptr<void> owner = {},
                                          std::optional<int64_t> tag = {});
+  /// The same, but each rank gets its own_shard() of the sum, where it lies in `buffer`; the rest
+  /// of the buffer is anything then. Half of what a sum moves.
+  [[nodiscard]] virtual Handle start_reduce_scatter(const Buffer& buffer, Element element,
+                                                    std::span<const int> ranks, Purpose purpose,
+                                                    std::shared_ptr<void> owner = {},
+                                                    std::optional<int64_t> tag = {});
+  /// The way back: each rank's own_shard() of `buffer` comes to all of them. The other half.
+  [[nodiscard]] virtual Handle start_all_gather(const Buffer& buffer, Element element,
+                                                std::span<const int> ranks, Purpose purpose,
+                                                std::shared_ptr<void> owner = {},
+                                                std::optional<int64_t> tag = {});
 
-  /// Whether these three have no tags, and may block until all their ranks have come: ranks then
+  /// Whether these five have no tags, and may block until all their ranks have come: ranks then
   /// make all such calls in one order (plan::Program::order), from one thread at a time.
   [[nodiscard]] virtual bool is_in_order() const { return false; }
-  /// Connects what will come. `scratch`: zeros, as long as the longest of Traffic::Sum::bytes, and
-  /// at least 8. Every rank calls it with equal arguments, and no message is under way.
+  /// Connects what will come. `scratch`: zeros, as long as the longest of Traffic::Sum::bytes and
+  /// ::sharded; at least 8. Every rank calls it with equal arguments, and no message is under way.
   virtual void connect(const Traffic& /*traffic*/, const Buffer& /*scratch*/) {}
 
   /// Ends the job on all ranks with an exit code that is not 0; `reason` is printed first on the
@@ -133,6 +151,23 @@ void all_reduce_sum(Communicator& comm, void* data, int64_t count, Element eleme
                                           Element element, std::span<const int> ranks,
                                           Purpose purpose, std::shared_ptr<void> owner = {},
                                           std::optional<int64_t> tag = {});
+
+/// This rank's of the equal parts into which `bytes` fall, one for each of `ranks` in their order.
+/// They must be whole elements each: who makes the buffer fills it up.
+[[nodiscard]] Shard own_shard(const Communicator& comm, int64_t bytes, Element element,
+                              std::span<const int> ranks);
+
+/// Communicator::start_reduce_scatter() of memory of the host, as start_all_reduce_sum(). A rank's
+/// sums need not be those of all_reduce_sum() to the last bit: ranks are added in another order.
+[[nodiscard]] Handle start_reduce_scatter_sum(Communicator& comm, void* data, int64_t count,
+                                              Element element, std::span<const int> ranks,
+                                              Purpose purpose, std::shared_ptr<void> owner = {},
+                                              std::optional<int64_t> tag = {});
+/// Communicator::start_all_gather() of memory of the host.
+[[nodiscard]] Handle start_all_gather_shards(Communicator& comm, void* data, int64_t count,
+                                             Element element, std::span<const int> ranks,
+                                             Purpose purpose, std::shared_ptr<void> owner = {},
+                                             std::optional<int64_t> tag = {});
 
 /// Every rank's bytes, [index in ranks].
 [[nodiscard]] std::vector<std::string> all_gather(Communicator& comm, const std::string& bytes,

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -63,40 +65,63 @@ struct Lane {
 
 class NcclOperation final : public Operation {
  public:
-  NcclOperation(nccl::Watch& watch, std::shared_ptr<Event> end, std::string what, double timeout_s,
-                int rank, std::shared_ptr<void> owner)
-      : watch_(watch),
+  NcclOperation(std::shared_ptr<nccl::Watch> watch, std::shared_ptr<Event> end, std::string what,
+                double timeout_s, int rank, std::shared_ptr<void> owner)
+      : watch_(std::move(watch)),
         end_(std::move(end)),
         what_(std::move(what)),
         timeout_s_(timeout_s),
         rank_(rank),
         owner_(std::move(owner)) {}
 
+  /// Where nobody has waited for the end, its memory may still be read or written.
+  ~NcclOperation() override {
+    if (owner_ && !waited_) watch_->keep(std::move(end_), std::move(owner_));
+  }
+
   [[nodiscard]] bool done() override {
-    watch_.check();
-    return end_->done();
+    watch_->check();
+    const bool ended = end_->done();
+    waited_ = waited_ || ended;
+    return ended;
   }
   void wait() override {
     const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s_);
     while (!done()) {
       if (Clock::now() > deadline) {
-        watch_.fail(fmt::format("rank {} waited {:.3g} s {}", rank_, timeout_s_, what_));
+        watch_->fail(fmt::format("rank {} waited {:.3g} s {}", rank_, timeout_s_, what_));
       }
       std::this_thread::sleep_for(kAskAgain);
     }
   }
   [[nodiscard]] Event* on_device() override {
-    watch_.check();
+    watch_->check();
+    waited_ = true;  // what asks for it has its device wait
     return end_->on_device();
   }
 
  private:
-  nccl::Watch& watch_;
-  const std::shared_ptr<Event> end_;
+  const std::shared_ptr<nccl::Watch> watch_;
+  std::shared_ptr<Event> end_;
   const std::string what_;
   const double timeout_s_;
   const int rank_;
-  const std::shared_ptr<void> owner_;
+  std::shared_ptr<void> owner_;
+  std::atomic<bool> waited_ = false;
+};
+
+/// Of one rank, which has nothing to do: what it has is there when its device has made it.
+class Ready final : public Operation {
+ public:
+  explicit Ready(std::shared_ptr<Event> ready) : ready_(std::move(ready)) {}
+  [[nodiscard]] bool done() override { return !ready_ || ready_->done(); }
+  void wait() override {
+    if (ready_) ready_->wait();
+  }
+  [[nodiscard]] Event* on_device() override { return ready_ ? ready_->on_device() : nullptr; }
+
+ private:
+  const std::shared_ptr<Event> ready_;
 };
 
 class Nccl final : public Communicator {
@@ -106,14 +131,17 @@ class Nccl final : public Communicator {
       : host_(std::move(host)),
         options_(std::move(options)),
         library_(std::move(library)),
-        watch_(
-            library_->api, host_->rank(), [host = host_] { return host->timeout_s(); },
-            options_.use_device, [host = host_](const std::string& why) { host->abort(why); }) {
+        watch_(std::make_shared<nccl::Watch>(
+            library_, host_->rank(), [host = host_] { return host->timeout_s(); },
+            options_.use_device, [host = host_](const std::string& why) { host->abort(why); })) {
     for (int rank = 0; rank < host_->size(); ++rank) all_.push_back(rank);
     if (size() > 1) start();
   }
 
-  ~Nccl() override { watch_.end_all(); }
+  ~Nccl() override {
+    watch_->end_all();
+    watch_->stop();
+  }
 
   [[nodiscard]] int rank() const override { return host_->rank(); }
   [[nodiscard]] int size() const override { return host_->size(); }
@@ -144,23 +172,31 @@ class Nccl final : public Communicator {
   [[nodiscard]] Handle start_sum(const Buffer& buffer, Element element, std::span<const int> ranks,
                                  Purpose purpose, std::shared_ptr<void> owner,
                                  std::optional<int64_t> /*tag*/) override {
-    const auto found = std::ranges::find_if(
-        sums_, [&](const Lane& lane) { return std::ranges::equal(lane.ranks, ranks); });
-    RANNC_CHECK(found != sums_.end(), fmt::format("{} over the ranks {} was not announced",
-                                                  purpose.what, fmt::join(ranks, ", ")));
-    return sum(*found, buffer, element, purpose, std::move(owner));
+    return over(Kind::sum, ranks, buffer, element, purpose, std::move(owner));
+  }
+  [[nodiscard]] Handle start_reduce_scatter(const Buffer& buffer, Element element,
+                                            std::span<const int> ranks, Purpose purpose,
+                                            std::shared_ptr<void> owner,
+                                            std::optional<int64_t> /*tag*/) override {
+    return over(Kind::reduce_scatter, ranks, buffer, element, purpose, std::move(owner));
+  }
+  [[nodiscard]] Handle start_all_gather(const Buffer& buffer, Element element,
+                                        std::span<const int> ranks, Purpose purpose,
+                                        std::shared_ptr<void> owner,
+                                        std::optional<int64_t> /*tag*/) override {
+    return over(Kind::all_gather, ranks, buffer, element, purpose, std::move(owner));
   }
 
   void connect(const Traffic& traffic, const Buffer& scratch) override {
     if (size() == 1) return;
-    watch_.check();
+    watch_->check();
     try {
       make_sums(traffic);
       connect_messages(traffic, scratch);
       connect_sums(traffic, scratch);
     } catch (const CommError& error) {
       // The others wait in NCCL for this rank.
-      watch_.fail(error.what());
+      watch_->fail(error.what());
       throw;
     }
     remember(traffic);
@@ -168,8 +204,8 @@ class Nccl final : public Communicator {
 
   void reconnect(const std::function<Buffer(int64_t bytes)>& scratch) {
     if (size() == 1) return;
-    watch_.check();
-    watch_.end_all();
+    watch_->check();
+    watch_->end_all();
     forward_ = backward_ = {};
     sums_.clear();
     known_sums_.clear();
@@ -178,24 +214,31 @@ class Nccl final : public Communicator {
     int64_t longest = kProbeBytes;
     for (const Traffic::Sum& sum : traffic_.sums) {
       for (const int64_t bytes : sum.bytes) longest = std::max(longest, bytes);
+      for (const int64_t bytes : sum.sharded) longest = std::max(longest, bytes);
     }
     connect(std::exchange(traffic_, {}), scratch(longest));
   }
 
  private:
+  enum class Kind { sum, reduce_scatter, all_gather };
+
   /// The first two communicators, of all ranks.
   void start() {
     nccl::UniqueId id{};
-    if (rank() == 0) settle(library_->api.get_unique_id(&id), nullptr, "make the id of the job");
+    const nccl::Api& api = library_->api;
+    if (rank() == 0)
+      call(nullptr, "make the id of the job", [&] { return api.get_unique_id(&id); });
     const std::string bytes(id.internal, sizeof(id.internal));
     const std::string shared =
         broadcast(*host_, bytes, /*root=*/0, all_, {.what = "id of NCCL's communicators"});
     std::ranges::copy(shared, id.internal);
     nccl::Config config;
     Comm comm = nullptr;
-    const Result result = library_->api.comm_init_rank_config(&comm, size(), id, rank(), &config);
-    if (comm != nullptr) watch_.add(comm);
-    settle(result, comm, fmt::format("start with {} ranks", size()), network_advice());
+    const std::string what = fmt::format("start with {} ranks", size());
+    const Result result = watch_->inside(
+        what, [&] { return api.comm_init_rank_config(&comm, size(), id, rank(), &config); });
+    if (comm != nullptr) watch_->add(comm);
+    settle(result, comm, what, network_advice());
     forward_ = lane(comm, all_);
     backward_ = lane(split(/*color=*/0, rank(), "a communicator for gradients"), all_);
   }
@@ -217,8 +260,10 @@ class Nccl final : public Communicator {
   Comm split(int color, int key, const std::string& what) {
     nccl::Config config;
     Comm made = nullptr;
-    const Result result = library_->api.comm_split(forward_.comm, color, key, &made, &config);
-    if (made != nullptr) watch_.add(made);
+    const Result result = watch_->inside("split off " + what, [&] {
+      return library_->api.comm_split(forward_.comm, color, key, &made, &config);
+    });
+    if (made != nullptr) watch_->add(made);
     settle(result, forward_.comm, "split off " + what, network_advice());
     if (made != nullptr) settle(nccl::kInProgress, made, "start " + what, network_advice());
     return made;
@@ -256,10 +301,16 @@ class Nccl final : public Communicator {
     for (const Traffic::Sum& wanted : traffic.sums) {
       const auto mine = std::ranges::find(sums_, wanted.ranks, &Lane::ranks);
       if (mine == sums_.end()) continue;
-      for (const int64_t bytes : wanted.bytes) {
+      const auto first = [&](Kind kind, int64_t bytes) {
         RANNC_CHECK(bytes <= scratch.bytes, fmt::format("{} of {}", bytes, scratch.bytes));
         const Buffer part{scratch.data, bytes, scratch.ready};
-        sum(*mine, part, Element::float32, {.what = "first sum"}, {})->wait();
+        const Element element = kind == Kind::sum ? Element::float32 : Element::uint8;
+        collective(kind, *mine, part, element, {.what = "first sum"}, {})->wait();
+      };
+      for (const int64_t bytes : wanted.bytes) first(Kind::sum, bytes);
+      for (const int64_t bytes : wanted.sharded) {
+        first(Kind::reduce_scatter, bytes);
+        first(Kind::all_gather, bytes);
       }
     }
   }
@@ -273,6 +324,7 @@ class Nccl final : public Communicator {
         traffic_.sums.push_back(sum);
       } else {
         known->bytes.insert(known->bytes.end(), sum.bytes.begin(), sum.bytes.end());
+        known->sharded.insert(known->sharded.end(), sum.sharded.begin(), sum.sharded.end());
       }
     }
   }
@@ -288,39 +340,69 @@ class Nccl final : public Communicator {
     });
   }
 
-  Handle sum(Lane& lane, const Buffer& buffer, Element element, const Purpose& purpose,
-             std::shared_ptr<void> owner) {
+  Handle over(Kind kind, std::span<const int> ranks, const Buffer& buffer, Element element,
+              const Purpose& purpose, std::shared_ptr<void> owner) {
+    if (ranks.size() == 1) return std::make_shared<Ready>(buffer.ready);
+    const auto found = std::ranges::find_if(
+        sums_, [&](const Lane& lane) { return std::ranges::equal(lane.ranks, ranks); });
+    RANNC_CHECK(found != sums_.end(), fmt::format("{} over the ranks {} was not announced",
+                                                  purpose.what, fmt::join(ranks, ", ")));
+    return collective(kind, *found, buffer, element, purpose, std::move(owner));
+  }
+
+  Handle collective(Kind kind, Lane& lane, const Buffer& buffer, Element element,
+                    const Purpose& purpose, std::shared_ptr<void> owner) {
     std::string what =
         fmt::format("for the {} over the ranks {}", purpose.what, fmt::join(lane.ranks, ", "));
     if (purpose.stage >= 0) what += fmt::format(" (stage {})", purpose.stage);
-    return issue(lane, buffer, std::move(what), std::move(owner), [&] {
-      const auto count = static_cast<size_t>(buffer.bytes / size_bytes(element));
-      return library_->api.all_reduce(buffer.data, buffer.data, count, type_of(element), nccl::kSum,
-                                      lane.comm, lane.stream->native());
+    Shard shard{0, buffer.bytes};
+    if (kind != Kind::sum) shard = own_shard(*host_, buffer.bytes, element, lane.ranks);
+    char* const all = static_cast<char*>(buffer.data);
+    char* const mine = all + shard.begin;
+    const auto count = static_cast<size_t>(shard.bytes / size_bytes(element));
+    return issue(lane, buffer, std::move(what), std::move(owner), [&, type = type_of(element)] {
+      const nccl::Api& api = library_->api;
+      void* const stream = lane.stream->native();
+      switch (kind) {
+        case Kind::sum:
+          return api.all_reduce(all, all, count, type, nccl::kSum, lane.comm, stream);
+        case Kind::reduce_scatter:
+          return api.reduce_scatter(all, mine, count, type, nccl::kSum, lane.comm, stream);
+        case Kind::all_gather:
+          return api.all_gather(mine, all, count, type, lane.comm, stream);
+      }
+      RANNC_CHECK(false, "unknown kind of collective");
     });
   }
 
-  template <class Call>
   Handle issue(Lane& lane, const Buffer& buffer, std::string what, std::shared_ptr<void> owner,
-               Call call) {
-    watch_.check();
+               const std::function<Result()>& one) {
+    watch_->check();
     if (buffer.ready) lane.stream->wait(*buffer.ready);
-    settle(call(), lane.comm, "issue what is " + what);
+    try {
+      call(lane.comm, "issue what is " + what, one);
+    } catch (const CommError& error) {
+      // The others wait in NCCL for it; and it may be under way, with memory that is freed now.
+      watch_->fail(error.what());
+      throw;
+    }
     auto end = lane.stream->record();
-    watch_.add(lane.number, end, what);
+    watch_->add(lane.number, end, what);
     return std::make_shared<NcclOperation>(watch_, std::move(end), std::move(what), timeout_s(),
                                            rank(), std::move(owner));
+  }
+
+  void call(Comm comm, const std::string& what, const std::function<Result()>& one) {
+    settle(watch_->inside(what, one), comm, what);
   }
 
   /// Until a call has ended on the host; throws when it fails or takes too long.
   void settle(Result result, Comm comm, const std::string& what, const std::string& advice = {}) {
     const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
     while (result == nccl::kInProgress) {
-      watch_.check();
-      if (const Result asked = library_->api.comm_get_async_error(comm, &result);
-          asked != nccl::kSuccess) {
-        result = asked;
-      }
+      const Result asked =
+          watch_->inside(what, [&] { return library_->api.comm_get_async_error(comm, &result); });
+      if (asked != nccl::kSuccess) result = asked;
       if (result != nccl::kInProgress) break;
       if (Clock::now() > deadline) {
         throw CommError(
@@ -355,7 +437,7 @@ class Nccl final : public Communicator {
   Traffic traffic_;  // all that was connected
   int streams_ = 0;
   std::shared_ptr<Stream> only_stream_;
-  nccl::Watch watch_;  // last: it uses the others
+  const std::shared_ptr<nccl::Watch> watch_;  // operations keep it
 };
 
 /// The same version on every rank, or an error on every rank.

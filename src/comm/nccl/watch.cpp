@@ -21,7 +21,8 @@ using std::chrono::milliseconds;
 /// without it: with more, a job that cannot go on ends later; with less, a core is kept busy.
 constexpr milliseconds kLook{50};
 
-/// What communicators are given to end. NCCL's abort may wait for threads that never come back.
+/// What a thread that is inside of NCCL is given to come back before its communicators end, and
+/// what they are given to end. NCCL's abort may wait for threads that never come back.
 /// tuned by: no measurement is known.
 /// without it: a rank whose abort hangs would not end its job.
 constexpr milliseconds kAbort{1000};
@@ -34,16 +35,20 @@ constexpr milliseconds kLastOperations{5000};
 
 }  // namespace
 
-Watch::Watch(const Api& api, int rank, std::function<double()> timeout_s,
+Watch::Watch(std::shared_ptr<const Library> library, int rank, std::function<double()> timeout_s,
              std::function<void()> use_device, std::function<void(const std::string&)> failed)
-    : api_(api),
+    : library_(std::move(library)),
+      api_(library_->api),
       rank_(rank),
       timeout_s_(std::move(timeout_s)),
       use_device_(std::move(use_device)),
       failed_(std::move(failed)),
       thread_([this] { run(); }) {}
 
-Watch::~Watch() {
+Watch::~Watch() { stop(); }
+
+void Watch::stop() {
+  if (!thread_.joinable()) return;
   {
     const std::scoped_lock lock(mutex_);
     stop_ = true;
@@ -51,6 +56,19 @@ Watch::~Watch() {
   changed_.notify_all();
   thread_.join();
   abort_all();
+}
+
+Result Watch::inside(const std::string& what, const std::function<Result()>& call) {
+  const std::scoped_lock alone(calls_);
+  check();
+  {
+    const std::scoped_lock lock(mutex_);
+    call_ = Call{Clock::now(), what};
+  }
+  const Result result = call();
+  const std::scoped_lock lock(mutex_);
+  call_.reset();
+  return result;
 }
 
 void Watch::add(Comm comm) {
@@ -63,6 +81,11 @@ void Watch::add(int lane, std::shared_ptr<Event> end, std::string what) {
   Lane& mine = lanes_[lane];
   if (mine.operations.empty()) mine.first_since = Clock::now();
   mine.operations.push_back({std::move(end), std::move(what)});
+}
+
+void Watch::keep(std::shared_ptr<Event> end, std::shared_ptr<void> owner) {
+  const std::scoped_lock lock(mutex_);
+  kept_.push_back({std::move(end), std::move(owner)});
 }
 
 void Watch::check() {
@@ -104,6 +127,12 @@ void Watch::abort_all() {
     comms.swap(comms_);
   }
   if (comms.empty()) return;
+  std::unique_lock calls(calls_, kAbort);
+  if (!calls) {
+    log::warn("comm", fmt::format("a thread has been inside of NCCL for {} ms: its communicators "
+                                  "are aborted all the same",
+                                  kAbort.count()));
+  }
   // By a thread that is left behind where an abort does not return.
   std::promise<void> ended;
   std::future<void> end = ended.get_future();
@@ -113,9 +142,13 @@ void Watch::abort_all() {
     for (Comm comm : comms) abort(comm);  // nobody can use its result
     ended.set_value();
   }).detach();
-  if (end.wait_for(kAbort) != std::future_status::ready) {
-    log::warn("comm", fmt::format("ncclCommAbort has not returned after {} ms", kAbort.count()));
+  if (end.wait_for(kAbort) == std::future_status::ready) return;
+  {
+    // What hangs may still write to its memory, which is never freed on purpose.
+    const std::scoped_lock lock(mutex_);
+    (void)new std::vector<Kept>(std::exchange(kept_, {}));
   }
+  log::warn("comm", fmt::format("ncclCommAbort has not returned after {} ms", kAbort.count()));
 }
 
 std::optional<std::string> Watch::look() {
@@ -136,6 +169,10 @@ std::optional<std::string> Watch::look() {
   }
   const auto now = Clock::now();
   const std::chrono::duration<double> timeout(timeout_s_());
+  if (call_ && now - call_->since > timeout) {
+    return fmt::format("rank {} has been inside of NCCL for {:.3g} s, to {}: it does not return",
+                       rank_, timeout.count(), call_->what);
+  }
   for (auto& [number, lane] : lanes_) {
     while (!lane.operations.empty() && lane.operations.front().end->done()) {
       lane.operations.pop_front();
@@ -150,6 +187,16 @@ std::optional<std::string> Watch::look() {
   return std::nullopt;
 }
 
+/// Without the mutex: what is freed may ask for other locks.
+void Watch::drop_ended() {
+  std::vector<Kept> ended;
+  const std::scoped_lock lock(mutex_);
+  const auto rest = std::ranges::partition(
+      kept_, [this](const Kept& each) { return reason_ || !each.end->done(); });
+  ended.assign(std::move_iterator(rest.begin()), std::move_iterator(rest.end()));
+  kept_.erase(rest.begin(), rest.end());
+}
+
 void Watch::run() {
   pthread_setname_np(pthread_self(), "rannc-nccl");
   use_device_();
@@ -159,6 +206,7 @@ void Watch::run() {
     std::optional<std::string> wrong;
     try {
       wrong = look();
+      drop_ended();
     } catch (const std::exception& error) {
       wrong = fmt::format("rank {}: the device has failed: {}", rank_, error.what());
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/nccl/api.h"
+#include "comm/nccl/library.h"
 #include "rannc/comm/device.h"
 
 namespace rannc::comm::nccl {
@@ -23,17 +24,22 @@ class Watch {
  public:
   /// `failed` is called once, by the watch's thread or the one that fail() was called by.
   /// `use_device`: by the watch's thread before it looks at events.
-  Watch(const Api& api, int rank, std::function<double()> timeout_s,
+  Watch(std::shared_ptr<const Library> library, int rank, std::function<double()> timeout_s,
         std::function<void()> use_device, std::function<void(const std::string&)> failed);
-  /// Aborts the communicators that are left.
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
+
+  /// Calls `call`, which calls NCCL once: communicators are not ended meanwhile, unless it takes
+  /// too long. Throws as check(). `what`: "issue what is for the gradient reduction".
+  Result inside(const std::string& what, const std::function<Result()>& call);
 
   void add(Comm comm);
   /// `lane` numbers the streams: operations of one end in the order in which they are added.
   /// `what`: for an error, "for the activation of micro-batch 3 from rank 2 (stage 1)".
   void add(int lane, std::shared_ptr<Event> end, std::string what);
+  /// `owner` owns memory of an operation for whose `end` nobody waits any more.
+  void keep(std::shared_ptr<Event> end, std::shared_ptr<void> owner);
 
   /// Ends all communicators, so that nothing waits on the device. The first reason stays.
   void fail(const std::string& reason);
@@ -42,6 +48,8 @@ class Watch {
   /// Ends all communicators, with nothing wrong, when what is under way has ended: another rank may
   /// wait for it.
   void end_all();
+  /// Looks no more, and aborts the communicators that are left.
+  void stop();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,20 +62,34 @@ class Watch {
     Clock::time_point first_since;  // those before the first have ended, or it was added
   };
 
+  struct Kept {
+    std::shared_ptr<Event> end;
+    std::shared_ptr<void> owner;
+  };
+  struct Call {
+    Clock::time_point since;
+    std::string what;
+  };
+
   void run();
+  void drop_ended();
   /// Something that is wrong now.
   [[nodiscard]] std::optional<std::string> look();
   void abort_all();
 
+  const std::shared_ptr<const Library> library_;
   const Api& api_;
   const int rank_;
   const std::function<double()> timeout_s_;
   const std::function<void()> use_device_;
   const std::function<void(const std::string&)> failed_;
-  std::mutex mutex_;  // guards the following
+  std::timed_mutex calls_;  // of whoever is inside of NCCL; taken before mutex_
+  std::mutex mutex_;        // guards the following
   std::condition_variable changed_;
   std::vector<Comm> comms_;
   std::map<int, Lane> lanes_;
+  std::vector<Kept> kept_;
+  std::optional<Call> call_;  // that a thread is inside of
   std::optional<std::string> reason_;
   bool stop_ = false;
   std::thread thread_;  // last: it uses the others

@@ -169,8 +169,18 @@ struct Piece {
   Piece(const Ends& ends, const Buffer& buffer, int64_t begin, int64_t bytes,
         const c10::Stream& copies)
       : memory(ends.memory->take(bytes)) {
+    copy(ends, buffer, {begin, bytes}, 0, copies);
+  }
+  /// Memory for the whole buffer, to which a part comes.
+  Piece(const Ends& ends, const Buffer& buffer, comm::Shard part, const c10::Stream& copies)
+      : memory(ends.memory->take(buffer.bytes)) {
+    copy(ends, buffer, part, part.begin, copies);
+  }
+  void copy(const Ends& ends, const Buffer& buffer, comm::Shard part, int64_t place,
+            const c10::Stream& copies) {
     const c10::StreamGuard guard(copies);
-    memory.copy_(alias(buffer, begin, bytes, ends.device), /*non_blocking=*/true);
+    memory.narrow(0, place, part.bytes)
+        .copy_(alias(buffer, part.begin, part.bytes, ends.device), /*non_blocking=*/true);
     copied = std::make_shared<StreamEvent>(copies);
   }
   at::Tensor memory;
@@ -201,13 +211,16 @@ void send_pieces(const Ends& ends, const Buffer& buffer, int to, int64_t tag, Pu
   begun.set(std::move(handles), std::move(memory));
 }
 
-/// Issues the copy of what has come, on the current stream, which is not waited for.
-void copy_to_device(const Ends& ends, const Buffer& buffer, int64_t begin, at::Tensor memory) {
+/// Issues the copy of what has come, on the current stream, which is not waited for: from `begin`
+/// of `memory` to `place` of the buffer.
+void copy_to_device(const Ends& ends, const Buffer& buffer, comm::Shard place, at::Tensor memory,
+                    int64_t begin) {
   const at::NoGradGuard no_grad;
   const c10::DeviceGuard guard(ends.device);
   const c10::Stream now = c10::impl::VirtualGuardImpl(ends.device.type()).getStream(ends.device);
   block(now, buffer.ready.get());
-  alias(buffer, begin, memory.numel(), ends.device).copy_(memory, /*non_blocking=*/true);
+  alias(buffer, place.begin, place.bytes, ends.device)
+      .copy_(memory.narrow(0, begin, place.bytes), /*non_blocking=*/true);
   ends.memory->free(std::move(memory), std::make_shared<StreamEvent>(now));
 }
 
@@ -240,7 +253,8 @@ class Received final : public comm::Operation {
     for (Part& part : parts_) {
       if (!part.memory.defined()) continue;
       part.handle->wait();
-      copy_to_device(ends_, buffer_, part.begin, std::exchange(part.memory, at::Tensor()));
+      const comm::Shard place{part.begin, part.memory.numel()};
+      copy_to_device(ends_, buffer_, place, std::exchange(part.memory, at::Tensor()), /*begin=*/0);
     }
   }
 
@@ -250,24 +264,29 @@ class Received final : public comm::Operation {
   const Ends ends_;
 };
 
+/// A collective of the host, of whose result `back` is copied to the device.
 class Summed final : public comm::Operation {
  public:
-  Summed(std::shared_ptr<Begun> begun, Buffer buffer, const Ends& ends, std::shared_ptr<void> owner)
+  Summed(std::shared_ptr<Begun> begun, Buffer buffer, comm::Shard back, const Ends& ends,
+         std::shared_ptr<void> owner)
       : begun_(std::move(begun)),
         buffer_(std::move(buffer)),
+        back_(back),
         ends_(ends),
         owner_(std::move(owner)) {}
   [[nodiscard]] bool done() override { return begun_->done(); }
   void wait() override {
     if (copied_) return;
     begun_->wait(ends_.host->rank(), ends_.host->timeout_s());
-    copy_to_device(ends_, buffer_, 0, std::exchange(begun_->memory(), at::Tensor()));
+    copy_to_device(ends_, buffer_, back_, std::exchange(begun_->memory(), at::Tensor()),
+                   back_.begin);
     copied_ = true;
   }
 
  private:
   const std::shared_ptr<Begun> begun_;
   const Buffer buffer_;
+  const comm::Shard back_;
   const Ends ends_;
   const std::shared_ptr<void> owner_;
   bool copied_ = false;  // belongs to the thread that computes, as wait() does
@@ -317,26 +336,58 @@ class Staged final : public comm::Communicator {
     return std::make_shared<Received>(std::move(parts), buffer, ends_);
   }
 
-  /// In one piece: pieces would have to be told apart, as ranks begin sums in orders of their own.
   [[nodiscard]] Handle start_sum(const Buffer& buffer, comm::Element element,
                                  std::span<const int> ranks, Purpose purpose,
                                  std::shared_ptr<void> owner, std::optional<int64_t> tag) override {
-    // Told apart here, where all ranks come in one order, and from the host's sums of this one.
-    const int64_t of_all = tag ? *tag : next_collective_tag(ranks, purpose);
-    const auto sum = [=, ends = ends_, over = std::vector<int>(ranks.begin(), ranks.end())](
-                         const c10::Stream& copies, Begun& begun) {
-      Piece whole(ends, buffer, 0, buffer.bytes, copies);
-      whole.copied->wait();
-      const auto shared = std::make_shared<at::Tensor>(std::move(whole.memory));
-      begun.set({comm::start_all_reduce_sum(*ends.host, shared->mutable_data_ptr(),
-                                            buffer.bytes / comm::size_bytes(element), element, over,
-                                            purpose, shared, of_all)},
-                {shared});
-    };
-    return std::make_shared<Summed>(begin(purpose, buffer, sum), buffer, ends_, std::move(owner));
+    const comm::Shard all{0, buffer.bytes};
+    return collective(&comm::start_all_reduce_sum, {all, all}, buffer, element, ranks, purpose,
+                      std::move(owner), tag);
+  }
+  [[nodiscard]] Handle start_reduce_scatter(const Buffer& buffer, comm::Element element,
+                                            std::span<const int> ranks, Purpose purpose,
+                                            std::shared_ptr<void> owner,
+                                            std::optional<int64_t> tag) override {
+    const comm::Shard mine = comm::own_shard(*host_, buffer.bytes, element, ranks);
+    return collective(&comm::start_reduce_scatter_sum, {{0, buffer.bytes}, mine}, buffer, element,
+                      ranks, purpose, std::move(owner), tag);
+  }
+  [[nodiscard]] Handle start_all_gather(const Buffer& buffer, comm::Element element,
+                                        std::span<const int> ranks, Purpose purpose,
+                                        std::shared_ptr<void> owner,
+                                        std::optional<int64_t> tag) override {
+    const comm::Shard mine = comm::own_shard(*host_, buffer.bytes, element, ranks);
+    return collective(&comm::start_all_gather_shards, {mine, {0, buffer.bytes}}, buffer, element,
+                      ranks, purpose, std::move(owner), tag);
   }
 
  private:
+  /// What of a buffer is copied to the host before a collective, and back after it.
+  struct Copies {
+    comm::Shard there;
+    comm::Shard back;
+  };
+
+  /// In one piece: pieces would have to be told apart, as ranks begin sums in orders of their own.
+  Handle collective(decltype(&comm::start_all_reduce_sum) start, Copies copied,
+                    const Buffer& buffer, comm::Element element, std::span<const int> ranks,
+                    Purpose purpose, std::shared_ptr<void> owner, std::optional<int64_t> tag) {
+    // Told apart here, where all ranks come in one order, and from the host's sums of this one.
+    const int64_t of_all = tag ? *tag : next_collective_tag(ranks, purpose);
+    const auto work = [=, ends = ends_, there = copied.there,
+                       over = std::vector<int>(ranks.begin(), ranks.end())](
+                          const c10::Stream& copies, Begun& begun) {
+      Piece whole(ends, buffer, there, copies);
+      whole.copied->wait();
+      const auto shared = std::make_shared<at::Tensor>(std::move(whole.memory));
+      begun.set(
+          {start(*ends.host, shared->mutable_data_ptr(), buffer.bytes / comm::size_bytes(element),
+                 element, over, purpose, shared, of_all)},
+          {shared});
+    };
+    return std::make_shared<Summed>(begin(purpose, buffer, work), buffer, copied.back, ends_,
+                                    std::move(owner));
+  }
+
   /// Who gave `buffer` keeps its memory until the operation is done.
   std::shared_ptr<Begun> begin(Purpose purpose, const Buffer& buffer,
                                std::function<void(const c10::Stream&, Begun&)> work) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "comm/half.h"
 #include "comm/ranks.h"
 #include "rannc/util/error.h"
 
@@ -110,6 +111,123 @@ TEST(StartAllReduceSum, OfOnePurposeDoesNotTakeMessagesOfAnother) {
     EXPECT_EQ(gradient, std::vector<float>(1'000, 2.0F));
     EXPECT_EQ(statistic, std::vector<float>(10, 20.0F));
   });
+}
+
+/// Rank r gives r + 1 + i % 5 at place i, so the sum is n (n + 1) / 2 + n (i % 5).
+template <class T>
+void expect_shards(int ranks, int64_t count_each, Element element) {
+  SCOPED_TRACE(testing::Message() << ranks << " ranks, " << count_each << " elements each");
+  on_ranks(ranks, [&](Communicator& comm) {
+    const int64_t n = comm.size();
+    const auto sum = [&](int64_t i) { return static_cast<double>(n * (n + 1) / 2 + n * (i % 5)); };
+    // Halves convert to float alone.
+    const auto number = [](const T& one) { return static_cast<double>(static_cast<float>(one)); };
+    std::vector<T> data;
+    for (int64_t i = 0; i < n * count_each; ++i) {
+      data.push_back(T(static_cast<float>(comm.rank() + 1 + i % 5)));
+    }
+    start_reduce_scatter_sum(comm, data.data(), n * count_each, element, all_of(comm), kGradient)
+        ->wait();
+    const Shard mine =
+        own_shard(comm, static_cast<int64_t>(data.size() * sizeof(T)), element, all_of(comm));
+    const auto begin = mine.begin / static_cast<int64_t>(sizeof(T));
+    ASSERT_EQ(mine.bytes, count_each * static_cast<int64_t>(sizeof(T)));
+    ASSERT_EQ(begin, comm.rank() * count_each);
+    for (int64_t i = 0; i < n * count_each; ++i) {
+      T& one = data[static_cast<size_t>(i)];
+      if (i >= begin && i < begin + count_each) {
+        ASSERT_EQ(number(one), sum(i)) << "place " << i;
+      } else {
+        one = T(99.0F);  // whatever was there
+      }
+    }
+    start_all_gather_shards(comm, data.data(), n * count_each, element, all_of(comm), kGradient)
+        ->wait();
+    for (int64_t i = 0; i < n * count_each; ++i) {
+      ASSERT_EQ(number(data[static_cast<size_t>(i)]), sum(i)) << "place " << i;
+    }
+  });
+}
+
+TEST(Shards, AreSummedAndGatheredOnEveryNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    for (const int64_t count_each : {0, 1, 2, 5, 20'000}) {
+      expect_shards<float>(ranks, count_each, Element::float32);
+    }
+  }
+  expect_shards<double>(3, 7, Element::float64);
+  expect_shards<Float16>(3, 7, Element::float16);
+  expect_shards<BFloat16>(3, 7, Element::bfloat16);
+  expect_shards<int64_t>(3, 7, Element::int64);
+  expect_shards<int32_t>(3, 7, Element::int32);
+  expect_shards<uint8_t>(3, 7, Element::uint8);
+}
+
+TEST(Shards, OfHalvesAreAddedInFloat) {
+  // 2048 + 1 would round back to 2048 three times; the sum 2051 rounds once, to even: 2052.
+  on_ranks(4, [&](Communicator& comm) {
+    std::vector<Float16> data(8, Float16(comm.rank() == 0 ? 2048.0F : 1.0F));
+    start_reduce_scatter_sum(comm, data.data(), 8, Element::float16, all_of(comm), kGradient)
+        ->wait();
+    for (const size_t place : {0, 1}) {
+      EXPECT_EQ(static_cast<float>(data[2 * static_cast<size_t>(comm.rank()) + place]), 2052.0F);
+    }
+  });
+}
+
+TEST(Shards, GoOnBesideSumsAndAmongSomeRanks) {
+  on_ranks(4, [&](Communicator& comm) {
+    std::vector<float> whole(30'000, static_cast<float>(comm.rank()));
+    const Handle sum =
+        start_all_reduce_sum(comm, whole.data(), 30'000, Element::float32, all_of(comm), kGradient);
+    if (comm.rank() % 2 == 1) {
+      const std::vector<int> odd{1, 3};
+      const size_t mine = comm.rank() == 1 ? 0 : 1;
+      std::vector<double> data{1, 2};
+      start_reduce_scatter_sum(comm, data.data(), 2, Element::float64, odd, kGradient)->wait();
+      EXPECT_EQ(data[mine], 2 * static_cast<double>(mine + 1));
+      data[1 - mine] = -1;
+      start_all_gather_shards(comm, data.data(), 2, Element::float64, odd, kGradient)->wait();
+      EXPECT_EQ(data, (std::vector<double>{2, 4}));
+    }
+    sum->wait();
+    EXPECT_EQ(whole, std::vector<float>(30'000, 6.0F));
+  });
+}
+
+TEST(Shards, AreEqual) {
+  const auto comms = make_local(2);
+  std::vector<float> data(3);
+  const std::vector<int> both{0, 1};
+  EXPECT_THROW(
+      (void)start_reduce_scatter_sum(*comms[0], data.data(), 3, Element::float32, both, kGradient),
+      InternalError);
+  EXPECT_THROW(
+      (void)start_all_gather_shards(*comms[0], data.data(), 3, Element::float32, both, kGradient),
+      InternalError);
+}
+
+TEST(Shards, NameThePeerThatDoesNotComeAndEndWithTheJob) {
+  const std::vector<int> both{0, 1};
+  for (const auto start : {&start_reduce_scatter_sum, &start_all_gather_shards}) {
+    std::vector<float> data(30, 1.0F);
+    const auto begin = [&](Communicator& comm) {
+      return start(comm, data.data(), 30, Element::float32, both, kGradient, {}, {});
+    };
+    const auto late = make_local(2, /*timeout_s=*/0.05);
+    try {
+      begin(*late[1])->wait();
+      FAIL() << "no error";
+    } catch (const CommError& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 waited 0.05 s for the gradient from rank 0"),
+                std::string::npos)
+          << error.what();
+    }
+    const auto ending = make_local(2);
+    const Handle handle = begin(*ending[0]);
+    ending[1]->abort("no more");
+    EXPECT_THROW(handle->wait(), CommError);
+  }
 }
 
 TEST(StartAllReduceSum, NamesThePeerThatDoesNotCome) {

@@ -76,6 +76,16 @@ world.barrier()
 while not left_alone.done():
     time.sleep(0.001)
 
+# Shards: each rank's of the sum, then those of all. Rank r's are marked in between.
+for each in (0, 1, 300_001):
+    data = np.full(size * each, 1.0 + rank, np.float32)
+    world.start_reduce_scatter_sum(data).wait()
+    mine = slice(rank * each, (rank + 1) * each)
+    check(f"shards of {each}", (data[mine] == size * (size + 1) / 2).all())
+    data[:] = np.where(np.arange(size * each) // max(each, 1) == rank, rank, -1)
+    world.start_all_gather_shards(data).wait()
+    check(f"gathered shards of {each}", (data == np.repeat(np.arange(size), each)).all())
+
 gathered = world.all_gather(b"x" * (rank * 100_000))
 check("all_gather", [len(item) for item in gathered] == [100_000 * r for r in range(size)])
 for root in range(size):

@@ -1,12 +1,14 @@
 """The nccl backend over the stand-in NCCL, ranks as threads with a device each: random graphs under
 random plans equal one process, in the Program's order of communication."""
 
+import ctypes
 import os
+import threading
 
 import pytest
 import standin
 import torch
-from nccl import FILE
+from nccl import FILE, FLOAT32, Nccl, UniqueId
 from on_devices import run
 
 from pyrannc import _C
@@ -93,3 +95,58 @@ def test_gradients_that_are_kept_and_summed_later():
 
     for seed in range(6):
         assert run(seed, connect, around=before) == [], f"seed {seed}"
+
+
+# Collectives of the script's own, on the same devices.
+
+
+class Script:
+    """A communicator of the script's on each rank, as torch.distributed's: of its own id, with a
+    stream of its own."""
+
+    def __init__(self):
+        self.mine = threading.local()
+
+    def connect(self, host, device):
+        comm = connect(host, device)
+        library = Nccl(FILE)
+        made = library.unique_id() if host.rank == 0 else UniqueId()
+        unique_id = UniqueId.from_buffer_copy(host.broadcast(bytes(made)))
+        self.mine.library = library
+        self.mine.rank, self.mine.ranks = host.rank, host.size
+        self.mine.comm = library.start(unique_id, host.rank, host.size)
+        self.mine.stream = standin.Stream(device)
+        self.mine.seen = []
+        return comm
+
+    def all_reduce(self, *_):
+        """Of what the device has just made; nobody waits for it on the host."""
+        mine = self.mine
+        data = torch.full((1000,), 1.0 + mine.rank, device=f"standin:{mine.rank}")
+        mine.stream.wait_stream(standin.current_stream())
+        address, handle = data.data_ptr(), ctypes.c_void_p(mine.stream.native_handle)
+        mine.library.AllReduce(address, address, 1000, FLOAT32, 0, mine.comm, handle)
+        mine.library.settle(mine.comm)
+        standin.current_stream().wait_stream(mine.stream)
+        mine.seen.append(data)
+
+    def check(self, *_):
+        """Before a step: what the steps before have summed is right."""
+        expected = self.mine.ranks * (self.mine.ranks + 1) / 2
+        for data in self.mine.seen:
+            assert (data.cpu() == expected).all()
+        self.mine.seen = []
+
+
+@pytest.mark.parametrize("mode", ["as it is", "one call at a time on a device"])
+def test_the_scripts_own_collectives_between_calls_and_between_forward_and_backward(mode):
+    os.environ.update(MODES[mode])
+    script = Script()
+
+    def before(executor, forward):
+        script.check()
+        script.all_reduce()
+
+    for seed in range(9):
+        found = run(seed, script.connect, steps=3, around=before, between=script.all_reduce)
+        assert found == [], f"seed {seed}"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -42,6 +43,19 @@ TEST(Sockets, AddUpOnEveryNumberOfRanks) {
         all_reduce_sum(comm, data.data(), count, Element::float32, all_of(comm), kTest);
         const auto expected = static_cast<float>(ranks * (ranks + 1) / 2);
         for (const float x : data) ASSERT_EQ(x, expected) << count << " numbers, " << ranks;
+      }
+      for (const int64_t each : {0, 1, 700'000}) {
+        const int64_t count = each * ranks;
+        std::vector<float> data(static_cast<size_t>(count), static_cast<float>(comm.rank() + 1));
+        start_reduce_scatter_sum(comm, data.data(), count, Element::float32, all_of(comm), kTest)
+            ->wait();
+        for (int64_t i = 0; i < count; ++i) {
+          if (i / std::max<int64_t>(each, 1) != comm.rank()) data[static_cast<size_t>(i)] = -1;
+        }
+        start_all_gather_shards(comm, data.data(), count, Element::float32, all_of(comm), kTest)
+            ->wait();
+        const auto expected = static_cast<float>(ranks * (ranks + 1) / 2);
+        for (const float x : data) ASSERT_EQ(x, expected) << each << " numbers each, " << ranks;
       }
       const auto all = all_gather(comm, std::string(1, static_cast<char>('a' + comm.rank())),
                                   all_of(comm), kTest);
