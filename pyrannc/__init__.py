@@ -12,6 +12,7 @@ __version__ = "0.8.0"
 _HOME = {
     "RaNNCModule": "module",
     "Config": "config",
+    "Weights": "materialize.values",
     "GradScaler": "optimizer.grad_scaler",
     "measure": "report.measurement",
     "trace": "report.trace",
@@ -27,7 +28,7 @@ _HOME = {
     "delay_grad_allreduce": "original.switches",
     "keep_graph": "original.switches",
     "sync_params_on_init": "original.switches",
-    "DistributeModelParams": "original.names",
+    "DistributeModelParams": "materialize.distribute_model_params",
     "plan": "planner",
     "evaluate": "planner",
     "show_deployment": "planner",

@@ -129,6 +129,7 @@ def prove(task, call, agreed) -> Proved:
             config,
             planner_inputs.memory_of(task.home, task, agreed.hosts.count(world.host)),
             task.home if task.home != task.device else None,
+            task.lacks_values,
         ),
     )
     mixing = findings.mixing_reason(captured, **checked)

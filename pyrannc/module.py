@@ -30,6 +30,7 @@ from pyrannc.loop import (
     shared_overflow,
     writers,
 )
+from pyrannc.materialize import values
 from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
 from pyrannc.original import methods, switches
 from pyrannc.original import names as original
@@ -75,6 +76,10 @@ class RaNNCModule(nn.Module):
             such as ``{"input_ids": 0, "labels": -100}``, with which each is padded to that of the
             longest rank, in all dimensions but the rows'. Nested ones by path: ``batch['ids']``.
         pad_side: "right", or "left" of what is there.
+        weights: Path of a file of safetensors, of a folder in Hugging Face's layout, or of one of
+            :func:`pyrannc.save`; or :class:`pyrannc.Weights`. Each rank reads its part of it in the
+            first call. The model may be built on the meta device, without memory; without
+            ``weights`` its modules then initialise what each rank holds.
 
     Attributes:
         module: The model. Other attributes are the model's; where it has none called ``config``,
@@ -114,6 +119,7 @@ class RaNNCModule(nn.Module):
         pad=None,
         pad_side="right",
         gather_inputs=True,
+        weights=None,
         **of_original,
     ):
         super().__init__()
@@ -156,6 +162,7 @@ class RaNNCModule(nn.Module):
             raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
         self._outputs = getattr(_C.plan.Outputs, outputs)
         self._outside_loss = outside_loss
+        self._weights, self._when_held = weights, None
         self._gather_inputs = gather_inputs or launch.get_world_size() == 1
         self._ended = ""  # why there will be no other plan
         self._elementwise_optimizer = elementwise_optimizer
@@ -216,6 +223,7 @@ class RaNNCModule(nn.Module):
         launchers.check_group(world)
         process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
         process.share_cores(world, hosts_of(world))
+        source = values.of(self.module, self._weights, world, self._when_held)
         places = devices.choose(self.module, call, self._optimizers, self._config, world)
         call = self._padded(call, world, known)
         hooks = ModuleHooks(self.module)
@@ -233,6 +241,7 @@ class RaNNCModule(nn.Module):
                 places=places,
             )
         hooks.refuse_unsent(captured, world.size)
+        values.refuse_constants(self.module, captured.objects)
         for optimizer in self._optimizers if self._config.fused_optimizer else ():
             fused_step.prefer(optimizer)
         from_file = self._config.deployment_file if self._config.load_deployment else None
@@ -250,12 +259,19 @@ class RaNNCModule(nn.Module):
             world=world,
             device=places.device,
             home=places.home,
+            value_source=source,
         )
         self._put_to_work(deploy.deploy(task, call.arguments()), call)
+        self._weights, self._when_held = None, None  # a later plan keeps what was trained
         writers.install()
         distributed_checkpoint.install()
         self._kin.follow(self, world)
         return call
+
+    def read_in_first_call(self, weights, then) -> None:
+        """The first call reads ``weights``, as if the constructor had been given them, and calls
+        ``then()`` once this rank holds its part; for :func:`pyrannc.load`."""
+        self._weights, self._when_held = weights, then
 
     def _put_to_work(self, deployment, call) -> None:
         """From here on calls run on ``deployment``; ``call``: the first one, or None."""

@@ -145,6 +145,14 @@ def explain(session, error) -> TraceError:
             "tensor, no nonzero(); of what a mask selects only what is computed for each element "
             "by itself, sums and means. Use torch.where, or masking."
         )
+    if _on_meta(error):
+        return TraceError(
+            f"{where}: an operator gets a tensor without values, on the meta device, that is "
+            f"neither a parameter nor a buffer of the model nor an input ({error}).\n  A tensor "
+            "that a module keeps as a plain attribute stays as it was built: register it as a "
+            "buffer, which a reset_parameters() of the module computes, or build the model outside "
+            "of torch.device('meta')."
+        )
     if "two different devices" in str(error) or "at least two devices" in str(error):
         return TraceError(
             f"{where}: an operator gets tensors on two different devices, which eager PyTorch "
@@ -158,6 +166,11 @@ def explain(session, error) -> TraceError:
             "model.\n  Make it an nn.Parameter attribute of a module."
         )
     return TraceError(f"{where}: {name} while the model was traced: {error}")
+
+
+def _on_meta(error) -> bool:
+    text = str(error)
+    return "meta" in text and ("two different devices" in text or "at least two devices" in text)
 
 
 def _user_line(error) -> str:

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import torch
 
-from pyrannc.checkpoint import index as index_file
-from pyrannc.checkpoint import job, nested, parts, random_states
-from pyrannc.checkpoint.on_all import on_all, on_rank_0
+from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
+from pyrannc.job.on_all import on_all, on_rank_0
+from pyrannc.materialize import values
 from pyrannc.optimizer import named_state
 from pyrannc.state import checkpoint, named_tensors
 from pyrannc.state.released import is_released
+from pyrannc.stored import index as index_file
+from pyrannc.stored import parts
 
 _SHOWN_NAMES = 3  # names in an error
 
@@ -19,7 +21,8 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
     """Reads what :func:`save` has written; returns its ``extra``. Every rank calls it.
 
     Each rank reads its part, whatever plan and number of ranks wrote it. Before the first call of a
-    wrapped model that is everything.
+    wrapped model that is everything; where it was built without values, weights and the state of
+    optimizers are read in the first call.
 
     Args:
         folder: Of a checkpoint.
@@ -49,9 +52,23 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
 
     on_all(world, check)
     reader = parts.Reader(folder)
-    on_all(world, lambda: _load_model(index, held, reader))
-    on_all(world, lambda: _load_optimizers(index, task, reader))
+    if values.without_values(task.model):
+        _load_later(folder, module, strict, lambda: _load_optimizers(index, task, reader))
+    else:
+        on_all(world, lambda: _load_model(index, held, reader))
+        on_all(world, lambda: _load_optimizers(index, task, reader))
     return _load_beside(index, task, reader, scheduler, scaler)
+
+
+def _load_later(folder, module, strict, then):
+    """A model without values gets those of ``folder`` when each rank holds its part, which then
+    loads the optimizers' state, too."""
+    if not hasattr(module, "read_in_first_call"):
+        raise RaNNCError(
+            "pyrannc.load(): the model was built without values, and nothing can be loaded into "
+            "it.\n  Wrap it in a RaNNCModule first: its first call gives each rank its part."
+        )
+    module.read_in_first_call(values.Weights(folder, strict), then)
 
 
 def _load_beside(index, task, reader, scheduler, scaler):

@@ -4,11 +4,14 @@ import secrets
 from pathlib import Path
 
 import pyrannc
-from pyrannc.checkpoint import hugging_face, job, layout, nested, parts, random_states
-from pyrannc.checkpoint import index as index_file
-from pyrannc.checkpoint.on_all import on_all, on_rank_0
+from pyrannc.checkpoint import job, layout, nested, random_states
+from pyrannc.errors import RaNNCError
+from pyrannc.job.on_all import on_all, on_rank_0
+from pyrannc.materialize import values
 from pyrannc.optimizer import named_state
 from pyrannc.state import checkpoint
+from pyrannc.stored import hugging_face, parts
+from pyrannc.stored import index as index_file
 
 
 def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=None) -> None:
@@ -46,6 +49,11 @@ def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=N
     {'epoch': 3}
     """
     task = job.of("pyrannc.save()", module, optimizer)
+    if names := values.without_values(task.model):
+        raise RaNNCError(
+            f"pyrannc.save(): '{names[0]}' has no values, as the model was built on the meta "
+            "device.\n  Save it after its first call, which gives each rank its part."
+        )
     world, folder = task.world, Path(folder)
     beside = {"scheduler": scheduler, "scaler": scaler, "extra": extra}
     plan = on_rank_0(world, lambda: _begin(folder, task))

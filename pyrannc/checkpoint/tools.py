@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from pyrannc.checkpoint import index as index_file
-from pyrannc.checkpoint import nested, parts
+from pyrannc.checkpoint import nested
 from pyrannc.errors import RaNNCError
+from pyrannc.stored import index as index_file
+from pyrannc.stored import parts
 
 
 def inspect(folder: Path) -> list[str]:

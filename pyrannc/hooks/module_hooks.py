@@ -116,6 +116,13 @@ class ModuleHooks:
                 self.watched[path] = self.watched.get(path, False) or inputs
         if not any(everyones):
             return
+        if any(tensor.is_meta for tensor in named_tensors.tensors(self._model).values()):
+            path, *_ = next(filter(None, everyones))[0]
+            raise RaNNCError(
+                f"{named(path)} has a hook, and whether it computes something for the model is "
+                "found in a run of it, which has no values yet.\n  Register the hook in forward(), "
+                "or build the model with values."
+            )
         if sync_params and world.size > 1:  # as what follows does
             named_tensors.broadcast_all(world, self._model)
         computing = []

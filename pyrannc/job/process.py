@@ -6,6 +6,7 @@ this package calls such functions of Python, torch and the C library
 """
 
 import atexit
+import contextlib
 import functools
 import importlib.abc
 import importlib.util
@@ -18,6 +19,7 @@ import weakref
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -234,6 +236,22 @@ def replace_function(module, name, ours) -> None:
         function = functools.wraps(torchs)(functools.partial(ours, torchs))
         function.asks_all_ranks = True
         setattr(module, name, function)
+
+
+@contextlib.contextmanager
+def each_registered_parameter(change):
+    """Inside, modules take ``change(parameter)`` for each parameter that they register."""
+    torchs = nn.Module.register_parameter
+
+    @functools.wraps(torchs)
+    def register(module, name, param):
+        torchs(module, name, param if param is None else change(param))
+
+    nn.Module.register_parameter = register
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = torchs
 
 
 def set_missing_variables(found: dict) -> None:

@@ -110,6 +110,27 @@ def keep_local(optimizer: torch.optim.Optimizer, local: set[int]) -> None:
             optimizer.state.pop(parameter, None)
 
 
+def begin_again(optimizer: torch.optim.Optimizer) -> None:
+    """What a class keeps of each parameter from the start on, as Adagrad does, is made anew where
+    it was made of parameters without values, which have got some now."""
+    if not any(
+        isinstance(value, torch.Tensor) and value.is_meta
+        for state in optimizer.state.values()
+        for value in state.values()
+    ):
+        return
+    groups = [dict(group) for group in optimizer.param_groups if group["params"]]
+    try:
+        made = type(optimizer)(groups)
+    except Exception as error:
+        raise ConfigError(
+            f"{type(optimizer).__name__} was made while its parameters had no values, and cannot "
+            f"be made anew ({type(error).__name__}: {error}).\n  Make it after the first call of "
+            "the model."
+        ) from error
+    optimizer.state.update(made.state)
+
+
 def group_of(optimizer: torch.optim.Optimizer, parameter) -> int | None:
     """The index of the group that holds it."""
     for index, group in enumerate(optimizer.param_groups):

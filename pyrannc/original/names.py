@@ -6,7 +6,8 @@ import inspect
 from pyrannc.errors import ConfigError, RaNNCError
 
 _SHARDS = (
-    "parameters that are shared out over the ranks are not there yet; build the model as usual"
+    "no rank keeps shards of parameters: build the model in DistributeModelParams() or on the meta "
+    "device, and the first call gives each rank the parameters that it uses"
 )
 _GATHER = "optimizer.state_dict() has the state of all ranks, on rank 0; pyrannc.save() keeps it"
 _EVENTS = "pyrannc.trace() and the setting trace_events write what all ranks do to a file"
@@ -100,18 +101,3 @@ def answer(table: dict, name: str, owner: str):
     instead.__name__ = name
     instead.__doc__ = f"Of RaNNC 0.7: {table[name]}."
     return instead
-
-
-class DistributeModelParams:
-    """``with DistributeModelParams(enable):`` of RaNNC 0.7, which shared out parameters as they
-    were made. With ``enable=False`` it does nothing; else it is an error."""
-
-    def __init__(self, enable=True):
-        if enable:
-            raise RaNNCError(f"pyrannc.DistributeModelParams(): {_SHARDS}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None

@@ -9,6 +9,7 @@ from pyrannc import _C, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job import transport
 from pyrannc.job.agreement import same_graph
+from pyrannc.job.on_all import on_all
 from pyrannc.loop import at_work
 from pyrannc.loop.late_optimizers import LateOptimizers
 from pyrannc.loop.optimizer_steps import OptimizerSteps
@@ -90,7 +91,21 @@ class Deployment:
         held = {id(p) for p in self.model.parameters() if not is_released(p)}
         for optimizer in self.task.optimizers:
             user_optimizer.keep_local(optimizer, held)
+        if self.task.value_source is not None:
+            self._give_values()
         self._move_to(self.task.device)
+
+    def _give_values(self):
+        """What this rank holds of a model that was built without values."""
+        held = named_tensors.tensors(self.model)
+        mine = [name for name, tensor in held.items() if not is_released(tensor)]
+        on_all(self.world, lambda: self.task.value_source.give(mine))
+        for optimizer in self.task.optimizers:
+            on_all(self.world, lambda each=optimizer: user_optimizer.begin_again(each))
+        if self.task.value_source.then is not None:
+            on_all(self.world, self.task.value_source.then)
+        if self.first is not None:
+            self.first.forget_tensors()
 
     def _move_to(self, device):
         """What this rank holds of the model, and the optimizers' state of it."""
@@ -105,7 +120,10 @@ class Deployment:
     def of_copy(self, model, optimizers):
         """That of a copy of the model, on the same plan. Collective."""
         hooks = self.task.hooks.of_copy(model)
-        task = dataclasses.replace(self.task, model=model, optimizers=optimizers, hooks=hooks)
+        source = self.task.value_source and self.task.value_source.of_copy(model)
+        task = dataclasses.replace(
+            self.task, model=model, optimizers=optimizers, hooks=hooks, value_source=source
+        )
         made = Deployment(task, self.local_rows, self.plan, self._bucket_bytes)
         made.hold()
         return made

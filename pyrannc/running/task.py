@@ -24,6 +24,8 @@ class Task:
         world: The communicator of the job.
         device: Where this rank computes.
         home: Where the model was at its first call, and is as long as it is planned for.
+        value_source: :class:`~pyrannc.materialize.values.Values`, of a model whose tensors get
+            theirs once each rank holds its part; None where they have them.
     """
 
     model: object
@@ -39,3 +41,9 @@ class Task:
     world: object
     device: torch.device
     home: torch.device
+    value_source: object = None
+
+    @property
+    def lacks_values(self) -> bool:
+        """Whether the model cannot compute before each rank holds its part."""
+        return self.value_source is not None and bool(self.value_source.missing)

@@ -8,15 +8,23 @@ from pyrannc.selfcheck import check
 from pyrannc.state import named_tensors
 
 
-def self_check(model, captured, call, config, memory, home=None) -> dict:
+def self_check(model, captured, call, config, memory, home=None, lacks_values=False) -> dict:
     """Compares the capture with eager when it fits; returns what it proved.
 
-    ``home``: where the model is, if it will be moved to another device; the check runs there.
+    Args:
+        home: Where the model is, if it will be moved to another device; the check runs there.
+        lacks_values: It has none before it is cut.
     """
     args, kwargs = call
     needed = 3 * sum(tensor.nbytes for tensor in named_tensors.tensors(model).values())
     if not config.self_check:
         log.info("deploy", "self-check of the capture skipped: self_check is off")
+    elif lacks_values:
+        log.info(
+            "deploy",
+            "self-check of the capture skipped: the model has no values before each rank holds its "
+            "part",
+        )
     elif needed > memory:
         log.info(
             "deploy",

@@ -16,12 +16,12 @@ def to_device(model: nn.Module, device: torch.device) -> None:
         elif tensor.device != device:
             gradient = tensor.grad
             tensor.grad = None
-            _take_memory(tensor, tensor.detach().to(device))
+            take_memory(tensor, tensor.detach().to(device))
             if gradient is not None:
                 tensor.grad = gradient.to(device)
 
 
-def _take_memory(tensor, other):
+def take_memory(tensor, other):
     """``tensor`` has the memory of ``other``, which is on another device, from here on."""
     if torch_private.can_share_memory(tensor, other):  # hooks of the user stay, too
         tensor.data = other

@@ -80,6 +80,8 @@ def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
 
 
 def broadcast_all(comm, model: nn.Module) -> None:
-    """Every tensor of rank 0's ``model`` into those of all ranks. Collective."""
+    """Every tensor of rank 0's ``model`` into those of all ranks, but for those without values.
+    Collective."""
     for tensor in {id(tensor): tensor for tensor in tensors(model).values()}.values():
-        broadcast(comm, tensor, 0, list(range(comm.size)))
+        if not tensor.is_meta:
+            broadcast(comm, tensor, 0, list(range(comm.size)))

@@ -102,7 +102,9 @@ class ReleasedBuffer(_Released, torch.Tensor):
 class _Place:
     def __init__(self, name, ranks, tensor):
         self.name, self.ranks = name, ranks
-        self.device, self.kind = tensor.device, type(tensor)
+        # A model that was built without values is planned for on the host, until its ranks hold it.
+        self.device = torch.device("cpu") if tensor.is_meta else tensor.device
+        self.kind = type(tensor)
 
 
 def _is_saved(frame) -> bool:

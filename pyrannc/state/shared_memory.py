@@ -16,12 +16,12 @@ def pairs(changing: dict, others: dict) -> list[tuple[str, str]]:
     """
     by_memory = {}
     for name, tensor in others.items():
-        if tensor.numel() and not is_released(tensor):
+        if tensor.numel() and not is_released(tensor) and not tensor.is_meta:
             by_memory.setdefault(tensor.untyped_storage().data_ptr(), []).append((name, tensor))
     return [
         (name, other)
         for name, tensor in changing.items()
-        if tensor.numel() and not is_released(tensor)
+        if tensor.numel() and not is_released(tensor) and not tensor.is_meta
         for other, candidate in by_memory.get(tensor.untyped_storage().data_ptr(), ())
         if candidate is not tensor and _overlap(tensor, candidate)
     ]

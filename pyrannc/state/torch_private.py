@@ -60,6 +60,8 @@ def flatten_optimizer_state(state: dict) -> dict:
 
 #: Private attributes by name: an object that has each, and what breaks without it.
 ATTRIBUTES = {
+    "_cdata": (torch.UntypedStorage, "what sets a tensor of a model without values is not found"),
+    "_schema": (torch.ops.aten.add.Tensor, "as _cdata"),
     "_backward_hooks": (torch.Tensor, "the user's hooks are called with None as gradient"),
     "_backward_pre_hooks": (nn.Module(), "hooks before the backward of a module are not called"),
     "_buffers": (nn.Module(), "state cannot be found by name"),

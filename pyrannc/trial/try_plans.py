@@ -21,6 +21,8 @@ def try_plans(deployment, planner, inputs) -> None:
         return deployment.calibrate(inputs, measured_runs.OF_ANOTHER_PLAN)
 
     def of_other_arrangements():
+        if deployment.task.lacks_values:  # no rank could run the parts of another one
+            return []
         return [plan.to_json() for plan in planner.of_other_arrangements(planned)]
 
     others = on_rank(0, world, of_other_arrangements)

@@ -38,6 +38,8 @@ class Reference:
             for each, value in zip(parts[self._world.rank], values, strict=False)
         ]
         self.reason = _C.ir.why_shares_differ(self._captured.whole)
+        if task.lacks_values:
+            self.reason = "the model has no values before each rank holds its part"
         self._expected = None
         if self._world.rank == 0 and not self.reason:
             self._expected = self._on_one_process(task.model, parts)

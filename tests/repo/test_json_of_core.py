@@ -9,8 +9,9 @@ PACKAGE = Path(__file__).parents[2] / "pyrannc"
 BETWEEN_RANKS = "a message that Python itself has made on another rank"
 # Calls of json.loads by file, and why each may be there.
 ALLOWED = {
-    "checkpoint/index.py": (1, "the index of a checkpoint, which Python has written"),
-    "checkpoint/on_all.py": (1, BETWEEN_RANKS),
+    "stored/index.py": (1, "the index of a checkpoint, which Python has written"),
+    "job/on_all.py": (1, BETWEEN_RANKS),
+    "stored/folder.py": (1, "the index of weights in Hugging Face's layout"),
     "capture/reference.py": (1, BETWEEN_RANKS),
     "job/agreement.py": (4, BETWEEN_RANKS),
     "job/devices.py": (1, BETWEEN_RANKS),

@@ -18,6 +18,8 @@ FOR_ALL = {
 }
 BELOW = {
     "capture": set(),
+    "stored": {"state"},
+    "materialize": {"stored", "capture", "job", "state"},
     "job": {"state"},
     "state": set(),
     "planner": set(),
@@ -38,10 +40,12 @@ BELOW = {
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["integrations"] = {"module", "launch", "state"}
-BELOW["checkpoint"] = {"module", "running", "optimizer", "state", "launch"}
+BELOW["checkpoint"] = {
+    "module", "running", "optimizer", "state", "launch", "stored", "materialize", "job",
+}  # fmt: skip
 BELOW["comm_utils"] = {"launch", "loop", "job"}
 BELOW["amp"] = BELOW["opt"] = set()
-BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show"}
+BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show", "stored"}
 
 
 def imported(path):

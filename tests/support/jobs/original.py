@@ -383,6 +383,25 @@ def recipe_6_a_plan_is_reused():
 
 
 @case
+def recipe_8_models_that_no_host_can_hold():
+    with pyrannc.DistributeModelParams():
+        model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    wrapped = RaNNCModule(model, optimizer, Config(partition_num=2, calibrate=False))
+    batch = rows(8)
+    loss = wrapped(mine(batch)).square().mean()
+    plain = Net()
+    plain.load_state_dict(wrapped.state_dict(rank0_only=False))
+    assert plain.first.weight.abs().max() > 0
+    loss.backward()
+    plain(batch).square().mean().backward()
+    equal_gradients(plain, wrapped)
+    optimizer.step()
+    torch.optim.SGD(plain.parameters(), lr=0.1).step()
+    equal_weights(plain, wrapped)
+
+
+@case
 def recipe_7_evaluation_without_dropout():
     plain, _, wrapped, _ = pair(drop=0.5)
     wrapped.enable_dropout(False)  # a warning

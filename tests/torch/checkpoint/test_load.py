@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import pyrannc
-from pyrannc.checkpoint import index, parts
 from pyrannc.errors import RaNNCError
+from pyrannc.stored import index, parts
 
 
 def make(wrapped=True, width=8, optimizer=torch.optim.AdamW):

@@ -7,9 +7,9 @@ import safetensors
 import torch
 from safetensors.torch import save_file
 
-from pyrannc.checkpoint import index
 from pyrannc.errors import RaNNCError
 from pyrannc.state import named_tensors
+from pyrannc.stored import index
 
 #: Of tensors that are copied to be written, as those of a device are, in one file.
 #: tuned by: no measurement is known; half of the 256 MB that a rank may take while it saves.

@@ -1,0 +1,279 @@
+"""Where the values of a model come from that was built without them, and the rank's own part."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pyrannc import log
+from pyrannc.errors import ConfigError, RaNNCError, TraceError
+from pyrannc.job.on_all import on_all
+from pyrannc.materialize.initialised import Initialisers
+from pyrannc.state import checkpoint, moving, named_tensors
+from pyrannc.stored import folder, hugging_face
+
+_SHOWN_NAMES = 3  # names in a line
+
+
+class Weights:
+    """What ``RaNNCModule(weights=...)`` reads, said in full.
+
+    Args:
+        path: A file of safetensors, a folder in Hugging Face's layout, or one of
+            :func:`pyrannc.save`.
+        strict: With False, tensors of the model that are not there are made as the modules
+            initialise them, and what the model does not have is left alone; both are said.
+    """
+
+    def __init__(self, path, strict=True):
+        self.path, self.strict = Path(path), strict
+
+
+def without_values(model: nn.Module) -> list[str]:
+    """The names of the tensors that are on the meta device."""
+    return [name for name, tensor in named_tensors.tensors(model).items() if tensor.is_meta]
+
+
+def refuse_constants(model, objects) -> None:
+    """Raises TraceError where one of ``objects``, the constants of a graph, has no values."""
+    lacking = {id(each) for each in objects if isinstance(each, torch.Tensor) and each.is_meta}
+    if not lacking:
+        return
+    names = [
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if id(value) in lacking
+    ]
+    raise TraceError(
+        "forward() uses a tensor without values that is neither a parameter nor a buffer: "
+        f"{names[0] if names else 'it is made on the meta device'}.\n  Register it as a buffer, "
+        "which a reset_parameters() of its module computes, or build the model outside of "
+        "torch.device('meta')."
+    )
+
+
+def of(model, weights, world, then=None):
+    """:class:`Values` of a model some of whose tensors have none, or for which there are
+    ``weights``, a path or :class:`Weights`; None for others. Collective.
+
+    Args:
+        then: What is called once each rank holds its part, or None.
+
+    Raises:
+        ConfigError: The ranks have other tensors without values, or other weights.
+        RaNNCError: Something sets no value, or the weights are not those of the model; on every
+            rank.
+    """
+    if weights is not None and not isinstance(weights, Weights):
+        weights = Weights(weights)
+    names = without_values(model)
+    said = [names, None if weights is None else [str(weights.path), weights.strict]]
+    mine = f"{hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()} {len(names)}"
+    ranks = [item.decode() for item in world.all_gather(mine.encode())]
+    if len(set(ranks)) > 1:
+        raise ConfigError(
+            "the ranks have built different models, or read different weights: "
+            + "; ".join(
+                f"on rank {rank} {text.split()[1]} tensors have no values"
+                for rank, text in enumerate(ranks)
+            )
+            + ".\n  Build the model in the same way, and give the same weights, on every rank."
+        )
+    if not names and weights is None:
+        return None
+    seed = int(world.broadcast(str(torch.initial_seed()).encode(), 0))
+    made = []
+    on_all(world, lambda: made.append(Values(model, weights, seed, then)))
+    if world.rank == 0:
+        made[0].tell()
+    return made[0]
+
+
+class Values:
+    """Of each tensor of ``model`` that has none, or for which there are weights, how it gets some.
+
+    Attributes:
+        bytes_read: Of the weights, on this rank.
+        then: What is to be called once each rank holds its part, or None.
+    """
+
+    def __init__(self, model, weights, seed, then=None):
+        self._model, self._weights, self._seed, self.then = model, weights, seed, then
+        self._held = named_tensors.tensors(model)
+        self.missing = without_values(model)
+        self._refuse_views()
+        self._stored = None if weights is None else folder.opened(weights.path)
+        self._source_of = {}  # by name of a tensor
+        self._left_out, self._initialised = [], []
+        if weights is not None:
+            self._find_sources()
+        self._initialisers = None
+        self._find_initialisers()
+
+    @property
+    def bytes_read(self) -> int:
+        return self._stored.bytes_read if self._stored else 0
+
+    def tell(self) -> None:
+        """What is not in the weights, in one line."""
+        if self._weights is None or self._weights.strict:
+            return
+        for names, what in (
+            (self._initialised, "are initialised, as they are not in it"),
+            (self._left_out, "of it are not in the model"),
+        ):
+            if names:
+                log.warn(
+                    "deploy", f"{self._weights.path}: {len(names)} tensors {what}: {_listed(names)}"
+                )
+
+    def of_copy(self, model) -> "Values":
+        """The same for a copy of the model."""
+        return Values(model, self._weights, self._seed)
+
+    @torch.no_grad()
+    def give(self, names) -> None:
+        """Gives the tensors ``names`` of the model, which this rank holds, their values."""
+        wanted = set(names)
+        for source in {id(each): each for each in self._source_of.values()}.values():
+            mine = [name for name in source.names if name in wanted]
+            if not mine:
+                continue
+            if source.convert is None:
+                made = {source.names[0]: self._stored.tensor(source.keys[0])}
+            else:
+                made = source.convert(self._stored.tensor)
+            for name in mine:
+                self._put(name, made[name])
+        if self._initialisers is None:
+            return
+        with self._initialisers.at_work() as make:
+            done = set()
+            for name in self._initialised:
+                tensor = self._held[name]
+                if name in wanted and id(tensor) not in done:
+                    done.add(id(tensor))
+                    _take(tensor, make(name, tensor, self._seed))
+
+    def _put(self, name, value):
+        tensor = self._held[name]
+        if list(value.shape) != list(tensor.shape):
+            raise RaNNCError(self._misshapen(name, list(value.shape)))
+        if tensor.is_meta:
+            _take(tensor, torch.empty_like(tensor, device="cpu", requires_grad=False))
+        named_tensors.write(tensor.detach(), value)
+
+    def _refuse_views(self):
+        first = {}
+        for name in self.missing:
+            tensor = self._held[name]
+            other = first.setdefault(tensor.untyped_storage()._cdata, name)
+            if self._held[other] is not tensor:
+                raise RaNNCError(
+                    f"'{other}' and '{name}' are two tensors without values that share memory.\n  "
+                    "Tie parameters by making them one: b.weight = a.weight."
+                )
+
+    def _find_sources(self):
+        """By which keys of the files each persistent tensor comes."""
+        strict, persistent = self._weights.strict, checkpoint.persistent(self._model)
+        names_of = {}
+        for name, tensor in self._held.items():
+            names_of.setdefault(id(tensor), []).append(name)
+        for source in hugging_face.sources(self._model, list(self._stored.shapes)):
+            known = [name for name in source.names if name in self._held]
+            if not known:
+                self._left_out += source.names
+            for name in known:
+                tensor = self._held[name]
+                if source.convert is None:
+                    self._check(name, tensor, source.keys[0])
+                for each in names_of[id(tensor)]:
+                    self._source_of.setdefault(each, source)
+                self._source_of[name] = source
+        lost = [name for name in persistent if name not in self._source_of]
+        extra = [n for n in self._left_out if not hugging_face.may_be_left_out(self._model, n)]
+        self._left_out = extra
+        if strict and (lost or extra):
+            lines = [f"{self._weights.path} has not the weights of this model:"]
+            if lost:
+                lines.append(
+                    f"  {len(lost)} of the model's {len(persistent)} tensors are not in it: "
+                    f"{_listed(lost)}"
+                )
+            if extra:
+                lines.append(
+                    f"  {len(extra)} of its tensors are not in the model: {_listed(extra)}"
+                )
+            lines.append(
+                "  Build the model that was saved, tie what is tied (model.tie_weights()), or give "
+                "pyrannc.Weights(path, strict=False), which initialises what is missing."
+            )
+            raise RaNNCError("\n".join(lines))
+        # Of tied names that one counts which the files have.
+        self._source_of = {
+            name: source for name, source in self._source_of.items() if name in source.names
+        }
+
+    def _check(self, name, tensor, key):
+        if list(tensor.shape) != self._stored.shapes[key]:
+            raise RaNNCError(self._misshapen(name, self._stored.shapes[key]))
+        if tensor.is_floating_point() != self._stored.is_floating[key]:
+            kinds = ["whole", "floating"]
+            raise RaNNCError(
+                f"'{name}' has {kinds[tensor.is_floating_point()]} numbers in the model and "
+                f"{kinds[self._stored.is_floating[key]]} ones in {self._weights.path}.\n  "
+                "Quantised weights cannot be trained: load those that they were made of."
+            )
+
+    def _misshapen(self, name, shape):
+        return (
+            f"'{name}' is {list(self._held[name].shape)} in the model and {shape} in "
+            f"{self._weights.path}.\n  Build the model with the sizes that it was saved with."
+        )
+
+    def _find_initialisers(self):
+        given = {id(self._held[name]) for name in self._source_of}
+        left = [name for name in self.missing if id(self._held[name]) not in given]
+        if not left:
+            return
+        self._initialisers = Initialisers(self._model)
+        self._initialised = [name for name in left if self._initialisers.can_make(name)]
+        made = {id(self._held[name]) for name in self._initialised}
+        for name in left:
+            if id(self._held[name]) not in made:
+                raise RaNNCError(_nothing_sets(name, self._held[name], self._weights))
+
+
+def _take(tensor, value):
+    hooks, later = tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+    moving.take_memory(tensor, value)
+    tensor._backward_hooks, tensor._post_accumulate_grad_hooks = hooks, later
+
+
+def _nothing_sets(name, tensor, weights):
+    kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+    where = f", and {weights.path} has none of this name" if weights else ""
+    if kind == "buffer":
+        advice = (
+            "Let the module that holds it compute it in a reset_parameters(), or build the model "
+            "in pyrannc.DistributeModelParams() or accelerate's init_empty_weights(), where "
+            "buffers have values"
+        )
+    else:
+        advice = (
+            "Give RaNNCModule(weights=...) a folder or file that has it, or the module that holds "
+            "it a reset_parameters() that sets it"
+        )
+    return (
+        f"nothing gives the {kind} '{name}' {list(tensor.shape)} a value: the model was built on "
+        f"the meta device, and neither reset_parameters() of its modules nor an _init_weights() of "
+        f"the model sets it{where}.\n  {advice}."
+    )
+
+
+def _listed(names) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(f"'{name}'" for name in names[:_SHOWN_NAMES]) + more
