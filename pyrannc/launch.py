@@ -3,9 +3,12 @@
 Importing this module starts nothing and needs no torch.
 """
 
+import contextlib
 import os
 import shutil
+import socket
 import threading
+from pathlib import Path
 
 from pyrannc.job import started
 
@@ -121,10 +124,39 @@ def device_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(kinds)}
 
 
-def command(ranks: int, argv: list[str], env: dict[str, str] | None = None) -> list[str]:
+def free_port() -> int:
+    """A port of this host that nobody listens on now."""
+    with contextlib.closing(socket.socket()) as found:
+        found.bind(("", 0))
+        return found.getsockname()[1]
+
+
+def meeting_place(environment, hosts="", hostfile="") -> dict[str, str]:
+    """MASTER_ADDR and MASTER_PORT, where they are missing: those of the first host, of rank 0.
+
+    Args:
+        environment: Of this process.
+        hosts, hostfile: As mpirun gets them, or empty: the batch system's, or this machine.
+    """
+    first = "localhost"
+    if hosts:
+        first = hosts.partition(",")[0].partition(":")[0]
+    elif hostfile or "PBS_NODEFILE" in environment:
+        lines = Path(hostfile or environment["PBS_NODEFILE"]).read_text().splitlines()
+        words = [line.partition("#")[0].split() for line in lines]
+        first = next((each[0] for each in words if each), first)
+    elif environment.get("SLURM_JOB_NUM_NODES", "1") != "1":
+        first = started.first_host(environment.get("SLURM_JOB_NODELIST", ""))
+    found = {"MASTER_ADDR": first, "MASTER_PORT": str(free_port())}
+    return {name: environment.get(name, value) for name, value in found.items()}
+
+
+def command(
+    ranks: int, argv: list[str], env: dict[str, str] | None = None, options: tuple = ()
+) -> list[str]:
     """The ``mpirun`` call for ``ranks`` processes of ``argv``, to be run in :func:`environment`.
 
-    ``env`` holds variables to set in the ranks, on other hosts too.
+    ``env`` holds variables to set in the ranks, on other hosts too; ``options`` others of mpirun.
 
     Raises:
         FileNotFoundError: There is no ``mpirun``; says what to install.
@@ -136,4 +168,4 @@ def command(ranks: int, argv: list[str], env: dict[str, str] | None = None) -> l
             "libopenmpi-dev) and build pyrannc again"
         )
     settings = [part for name, value in (env or {}).items() for part in ("-x", f"{name}={value}")]
-    return [program, "-n", str(ranks), *settings, *argv]
+    return [program, "-n", str(ranks), *options, *settings, *argv]

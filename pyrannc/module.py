@@ -27,6 +27,7 @@ from pyrannc.loop import (
     distributed_checkpoint,
     gradient_norm,
     optimizer_state,
+    samplers,
     shared_overflow,
     writers,
 )
@@ -131,6 +132,7 @@ class RaNNCModule(nn.Module):
         refuse_wrappers(model)
         gradient_norm.install()
         shared_overflow.install()
+        samplers.install(lambda: (launch.get_world_size(), launch.get_rank()))
         if outside_loss not in ("mean", "sum"):
             raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
         if not isinstance(config, Config | None):

@@ -26,10 +26,12 @@ def run(
     context: typer.Context,
     script: Annotated[str, typer.Argument(help="Python script")],
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="number of ranks")] = 1,
+    hosts: Annotated[str, typer.Option(help="hosts and their ranks, a:2,b:2")] = "",
+    hostfile: Annotated[str, typer.Option(help="file of hosts, as mpirun reads it")] = "",
 ):
     from pyrannc.cli.run import run as start
 
-    raise typer.Exit(start(ranks, [script, *context.args]))
+    raise typer.Exit(start(ranks, [script, *context.args], hosts, hostfile))
 
 
 def planning_command(name: str, summary: str) -> None:

@@ -11,10 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from pyrannc import __version__, launch
-from pyrannc.cli import devices
+from pyrannc.cli import devices, launchers
 
 SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
 DEADLINE_S = 120
+NO_MPI = (
+    "this build has no MPI, and torchrun does not work, so it trains on one rank only: install MPI "
+    "(Debian: apt install libopenmpi-dev openmpi-bin) and build again: pip install "
+    "--no-build-isolation -e ."
+)
 
 # Both ways, with contents that show a copy that went wrong; rank 0 prints the rate.
 PROBE = """
@@ -66,8 +71,15 @@ def examine() -> tuple[list[tuple[str, str]], list[str]]:
     rows.append(("cores", str(len(os.sched_getaffinity(0)))))
     rows.append(("memory", f"{memory / 2**30:.1f} GiB"))
     if extension:
+        from pyrannc import _C
+
         devices.examine(rows, problems)
-        examine_mpi(rows, problems)
+        by_mpi = _C.comm.mpi_available()
+        if by_mpi:
+            examine_mpi(rows, problems)
+        by_torch = launchers.examine(rows, problems, PROBE, DEADLINE_S)
+        if not by_mpi and not by_torch:
+            problems.append(NO_MPI)
     return rows, problems
 
 
@@ -86,13 +98,8 @@ def examine_extension(rows, problems) -> bool:
         problems.append(str(error))
         return False
     rows.append(("torch built against", _C.torch_version))
-    rows.append(("MPI in this build", "yes" if _C.comm.mpi_available() else "no"))
-    if not _C.comm.mpi_available():
-        problems.append(
-            "this build has no MPI, so it trains on one rank only: install it (Debian: apt install "
-            "libopenmpi-dev openmpi-bin) and build again: pip install --no-build-isolation -e ."
-        )
-        return False
+    mpi = "yes" if _C.comm.mpi_available() else "no: ranks meet under torchrun or srun"
+    rows.append(("MPI in this build", mpi))
     return True
 
 

@@ -1,28 +1,37 @@
 """``rannc run``: a script on several ranks."""
 
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from pyrannc import launch
 
 
-def run(ranks: int, command: list[str]) -> int:
+def run(ranks: int, command: list[str], hosts: str = "", hostfile: str = "") -> int:
     """Runs the Python script ``command[0]`` with its arguments on ``ranks`` ranks of this machine.
 
     Under a host list of the batch system (Slurm, PBS) Open MPI spreads the ranks over its hosts,
-    which get this process's variables of devices (NCCL_*, CUDA_*, PYTORCH_*, TORCH_*).
+    or over ``hosts`` (``a:2,b:2``) or those of ``hostfile``. They get this process's variables of
+    devices (NCCL_*, CUDA_*, PYTORCH_*, TORCH_*). Ranks find RANK, WORLD_SIZE, LOCAL_RANK,
+    LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun.
 
     Returns:
         The exit code of the job: that of the first rank that failed, or 0.
     """
-    argv = [sys.executable, *command]
+    argv = [sys.executable, "-IS", str(Path(__file__).with_name("rank.py")), sys.executable]
+    argv += command
+    meeting = launch.meeting_place(os.environ, hosts, hostfile)
+    options = [part for name, value in (("--host", hosts), ("--hostfile", hostfile)) if value
+               for part in (name, value)]  # fmt: skip
     try:
-        argv = launch.command(ranks, argv, launch.device_variables()) if ranks > 1 else argv
+        if ranks > 1 or options:
+            argv = launch.command(ranks, argv, launch.device_variables() | meeting, options)
     except FileNotFoundError as error:
         print(f"rannc run: {error}", file=sys.stderr)
         return 127
-    environment = launch.environment(ranks)
+    environment = launch.environment(ranks) | meeting
     if not sys.stdout.isatty():
         # mpirun gives its ranks a terminal whatever its own output is: no progress bars in a file.
         environment["TERM"] = "dumb"

@@ -14,7 +14,7 @@ from pyrannc.job import started
 def check(world) -> None:
     """Raises CommError where the launcher, or torch.distributed, counts other processes than
     ``world``, naming both."""
-    for launcher, size, rank in started.LAUNCHERS:
+    for launcher, size, rank in started.innermost_first():
         if size in os.environ and rank in os.environ:
             said = _number(size), _number(rank)
             if said != (world.size, world.rank):

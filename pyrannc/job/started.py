@@ -14,6 +14,7 @@ LAUNCHERS = (
     # Those of a step; those of the allocation are in its batch script, too, which is one process.
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
+_TORCHRUN = "TORCHELASTIC_RUN_ID"  # which no other launcher sets
 _OF_MPI = ("mpirun", "a launcher with PMI")
 _PORTS = range(20000, 30000)  # of which a job of Slurm takes one
 
@@ -35,31 +36,45 @@ class Started:
     launcher: str = "none"
 
 
+def innermost_first() -> tuple:
+    """The :data:`LAUNCHERS`. A torchrun with several processes is within what started it (srun
+    with PMI, mpirun with one process per host), and not around it."""
+    several = os.environ.get("WORLD_SIZE", "1") != "1"
+    if _TORCHRUN not in os.environ or not several:
+        return LAUNCHERS
+    return tuple(sorted(LAUNCHERS, key=lambda each: each[0] != "torchrun"))
+
+
 def by() -> Started:
     """By a group of torch.distributed that the script has made, or what the innermost launcher
     says."""
-    of_mpi = _variables(_OF_MPI)
-    if of_mpi is None and "PMIX_RANK" in os.environ:
+    first = next((each for each in innermost_first() if _is_set(each)), None)
+    of_mpi = _of(first) if first is not None and first[0] in _OF_MPI else None
+    # PMIx sets the number of a process alone, and torchrun may be within what did.
+    by_torchrun = first is not None and first[0] == "torchrun" and _TORCHRUN in os.environ
+    if of_mpi is None and not by_torchrun and "PMIX_RANK" in os.environ:
         return Started("mpi", int(os.environ["PMIX_RANK"]), None, "a launcher with PMIx")
     if of_mpi is None and (group := _group()) is not None:
         return group
     if of_mpi is not None and of_mpi.size > 1:
         return of_mpi
-    found = _variables(("torchrun", "srun"))
-    if found is not None and found.size > 1:
-        return found
+    for each in innermost_first():
+        if each[0] not in _OF_MPI and _is_set(each) and _of(each).size > 1:
+            return _of(each)
     return Started(None)
 
 
-def _variables(launchers):
-    for launcher, size, rank in LAUNCHERS:
-        if launcher in launchers and size in os.environ and rank in os.environ:
-            numbers = os.environ[size], os.environ[rank]
-            if not all(re.fullmatch(r" *\d+ *", each) for each in numbers):
-                continue  # job.launchers says so
-            transport = "mpi" if launcher in _OF_MPI else "c10d"
-            return Started(transport, int(numbers[1]), int(numbers[0]), launcher)
-    return None
+def _is_set(launcher):
+    """Whether its variables are there, and numbers; job.launchers says where they are none."""
+    _, size, rank = launcher
+    values = [os.environ.get(name, "") for name in (size, rank)]
+    return all(re.fullmatch(r" *\d+ *", each) for each in values)
+
+
+def _of(launcher):
+    name, size, rank = launcher
+    transport = "mpi" if name in _OF_MPI else "c10d"
+    return Started(transport, int(os.environ[rank]), int(os.environ[size]), name)
 
 
 def _group():

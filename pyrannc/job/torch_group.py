@@ -86,7 +86,7 @@ def set_variables(world) -> None:
     hosts = [item.decode() for item in world.all_gather(world.host.encode())]
     before = hosts[: world.rank].count(world.host)
     address = os.environ.get("MASTER_ADDR") or _own_address(len(set(hosts)) > 1)
-    port = os.environ.get("MASTER_PORT") or str(free_port())
+    port = os.environ.get("MASTER_PORT") or str(_free_port())
     address, port = world.broadcast(f"{address} {port}".encode(), 0).decode().split()
     found = {
         "RANK": world.rank,
@@ -99,7 +99,7 @@ def set_variables(world) -> None:
     process.set_missing_variables(found)
 
 
-def free_port() -> int:
+def _free_port() -> int:
     """A port of this host that nobody listens on now."""
     with contextlib.closing(socket.socket()) as found:
         found.bind(("", 0))

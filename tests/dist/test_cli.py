@@ -1,13 +1,14 @@
 """``rannc run`` and ``rannc doctor``, each in real processes."""
 
 import importlib
+import shutil
 import subprocess
 import sys
 
 import mpi
 import pytest
 
-from pyrannc import launch
+from pyrannc import _C, launch
 
 # The package has a command of the same name.
 doctor = importlib.import_module("pyrannc.cli.doctor")
@@ -15,7 +16,7 @@ doctor = importlib.import_module("pyrannc.cli.doctor")
 # One write: lines of ranks that print at the same time must not mix.
 SHOW = """
 import sys
-from pyrannc import launch
+from pyrannc import _C, launch
 sys.stdout.write(f"{launch.get_rank()} {sys.argv[1:]}\\n")
 """
 
@@ -54,6 +55,60 @@ def test_what_follows_the_script_is_the_scripts(tmp_path, monkeypatch):
     assert sorted(result.stdout.splitlines()) == [f"{rank} {arguments}" for rank in range(2)]
 
 
+def test_ranks_find_the_variables_of_torchrun(tmp_path, monkeypatch):
+    """torch's own rendezvous takes them; what is set already stays."""
+    monkeypatch.setenv("PYTHONPATH", str(mpi.ROOT))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "7")
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    script = tmp_path / "meet.py"
+    script.write_text(
+        """
+import os, sys
+import torch.distributed as dist
+dist.init_process_group("gloo")
+found = [None] * dist.get_world_size()
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+dist.all_gather_object(found, [os.environ.get(name) for name in names])
+if dist.get_rank() == 0:
+    print(found, sys.argv[0].endswith("meet.py"), "pyrannc" in sys.modules)
+dist.barrier()
+dist.destroy_process_group()
+"""
+    )
+    for ranks in (1, 2):
+        result = rannc("run", "-n", str(ranks), str(script))
+        assert result.returncode == 0, result.stderr
+        expected = [[str(rank), str(ranks), str(rank), "7", str(rank)] for rank in range(ranks)]
+        if ranks == 1:
+            expected[0][-1] = None  # no mpirun
+        assert result.stdout.strip() == f"{expected} True False"
+
+
+@pytest.mark.parametrize(
+    ("environment", "hosts", "expected"),
+    [
+        ({}, "", "localhost"),
+        ({}, "a1:2,b2:2", "a1"),
+        ({"SLURM_JOB_NODELIST": "n[03,05]", "SLURM_JOB_NUM_NODES": "2"}, "", "n03"),
+        ({"SLURM_JOB_NODELIST": "n03", "SLURM_JOB_NUM_NODES": "1"}, "", "localhost"),
+        ({"MASTER_ADDR": "other", "MASTER_PORT": "1234"}, "a1:2", "other"),
+    ],
+)
+def test_ranks_meet_at_the_first_host(environment, hosts, expected):
+    found = launch.meeting_place(environment, hosts)
+    assert found["MASTER_ADDR"] == expected
+    assert found["MASTER_PORT"] == environment.get("MASTER_PORT", found["MASTER_PORT"])
+    assert int(found["MASTER_PORT"]) > 1000
+
+
+def test_ranks_meet_at_the_first_host_of_a_file(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# the first\n\nc3 slots=2\nd4\n")
+    assert launch.meeting_place({}, "", str(file))["MASTER_ADDR"] == "c3"
+    assert launch.meeting_place({"PBS_NODEFILE": str(file)})["MASTER_ADDR"] == "c3"
+
+
 def test_run_returns_the_exit_code_of_the_rank_that_failed(tmp_path):
     script = tmp_path / "fail.py"
     script.write_text(
@@ -79,9 +134,29 @@ def test_doctor_finds_a_machine_that_passes_these_tests_well(monkeypatch):
     found = dict(rows)
     assert found["MPI in this build"] == "yes"
     assert found["1 MiB between 2 ranks"].endswith(" ms")
+    assert found["torchrun"].startswith("works, 1 MiB in ")
+    if shutil.which("srun") is None:
+        assert found["srun"] == "not found: no Slurm here"
+    else:
+        assert found["srun"].startswith("slurm") or "cannot be used: srun: " in found["srun"]
+
+
+def test_doctor_of_a_build_without_mpi_asks_for_it_only_where_torchrun_fails_too(monkeypatch):
+    monkeypatch.setattr(_C.comm, "mpi_available", lambda: False)
+    for works in (True, False):
+        monkeypatch.setattr(
+            doctor.launchers,
+            "_under_torchrun",
+            lambda *_, works=works: ("0.1", "") if works else (None, "no way"),
+        )
+        rows, problems = doctor.examine()
+        assert dict(rows)["MPI in this build"].startswith("no: ranks meet under torchrun")
+        assert problems == ([] if works else [problems[0], doctor.NO_MPI])
+        assert works or "no way" in problems[0]
 
 
 def test_doctor_suggests_to_do_without_cma_only_where_that_helps(monkeypatch):
+    monkeypatch.setattr(doctor.launchers, "_under_torchrun", lambda *_: ("0.1", ""))
     monkeypatch.setattr(
         doctor, "exchange", lambda variables: ("3.1", "") if variables else (None, "Read -1")
     )

@@ -910,6 +910,19 @@ def the_same_rows_on_all_ranks_are_a_warning():
 
 
 @case
+def a_distributed_sampler_knows_the_ranks_after_wrapping():
+    """`DistributedSampler(dataset)` after wrapping, without `init_process_group`"""
+    from torch.utils.data import DistributedSampler
+
+    assert not torch.distributed.is_initialized()
+    pair()
+    assert list(DistributedSampler(range(2 * SIZE), shuffle=False)) == [RANK, RANK + SIZE]
+    assert list(DistributedSampler(range(6), 3, 1, shuffle=False)) == [1, 4]
+    with tempfile.NamedTemporaryFile() as file, process_group(shared_path(file.name)):
+        assert list(DistributedSampler(range(2 * SIZE), shuffle=False)) == [RANK, RANK + SIZE]
+
+
+@case
 def other_wrappers_are_refused():
     """`DistributedDataParallel`, FSDP, `fully_shard`, `DataParallel` around or inside"""
     from torch.distributed import fsdp

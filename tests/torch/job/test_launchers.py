@@ -16,7 +16,7 @@ def world(size=1, rank=0):
 
 @pytest.fixture
 def variables(monkeypatch):
-    for name in NAMES | {"SLURM_NTASKS", "SLURM_JOB_ID"}:
+    for name in NAMES | {"SLURM_NTASKS", "SLURM_JOB_ID", "PMIX_RANK", "TORCHELASTIC_RUN_ID"}:
         monkeypatch.delenv(name, raising=False)
 
     def set_all(**values):
@@ -50,6 +50,14 @@ def test_the_innermost_launcher_counts(variables):
     launchers.check(world(2, 1))
     with pytest.raises(CommError, match="rank 1 of 2"):
         launchers.check(world(4, 1))
+
+
+def test_a_torchrun_within_srun_or_mpirun_counts(variables):
+    variables(PMI_SIZE=2, PMI_RANK=1, OMPI_COMM_WORLD_SIZE=2, OMPI_COMM_WORLD_RANK=1)
+    variables(TORCHELASTIC_RUN_ID="none", WORLD_SIZE=8, RANK=5)
+    launchers.check(world(8, 5))
+    with pytest.raises(CommError, match="torchrun started this process as rank 5 of 8"):
+        launchers.check(world(2, 1))
 
 
 def test_an_allocation_is_no_launcher(variables):

@@ -4,11 +4,13 @@ import pytest
 
 from pyrannc.job import started
 
+TORCHRUN = {"WORLD_SIZE": 8, "RANK": 5, "TORCHELASTIC_RUN_ID": "none"}
+
 
 @pytest.fixture
 def variables(monkeypatch):
-    names = {name for _, *names in started.LAUNCHERS for name in names} | {"PMIX_RANK"}
-    for name in names:
+    names = {name for _, *names in started.LAUNCHERS for name in names}
+    for name in names | {"PMIX_RANK", "TORCHELASTIC_RUN_ID"}:
         monkeypatch.delenv(name, raising=False)
     return lambda **values: [monkeypatch.setenv(name, str(each)) for name, each in values.items()]
 
@@ -31,6 +33,18 @@ def variables(monkeypatch):
         ),
         (
             {"OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": 1, "WORLD_SIZE": 4, "RANK": 0},
+            ("mpi", 1, 2),
+        ),
+        # torchrun, one per host, within srun with PMI or PMIx, or within mpirun.
+        ({"PMI_SIZE": 2, "PMI_RANK": 1} | TORCHRUN, ("c10d", 5, 8)),
+        ({"PMIX_RANK": 1, "SLURM_STEP_NUM_TASKS": 2, "SLURM_PROCID": 1} | TORCHRUN, ("c10d", 5, 8)),
+        ({"OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": 1} | TORCHRUN, ("c10d", 5, 8)),
+        # mpirun within torchrun with one process, within an allocation of 4 tasks.
+        (
+            {"OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": 1, "SLURM_NTASKS": 4}
+            | {"SLURM_STEP_NUM_TASKS": 1, "SLURM_PROCID": 0, "PMIX_RANK": 1}
+            | TORCHRUN
+            | {"WORLD_SIZE": 1, "RANK": 0},
             ("mpi", 1, 2),
         ),
     ],

@@ -1,0 +1,270 @@
+"""Lightning: ``Trainer(strategy=RaNNCStrategy())``, from ``pyrannc.integrations.lightning``.
+
+The rest of the script stays. The strategy wraps what the LightningModule trains in a RaNNCModule:
+its one child with parameters, or else its ``forward()``, which ``training_step()`` calls as
+``self(...)``.
+"""
+
+import copy
+import os
+
+import torch
+from lightning.fabric.plugins import ClusterEnvironment
+from lightning.fabric.utilities.seed import reset_seed
+from lightning.pytorch import LightningModule
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
+from torch.utils.data import SequentialSampler
+
+from pyrannc import launch
+from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.module import RaNNCModule
+
+# Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
+# sync_batchnorm is not refused.
+_CONNECTOR, _PREPARE, _LAYER_SYNC = "_data_connector", "_prepare_dataloader", "_layer_sync"
+_NODE = "PipelineStep"  # of autograd: a call of a RaNNCModule
+
+
+class RaNNCStrategy(DDPStrategy):
+    """Trains a LightningModule on the ranks of RaNNC's job; every rank makes a Trainer with it.
+
+    Each rank gets its own rows of a loader, and what is logged is the mean over the ranks. Clipping
+    and accumulation are those of the whole batch. Rank 0 writes checkpoints, which have the names
+    of the model without RaNNC and can be resumed on any number of ranks, also without it. After
+    ``fit()`` the model stays on the ranks that have trained it; ``test()`` and ``predict()`` of the
+    same Trainer go through the pipeline.
+
+    Args:
+        config: :class:`pyrannc.Config`.
+        settings: Other arguments of :class:`pyrannc.RaNNCModule`, such as ``pad``.
+
+    Raises:
+        ConfigError: The Trainer asks for ``sync_batchnorm``, or the LightningModule has several
+            children with parameters, or parameters of its own, and no ``forward()``.
+        RaNNCError: ``training_step()`` uses parameters without calling what was wrapped.
+    """
+
+    strategy_name = "rannc"
+
+    def __init__(self, config=None, **settings):
+        launch.init()
+        super().__init__(cluster_environment=_Ranks())
+        self._config, self._settings = config, settings
+        self._wrapped = None  # the RaNNCModule
+        self._child = None  # the name of the child that it wraps; None: forward()
+
+    # -- where this rank is ---------------------------------------------------------------------
+
+    @property
+    def root_device(self):
+        devices = self.parallel_devices or [torch.device("cpu")]
+        return devices[self.local_rank % len(devices)]
+
+    @property
+    def num_processes(self):
+        return self.world_size
+
+    @property
+    def distributed_sampler_kwargs(self):
+        return {"num_replicas": self.world_size, "rank": self.global_rank}
+
+    def _configure_launcher(self):
+        """The ranks are there."""
+        self._launcher = None
+
+    def setup_distributed(self):
+        """The ranks have met already."""
+        reset_seed()
+        self.set_world_ranks()
+
+    # -- the model ------------------------------------------------------------------------------
+
+    def setup(self, trainer):
+        if getattr(self, _LAYER_SYNC) is not None:
+            raise ConfigError(
+                "Trainer(sync_batchnorm=True) does not work with RaNNCStrategy.\n  Use "
+                "RaNNCStrategy(config=pyrannc.Config(sync_batch_norm=True))."
+            )
+        _keep_order(getattr(trainer, _CONNECTOR))
+        self.accelerator.setup(trainer)
+        self.model = self.precision_plugin.convert_module(self.model)
+        fits = trainer.state.fn == TrainerFn.FITTING
+        if fits:
+            self._give_back()
+            self.model_to_device()
+            self.setup_optimizers(trainer)
+            self._wrap()
+        self.setup_precision_plugin()
+
+    def model_to_device(self):
+        if self._wrapped is None:
+            super().model_to_device()
+
+    def teardown(self):
+        """Each rank keeps its part of the model."""
+        if self._wrapped is None:
+            return super().teardown()
+        self.precision_plugin.teardown()
+        self.accelerator.teardown()
+        self.checkpoint_io.teardown()
+        return self.cluster_environment.teardown()
+
+    def _wrap(self):
+        module = self.lightning_module
+        self._child = _child_to_wrap(module)
+        target = getattr(module, self._child) if self._child else copy.copy(module)
+        optimizers = [each for each in self.optimizers if each.param_groups]
+        self._wrapped = RaNNCModule(target, optimizers or None, self._config, **self._settings)
+        self._set(self._wrapped)
+        vars(module)["log"] = _logging_of_all_ranks(module)
+
+    def _give_back(self):
+        """For another ``fit()``: every rank has the whole model again."""
+        if self._wrapped is not None:
+            self._wrapped.undeploy()
+            self._set(None)
+            del vars(self.lightning_module)["log"]
+            self._wrapped = None
+
+    def _set(self, wrapped):
+        """Lets the LightningModule call ``wrapped``, or with None what it was made of."""
+        module = self.lightning_module
+        if self._child is not None:
+            setattr(module, self._child, wrapped or self._wrapped.module)
+        elif wrapped is None:
+            vars(module).pop("forward", None)
+        else:
+            vars(module)["forward"] = lambda *args, **kwargs: wrapped(*args, **kwargs)
+
+    def pre_backward(self, closure_loss):
+        if self._wrapped is not None:
+            _refuse_parameters_outside(closure_loss, self.lightning_module)
+
+    def validation_step(self, *args, **kwargs):
+        """Before the first training step, whose batch the plan is made for, each rank has the whole
+        model and looks at its rows by itself."""
+        if self._wrapped is None or self._wrapped._deployment is not None:
+            return super().validation_step(*args, **kwargs)
+        self._set(None)
+        try:
+            return super().validation_step(*args, **kwargs)
+        finally:
+            self._set(self._wrapped)
+
+    # -- checkpoints ----------------------------------------------------------------------------
+
+    def lightning_module_state_dict(self):
+        if self._wrapped is None or self._child is not None:
+            return super().lightning_module_state_dict()
+        return self._wrapped.state_dict()
+
+    def load_model_state_dict(self, checkpoint, strict=True):
+        if self._wrapped is None or self._child is not None:
+            return super().load_model_state_dict(checkpoint, strict)
+        return self._wrapped.load_state_dict(checkpoint["state_dict"], strict=strict)
+
+
+class _Ranks(ClusterEnvironment):
+    """The job, as pyrannc.init() has found it."""
+
+    creates_processes_externally = True
+
+    @property
+    def main_address(self):
+        return os.environ.get("MASTER_ADDR", "localhost")
+
+    @property
+    def main_port(self):
+        return int(os.environ.get("MASTER_PORT", "0"))
+
+    @staticmethod
+    def detect():
+        return launch.get_world_size() > 1
+
+    def world_size(self):
+        return launch.get_world_size()
+
+    def set_world_size(self, size):
+        """It is what it is."""
+
+    def global_rank(self):
+        return launch.get_rank()
+
+    def set_global_rank(self, rank):
+        """The same."""
+
+    def local_rank(self):
+        return int(os.environ.get("LOCAL_RANK", "0"))
+
+    def node_rank(self):
+        return int(os.environ.get("GROUP_RANK", "0"))
+
+
+def _keep_order(connector):
+    """Loaders that do not shuffle deal out their rows in order, in training, too: with several
+    ranks Lightning shuffles all that it trains with."""
+    theirs = getattr(type(connector), _PREPARE).__get__(connector)
+
+    def prepare(loader, shuffle, mode):
+        in_order = isinstance(getattr(loader, "sampler", None), SequentialSampler)
+        return theirs(loader, shuffle and not in_order, mode)
+
+    setattr(connector, _PREPARE, prepare)
+
+
+def _child_to_wrap(module):
+    """The name of the only child with parameters; None where ``forward()`` is to be wrapped."""
+    children = [name for name, child in module.named_children() if list(child.parameters())]
+    own = [name for name, _ in module.named_parameters(recurse=False)]
+    if len(children) == 1 and not own:
+        return children[0]
+    kind = type(module)
+    if kind.forward in (LightningModule.forward, torch.nn.Module.forward):
+        raise ConfigError(
+            f"{kind.__name__} has {len(children) + len(own)} children and parameters of its own "
+            f"({', '.join([*children, *own][:5])}) and no forward(), so it is not known what "
+            "RaNNC shall run.\n  Put them into one nn.Module, or write forward() and call it as "
+            "self(...) in training_step()."
+        )
+    return None
+
+
+def _refuse_parameters_outside(loss, module):
+    """Gradients of parameters that reach ``loss`` past the wrapped model would be of this rank's
+    rows only."""
+    names = {id(each): name for name, each in module.named_parameters()}
+    pending, seen, called = [loss.grad_fn], set(), False
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == _NODE:
+            called = True
+            continue
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) in names:
+            raise RaNNCError(
+                f"the loss of training_step() depends on '{names[id(variable)]}' past the call of "
+                "what RaNNC runs: its gradient would be of this rank's rows only.\n  Let "
+                "forward(), called as self(...), compute all that has parameters."
+            )
+        pending.extend(following for following, _ in node.next_functions)
+    if not called and loss.grad_fn is not None:
+        raise RaNNCError(
+            "the loss of training_step() depends on no call of the model.\n  Call self(...), or "
+            "the module that has the parameters."
+        )
+
+
+def _logging_of_all_ranks(module):
+    """``self.log()``, which takes the mean of all ranks where it would be that of rank 0's rows."""
+    theirs = type(module).log.__get__(module)
+
+    def log(*args, **kwargs):
+        if not kwargs.get("rank_zero_only", False):
+            kwargs["sync_dist"] = True
+        return theirs(*args, **kwargs)
+
+    return log

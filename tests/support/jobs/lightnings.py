@@ -1,0 +1,189 @@
+"""LightningModules in FOLDER: on one process as they are, on several ranks with RaNNCStrategy.
+Rank 0 writes by case what was logged, as JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+
+import lightning.pytorch as pl
+import torch
+import toy
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from torch import nn
+from torch.utils.data import DataLoader
+
+import pyrannc
+from pyrannc import Config, ConfigError, RaNNCError
+
+SIZE = pyrannc.get_world_size()
+CONFIG = Config(partition_num=SIZE, replica_nums=[1] * SIZE, calibrate=False)
+
+
+class Loss(pl.LightningModule):
+    """Logs its losses, and the norm of the gradients."""
+
+    def training_step(self, batch, index):
+        loss = nn.functional.mse_loss(self.predicted(batch["x"]), batch["labels"])
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch, index):
+        loss = nn.functional.mse_loss(self.predicted(batch["x"]), batch["labels"])
+        self.log("val_loss", loss, batch_size=len(batch["x"]))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)]
+
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val, gradient_clip_algorithm):
+        self.log("grad_norm", nn.utils.get_total_norm([p.grad for p in self.parameters()
+                                                       if p.grad is not None]))  # fmt: skip
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+
+class WithChild(Loss):
+    """One module has all parameters."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def predicted(self, x):
+        return self.net(x)
+
+
+class WithForward(Loss):
+    """Several do, and forward() calls them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.scale = nn.Linear(6, 16), nn.Linear(16, 1), nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.scale(self.second(torch.tanh(self.first(x))))
+
+    def predicted(self, x):
+        return self(x)
+
+
+class Log(Callback):
+    def __init__(self):
+        self.entries = []
+
+    def on_train_batch_end(self, trainer, *_):
+        self._add(trainer)
+
+    def on_validation_end(self, trainer, *_):
+        self._add(trainer)
+
+    def _add(self, trainer):
+        self.entries.append({name: value.item() for name, value in trainer.logged_metrics.items()})
+
+
+def trainer(folder, *callbacks, config=CONFIG, **others):
+    if SIZE > 1:
+        from pyrannc.integrations.lightning import RaNNCStrategy
+
+        others["strategy"] = RaNNCStrategy(config)
+    settings = {
+        "accelerator": "cpu", "devices": 1, "max_epochs": 3, "gradient_clip_val": 0.5,
+        "enable_progress_bar": False, "enable_model_summary": False, "logger": False,
+        "accumulate_grad_batches": 2, "log_every_n_steps": 1, "default_root_dir": str(folder),
+    }  # fmt: skip
+    return pl.Trainer(callbacks=list(callbacks), **settings | others)
+
+
+def loaders():
+    """The rows of a step are those of the global batch, and those of validation others."""
+    made = [DataLoader(toy.Rows(), batch_size=toy.GLOBAL_BATCH // SIZE) for _ in range(2)]
+    made[1].dataset.x.neg_()
+    return made
+
+
+def trained(folder, kind, resume=None, **others):
+    log = Log()
+    saved = ModelCheckpoint(str(folder), "best", monitor="val_loss")
+    stopping = EarlyStopping("val_loss", min_delta=0.2, patience=1)
+    fit = trainer(folder, log, saved, stopping, **others)
+    fit.fit(kind(), *loaders(), ckpt_path=resume)
+    epochs = fit.current_epoch
+    tested = fit.validate(dataloaders=loaders()[1], ckpt_path="best", verbose=False)
+    pyrannc.barrier()
+    state = torch.load(folder / "best.ckpt", weights_only=False)
+    sums = {name: each.double().square().sum().item() for name, each in state["state_dict"].items()}
+    moments = [each["exp_avg"].double().square().sum().item()
+               for each in state["optimizer_states"][0]["state"].values()]  # fmt: skip
+    return {"log": [*log.entries, *tested], "weights": sums, "moments": moments, "epochs": epochs}
+
+
+def twice(folder):
+    """The same Trainer goes on with another fit()."""
+    module, fit = WithChild(), trainer(folder, max_epochs=1)
+    losses = []
+    for epochs in (1, 2):
+        fit.fit_loop.max_epochs = epochs
+        fit.fit(module, *loaders())
+        losses.append(fit.logged_metrics["val_loss"].item())
+    return {"log": [{"loss": each} for each in losses], "weights": {}}
+
+
+class Outside(WithForward):
+    def predicted(self, x):
+        return self.scale(self.first(x).mean(1, keepdim=True))
+
+
+class Both(WithForward):
+    def predicted(self, x):
+        return self(x) * self.scale.weight
+
+
+class Several(WithForward):
+    forward = pl.LightningModule.forward
+
+
+def refused(folder):
+    """What cannot work is told."""
+    found = {}
+    for name, module, others in (
+        ("outside", Outside(), {}),
+        ("both", Both(), {}),
+        ("several", Several(), {}),
+        ("batchnorm", WithChild(), {"sync_batchnorm": True}),
+    ):
+        try:
+            # All ranks hold all, and come to the same error.
+            config = Config(replica_nums=[SIZE], calibrate=False)
+            trainer(folder, config=config, **others).fit(module, *loaders())
+        except (ConfigError, RaNNCError) as error:
+            found[name] = str(error)
+    return {"log": [], "errors": found}
+
+
+CASES = {
+    "child": lambda at: trained(at, WithChild),
+    "forward": lambda at: trained(at, WithForward, num_sanity_val_steps=0),
+    "bf16": lambda at: trained(at, WithChild, precision="bf16-mixed"),
+    # From the checkpoint of one process, on any number of ranks.
+    "resumed": lambda at: trained(
+        at, WithChild, str(at.parent.parent / "1" / "child" / "best.ckpt"), max_epochs=6
+    ),
+    "twice": twice,
+    "refused": refused,
+}
+
+
+def main(folder):
+    for name in sys.argv[2:] or CASES:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        found = CASES[name](folder / name) if SIZE > 1 or name != "refused" else {"log": []}
+        if pyrannc.get_rank() == 0:
+            (folder / f"{name}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
