@@ -89,6 +89,7 @@ def agree(task, call) -> Agreed:
         "load_deployment": task.plan_file is not None,
         "optimizer": [type(each).__name__ for each in task.optimizers],
         "outputs": task.outputs.name,
+        "zero": task.zero,
         "outside_loss": task.outside_loss,
         "model.training": task.model.training,
         "sync_params_on_init()": switches.is_on("sync_params_on_init"),
@@ -246,6 +247,7 @@ def start(task, call, agreed, chosen) -> Deployment:
         try_plans(deployment, chosen.planner, inputs)
     else:
         deployment.hold()
+    deployment.share_state()
     process.give_back_freed_memory()  # of the runs, and of the rest of the model
     if task.config.keep_freed_memory:
         process.keep_freed_memory(resident_memory.most_of_rank(deployment.plan, task.world.rank))

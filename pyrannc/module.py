@@ -32,7 +32,7 @@ from pyrannc.loop import (
     writers,
 )
 from pyrannc.materialize import values
-from pyrannc.optimizer import elementwise, fused_step, named_state, user_optimizer
+from pyrannc.optimizer import elementwise, fused_step, named_state, per_number, user_optimizer
 from pyrannc.original import methods, switches
 from pyrannc.original import names as original
 from pyrannc.planning import plan_file
@@ -81,6 +81,9 @@ class RaNNCModule(nn.Module):
             :func:`pyrannc.save`; or :class:`pyrannc.Weights`. Each rank reads its part of it in the
             first call. The model may be built on the meta device, without memory; without
             ``weights`` its modules then initialise what each rank holds.
+        zero: True lets the replicas of a stage share the state of ``optimizer``: each keeps that of
+            an equal part of their parameters, and steps it (ZeRO, stage 1). For optimizers that
+            treat each number of a parameter by itself, as Adam does.
 
     Attributes:
         module: The model. Other attributes are the model's; where it has none called ``config``,
@@ -121,6 +124,7 @@ class RaNNCModule(nn.Module):
         pad_side="right",
         gather_inputs=True,
         weights=None,
+        zero=False,
         **of_original,
     ):
         super().__init__()
@@ -140,6 +144,7 @@ class RaNNCModule(nn.Module):
                 f"config is {config!r}: the third argument of RaNNCModule is a pyrannc.Config; "
                 "write others as gather_inputs=..., load_deployment=..."
             )
+        zero = per_number.wanted(of_original.pop("enable_zero", zero))
         notes = original.take_arguments(of_original, RaNNCModule)
         config = config or Config.from_env()
         log.configure(config.log_level)
@@ -151,6 +156,8 @@ class RaNNCModule(nn.Module):
         for each in optimizers:
             user_optimizer.check(each, model)
             elementwise.check(each, elementwise_optimizer)
+            if zero is True:
+                per_number.check(each)
             named_state.mark(each, model)
             optimizer_state.install(each)
         # Not a registered child: every name stays that of the user's model, without a prefix.
@@ -165,6 +172,7 @@ class RaNNCModule(nn.Module):
         self._outputs = getattr(_C.plan.Outputs, outputs)
         self._outside_loss = outside_loss
         self._weights, self._when_held = weights, None
+        self._zero = zero
         self._gather_inputs = gather_inputs or launch.get_world_size() == 1
         self._ended = ""  # why there will be no other plan
         self._elementwise_optimizer = elementwise_optimizer
@@ -256,6 +264,7 @@ class RaNNCModule(nn.Module):
             outside_loss=self._outside_loss,
             hooks=hooks,
             elementwise_optimizer=self._elementwise_optimizer,
+            zero=self._zero,
             counts_state=not self._optimizers and self.training and torch.is_grad_enabled(),
             plan_file=self._load_deployment or from_file,
             world=world,
@@ -387,6 +396,8 @@ class RaNNCModule(nn.Module):
 
     def zero_grad(self, set_to_none=True):
         """Also drops what is kept under ``no_sync()``."""
+        if self._deployment is not None and self._deployment.sharded_steps:
+            self._deployment.sharded_steps.settle()  # see there: after a step that has failed
         super().zero_grad(set_to_none)
         if self._deployment is not None:
             self._deployment.unsummed.kept.drop()

@@ -235,6 +235,11 @@ class Program:
     def to_json(self) -> str:
         ...
     @property
+    def buckets(self) -> list[tuple[list[int], list[int]]]:
+        """
+        Values of the graph whose gradients are summed as one array, in its order, and the ranks over which they are.
+        """
+    @property
     def micro_batches(self) -> int:
         ...
     @property

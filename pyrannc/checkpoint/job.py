@@ -7,7 +7,8 @@ from torch import nn
 from pyrannc import launch
 from pyrannc.errors import RaNNCError
 from pyrannc.module import RaNNCModule
-from pyrannc.optimizer import user_optimizer
+from pyrannc.optimizer import named_state, user_optimizer
+from pyrannc.shards import states
 from pyrannc.state.model_device import device_of
 
 
@@ -33,6 +34,27 @@ class Job:
     def ranks_of(self, name: str) -> list[int]:
         """Who holds a tensor of the model, and answers for it."""
         return [0] if self.deployment is None else self.deployment.owners.ranks[name]
+
+    def piece(self, parameter) -> tuple | None:
+        """The range of its numbers of which this rank has the optimizer's state; None: of all."""
+        steps = self.deployment.sharded_steps if self.deployment is not None else None
+        return steps.shards.mine(parameter) if steps else None
+
+    def states(self, optimizer, writer) -> dict[str, dict]:
+        """The whole state of each parameter that this rank writes, by name. Collective.
+
+        Args:
+            writer: Function that gives the rank that writes a parameter, by name.
+        """
+        if self.deployment is None or self.deployment.sharded_steps is None:
+            found = named_state.entries(optimizer, self.model)
+            return {name: each for name, each in found.items() if writer(name) == self.world.rank}
+        shared = self.deployment.sharded_steps.shards.pieces
+        return {
+            name: entry
+            for name, entry in states.whole(optimizer, self.deployment).items()
+            if name in shared or writer(name) == self.world.rank
+        }
 
 
 def of(what: str, module, optimizer) -> Job:

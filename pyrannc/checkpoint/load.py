@@ -9,6 +9,7 @@ from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all, on_rank_0
 from pyrannc.materialize import values
 from pyrannc.optimizer import named_state
+from pyrannc.shards import states
 from pyrannc.state import checkpoint, named_tensors
 from pyrannc.state.released import is_released
 from pyrannc.stored import index as index_file
@@ -201,8 +202,13 @@ def _load_optimizers(index, task, reader):
             entry = saved["state"].get(index.tied.get(name, name))
             if entry is None or id(parameter) not in own or is_released(parameter):
                 continue
+            piece = task.piece(parameter)
+            if piece == (0, 0):
+                continue
             paths = nested.tensor_paths(entry)
             tensors = {path: reader.tensor(path, index.state[path]) for path in paths}
             content[name] = nested.decode(entry, tensors)
+            if piece is not None:
+                content[name] = states.part_of(content[name], parameter.shape, piece, name)
         options = [nested.decode(group["options"], {}) for group in saved["groups"]]
         named_state.load(optimizer, task.model, options, content)

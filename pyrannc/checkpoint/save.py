@@ -60,7 +60,12 @@ def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=N
     where, token = layout.Layout(**plan["layout"]), plan["token"]
     written = {}
     try:
-        written = on_all(world, lambda: _write(folder, token, task, where, beside))
+        # Here, as the ranks work together for it, and one that cannot write does so no more.
+        entries = [
+            task.states(optimizer, lambda name: where.writer.get(where.name(name)))
+            for optimizer in task.optimizers
+        ]
+        written = on_all(world, lambda: _write(folder, token, task, where, beside, entries))
         on_rank_0(world, lambda: _finish(folder, task, where, written))
     except Exception:
         index_file.remove_parts(folder, token, world.rank)
@@ -74,7 +79,7 @@ def _begin(folder, task):
     return {"layout": made, "token": secrets.token_hex(4)}
 
 
-def _write(folder, token, task, where, beside) -> dict:
+def _write(folder, token, task, where, beside, entries) -> dict:
     """This rank's files; what the index says of them."""
     rank = task.world.rank
     mine = {
@@ -87,12 +92,11 @@ def _write(folder, token, task, where, beside) -> dict:
     for number, optimizer in enumerate(task.optimizers):
         names = {where.name(name) for group in named_state.names(optimizer, task.model)
                  for name in group}  # fmt: skip
-        entries = named_state.entries(optimizer, task.model)
         optimizers.append(
             {
                 where.name(name): nested.encode(dict(entry), f"optimizer.{number}.{name}", tensors)
-                for name, entry in entries.items()
-                if where.name(name) in names and where.writer[where.name(name)] == rank
+                for name, entry in entries[number].items()
+                if where.name(name) in names
             }
         )
     beside = nested.encode(_states(task, beside), "beside", tensors) if rank == 0 else None

@@ -9,6 +9,7 @@ import copy
 
 from pyrannc.job import process
 from pyrannc.optimizer import named_state
+from pyrannc.shards import states
 from pyrannc.state import checkpoint, torch_private
 
 
@@ -62,7 +63,8 @@ def _get_optimizer(torchs, model, optimizers, info):
             order = [name for group in names for name in group]
             content = {order[number]: entry for number, entry in state["state"].items()}
         else:
-            content = dict(named_state.entries(optimizer, deployment.model))
+            # Also whoever steps a part of a parameter: what it gives is what it will be given.
+            content = states.whole(optimizer, deployment, everywhere=True)
         found["state"] |= content
         for group, params in zip(optimizer.param_groups, names, strict=True):
             options = {key: copy.deepcopy(each) for key, each in group.items() if key != "params"}

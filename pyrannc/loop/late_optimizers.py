@@ -5,7 +5,7 @@ import weakref
 from pyrannc import log
 from pyrannc.job import process
 from pyrannc.loop import at_work, optimizer_state
-from pyrannc.optimizer import elementwise, user_optimizer
+from pyrannc.optimizer import elementwise, per_number, user_optimizer
 from pyrannc.state.released import is_released
 
 #: State beyond what the plan has counted that is worth a warning.
@@ -48,6 +48,8 @@ class LateOptimizers:
             return
         if all(given is not optimizer for given in deployment.task.optimizers):
             elementwise.check(optimizer, deployment.task.elementwise_optimizer)
+            if deployment.sharded_steps:
+                per_number.check(optimizer)
             optimizer_state.install(optimizer)
             self._late.add(optimizer)
             self._new = weakref.ref(optimizer)

@@ -14,6 +14,7 @@ import torch
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
 from pyrannc.optimizer import named_state
+from pyrannc.shards import states
 from pyrannc.state import named_tensors
 
 #: Tensors up to here are sent with what is said of the others: counters of steps.
@@ -125,10 +126,10 @@ def _numbered(names):
 
 def _gather(optimizer, deployment, rank0_only) -> dict:
     """``state`` and ``param_groups`` of one process, on rank 0 or everywhere. Collective."""
-    comm, model, owners = deployment.world, deployment.model, deployment.owners
+    comm, model = deployment.world, deployment.model
     names = named_state.names(optimizer, model)
-    mine = named_state.entries(optimizer, model)
-    first = {name: owners.ranks[name][0] for group in names for name in group}
+    mine = states.whole(optimizer, deployment, everywhere=False)
+    first = {name: states.answers(deployment, name) for group in names for name in group}
     told = {name: _said(entry) for name, entry in mine.items() if first.get(name) == comm.rank}
     everyones = {}
     for item in comm.all_gather(pickle.dumps(told)):

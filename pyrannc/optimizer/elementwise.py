@@ -95,6 +95,27 @@ def check(optimizer: torch.optim.Optimizer, declared: bool) -> None:
         )
 
 
+def halves_end_equal(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether parameters end equal when they are stepped as they are, and as two flat halves."""
+    chosen = [parameter for parameter in _chosen(optimizer) if parameter.numel() > 1]
+    halves = (lambda flat: flat[: len(flat) // 2], lambda flat: flat[len(flat) // 2 :])
+    failure = None
+    for closure, (dtype, equal) in itertools.product((False, True), _PRECISIONS):
+        try:
+            whole, *parts = (
+                _run(optimizer, chosen, chosen, dtype, closure, cut) for cut in (None, *halves)
+            )
+        except Exception as error:
+            failure = failure or error
+            continue
+        for key in whole.ends:
+            for field in ("begins", "ends"):
+                joined = torch.cat([getattr(part, field)[key] for part in parts])
+                getattr(parts[0], field)[key] = joined.view_as(whole.ends[key])
+        return not _differ(whole, dataclasses.replace(parts[0], numbers={}), equal)
+    raise failure
+
+
 def _end_equal(optimizer, chosen) -> bool:
     """Whether ``chosen`` end equal when they are stepped together and apart."""
     failure = None
@@ -132,11 +153,11 @@ def _differ(together, apart, equal) -> bool:
     )
 
 
-def _run(optimizer, chosen, part, dtype, closure) -> _Run:
+def _run(optimizer, chosen, part, dtype, closure, cut=None) -> _Run:
     """Some steps of a copy that holds stand-ins for those of ``part``, some of ``chosen``.
 
     ``closure``: a step gets one, which some classes need. Others would compute gradients anew after
-    what they have done to them.
+    what they have done to them. ``cut``: a function of the flat stand-in that gives a part of it.
     """
     kept = set(map(id, part))
     stand_ins = {
@@ -144,6 +165,11 @@ def _run(optimizer, chosen, part, dtype, closure) -> _Run:
         for number, parameter in enumerate(chosen)
         if id(parameter) in kept
     }
+    if cut is not None:
+        stand_ins = {
+            key: cut(tensor.detach().flatten()).clone().requires_grad_()
+            for key, tensor in stand_ins.items()
+        }
     begins = {key: tensor.detach().clone() for key, tensor in stand_ins.items()}
     copied = _copied(optimizer, stand_ins)
     before = _numbers(copied)

@@ -48,6 +48,7 @@ def _name(module, pid):
 # Methods of RaNNC 0.7 that only have another name here.
 SAME = {
     "_calc_grad_norm": lambda module: module.calc_grad_norm(),
+    "allreduce_grads_zero": lambda module: module.allreduce_grads(),
     "use_amp_master_params": lambda module: False,
     "sync_param": _sync_param,
     "sync_param_grad": _sync_param_grad,

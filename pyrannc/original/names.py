@@ -3,7 +3,7 @@
 import difflib
 import inspect
 
-from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.errors import RaNNCError
 
 _SHARDS = (
     "no rank keeps shards of parameters: build the model in DistributeModelParams() or on the meta "
@@ -11,7 +11,7 @@ _SHARDS = (
 )
 _GATHER = "optimizer.state_dict() has the state of all ranks, on rank 0; pyrannc.save() keeps it"
 _EVENTS = "pyrannc.trace() and the setting trace_events write what all ranks do to a file"
-_ZERO = "optimizer states that are shared out over the replicas are not there yet"
+_ZERO = "with zero=True a rank's part of the optimizer's state has no name of its own"
 _APEX = "Apex is gone: torch.autocast and pyrannc.GradScaler take the place of pyrannc.amp"
 
 #: Of the module ``pyrannc``.
@@ -44,11 +44,10 @@ OPT = {
 }
 #: Methods of ``RaNNCModule``.
 METHODS = {
-    "allreduce_grads_zero": f"{_ZERO}; allreduce_grads() sums all gradients",
-    "align_params": f"{_ZERO}, so nothing has to be aligned",
-    "sync_param_zero": _ZERO,
-    "get_local_param_range": f"{_ZERO}; parameters(from_global=False) are this rank's",
-    "get_local_param_segment": f"{_ZERO}; get_param(name) is the whole of one",
+    "align_params": "parameters are those of the model, and nothing has to be aligned",
+    "sync_param_zero": f"{_ZERO}; get_param(name) is the whole of a parameter",
+    "get_local_param_range": f"{_ZERO}; optimizer.state_dict() has the whole",
+    "get_local_param_segment": f"{_ZERO}; get_param(name) is the whole of a parameter",
     "_sync_orig_params": "state_dict(rank0_only=False) gives every rank the whole model",
 }
 #: Arguments of ``RaNNCModule`` that are accepted: their defaults, and what to say of others.
@@ -58,8 +57,8 @@ ARGUMENTS = {
     "check_unused_values": (True, None),
     "offload_params": (False, "parameters are not offloaded: without a device they are in memory"),
 }
-#: The same, not there yet.
-LATER_ARGUMENTS = {"enable_zero": _ZERO}
+#: The same with another name here.
+RENAMED_ARGUMENTS = {"enable_zero": "zero"}
 
 
 def take_arguments(given: dict, wrapper) -> list[str]:
@@ -68,14 +67,10 @@ def take_arguments(given: dict, wrapper) -> list[str]:
 
     Raises:
         TypeError: It had none of this name.
-        ConfigError: One is not there yet.
     """
     lines = []
     for name, value in given.items():
-        if name in LATER_ARGUMENTS:
-            if value:
-                raise ConfigError(f"{name} = {value!r}: {LATER_ARGUMENTS[name]}")
-        elif name in ARGUMENTS:
+        if name in ARGUMENTS:
             default, line = ARGUMENTS[name]
             if line is None:
                 line = "values that nothing uses are never an error"
@@ -83,7 +78,7 @@ def take_arguments(given: dict, wrapper) -> list[str]:
                 lines.append(f"RaNNCModule({name}={value!r}) does nothing here: {line}")
         else:
             _, *own, _ = inspect.signature(wrapper.__init__).parameters
-            known = [*own, *ARGUMENTS, *LATER_ARGUMENTS]
+            known = [*own, *ARGUMENTS, *RENAMED_ARGUMENTS]
             close = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
             raise TypeError(
                 f"RaNNCModule() got an unexpected keyword argument '{name}'; did you mean "

@@ -13,6 +13,7 @@ from pyrannc.job.on_all import on_all
 from pyrannc.loop import at_work
 from pyrannc.loop.late_optimizers import LateOptimizers
 from pyrannc.loop.optimizer_steps import OptimizerSteps
+from pyrannc.loop.sharded_steps import ShardedSteps
 from pyrannc.optimizer import user_optimizer
 from pyrannc.original import switches
 from pyrannc.report import time_shares
@@ -21,6 +22,7 @@ from pyrannc.report.training_steps import TrainingSteps
 from pyrannc.running.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
+from pyrannc.shards import layout
 from pyrannc.state import draw_steps, moving, named_tensors, owners, shared_memory
 from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
@@ -50,6 +52,7 @@ class Deployment:
         self.owners = owners.Owners(self.world, self.model)
         self.optimizer_steps = OptimizerSteps(self)
         self.late_optimizers = LateOptimizers(self)
+        self.sharded_steps = None  # see share_state()
         self.call_agreement = CallAgreement(
             self.world, self.unsummed.kept, self.optimizer_steps, self.owners.peers
         )
@@ -107,6 +110,22 @@ class Deployment:
         if self.first is not None:
             self.first.forget_tensors()
 
+    def share_state(self) -> None:
+        """After hold(), with the plan that stays: the replicas of each stage share the state of the
+        optimizers, where the user wants it. Collective."""
+        if not self.task.zero or self.world.size == 1:
+            return
+        graph, rows = self.task.captured.graph, self.local_rows
+        program = _C.plan.lower(self.plan, graph, rows, True, self.task.outputs)
+        buckets = layout.find(self.model, graph, program)
+        if not buckets:
+            log.info("deploy", "zero: every stage has one replica, so no state is shared out")
+            return
+        shards = layout.Shards(self.model, buckets, self.world.rank)
+        self.sharded_steps = ShardedSteps(self, shards)
+        for optimizer in self.task.optimizers:
+            self.sharded_steps.attach(optimizer)
+
     def _move_to(self, device):
         """What this rank holds of the model, and the optimizers' state of it."""
         if self.task.device == self.task.home:
@@ -126,6 +145,7 @@ class Deployment:
         )
         made = Deployment(task, self.local_rows, self.plan, self._bucket_bytes)
         made.hold()
+        made.share_state()
         return made
 
     def _sharing_memory(self):
@@ -186,6 +206,8 @@ class Deployment:
         """
         self.call_agreement.other("undeploy()")
         self.unsummed.check("undeploy()")
+        if self.sharded_steps:
+            self.sharded_steps.end()
         self._move_to(self.task.home)  # where there is room for the whole
         self.owners.give_all(self.move_in_optimizers)
         for optimizer, groups in self.whole_groups:

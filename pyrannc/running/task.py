@@ -20,6 +20,7 @@ class Task:
         elementwise_optimizer: The user says that a step treats each parameter by itself.
         counts_state: The plan counts state of an optimizer that may come later: none was given, and
             the first call trains.
+        zero: The replicas of a stage share the state of the optimizers: True, False or "auto".
         plan_file: Path of the plan to run; None to make one.
         world: The communicator of the job.
         device: Where this rank computes.
@@ -37,6 +38,7 @@ class Task:
     hooks: object
     elementwise_optimizer: bool
     counts_state: bool
+    zero: bool | str
     plan_file: str | None
     world: object
     device: torch.device

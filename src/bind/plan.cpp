@@ -101,6 +101,21 @@ void init_plans(py::module_& m) {
 
 std::pair<int64_t, int64_t> bounds(plan::RowRange range) { return {range.begin, range.end}; }
 
+std::vector<std::pair<std::vector<uint32_t>, std::vector<plan::Rank>>> buckets_of(
+    const plan::Program& program) {
+  std::vector<std::pair<std::vector<uint32_t>, std::vector<plan::Rank>>> buckets;
+  for (size_t index = 0; index < program.reductions.size(); ++index) {
+    const plan::Reduction& reduction = program.reductions[index];
+    for (const plan::Bucket& bucket : program.buckets[index]) {
+      buckets.push_back({{}, reduction.ranks});
+      for (size_t parameter : bucket.parameters) {
+        buckets.back().first.push_back(reduction.parameters[parameter].index);
+      }
+    }
+  }
+  return buckets;
+}
+
 void init_programs(py::module_& m) {
   py::class_<plan::Transfer>(m, "Transfer")
       .def_property_readonly("value",
@@ -135,6 +150,9 @@ void init_programs(py::module_& m) {
       .def_readonly("transfers", &plan::Program::transfers)
       .def_property_readonly("reductions",
                              [](const plan::Program& program) { return program.reductions.size(); })
+      .def_property_readonly("buckets", &buckets_of,
+                             "Values of the graph whose gradients are summed as one array, in its "
+                             "order, and the ranks over which they are.")
       .def_property_readonly("micro_batches", [](const plan::Program& program) {
         return program.split.micro_batches;
       });

@@ -26,22 +26,34 @@ BELOW = {
     "show": {"planner"},
     "launch": {"job"},
     "wrapper": {"capture", "launch"},
-    "loop": {"optimizer", "job", "state"},
+    "loop": {"optimizer", "job", "state", "shards"},
     "generation": {"capture", "state"},
     "optimizer": {"state"},
+    "shards": {"optimizer", "state"},
     "selfcheck": {"capture", "state"},
     "profiling": {"capture", "job", "optimizer"},
     "planning": {"profiling", "optimizer", "job"},
     "hooks": {"capture", "state"},
     "report": {"optimizer", "job", "state"},
     "trial": {"capture", "planning", "report", "job", "selfcheck", "state"},
-    "running": {"trial", "planning", "report", "optimizer", "loop", "capture", "job", "state"},
+    "running": {
+        "shards",
+        "trial",
+        "planning",
+        "report",
+        "optimizer",
+        "loop",
+        "capture",
+        "job",
+        "state",
+    },
 }
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["integrations"] = {"module", "launch", "state"}
 BELOW["checkpoint"] = {
     "module", "running", "optimizer", "state", "launch", "stored", "materialize", "job",
+    "shards",
 }  # fmt: skip
 BELOW["comm_utils"] = {"launch", "loop", "job"}
 BELOW["amp"] = BELOW["opt"] = set()

@@ -1,0 +1,211 @@
+"""Steps of the user's optimizer on this rank's part, and the parameters come back whole.
+
+Between steps the optimizer is what it was: its groups hold the parameters of the model, and its
+state is theirs. For the time of a step a parameter of which this rank has a range is that range,
+and one of which it has none has no gradient, so every optimizer leaves it out.
+"""
+
+import functools
+import weakref
+
+import torch
+
+from pyrannc.job import process
+from pyrannc.loop import at_work
+from pyrannc.optimizer import fused_step
+from pyrannc.shards import states
+from pyrannc.state import named_tensors, torch_private
+
+
+class ShardedSteps:
+    """Those of all optimizers of a deployment's parameters.
+
+    Args:
+        shards: :class:`~pyrannc.shards.layout.Shards`.
+    """
+
+    def __init__(self, deployment, shards):
+        self.shards = shards
+        self._deployment = weakref.ref(deployment)
+        self._attached = weakref.WeakKeyDictionary()  # optimizer: its hooks
+        self._begun = None  # optimizer, during a step
+        self._lent = []
+        process.before_optimizer_steps(self, ShardedSteps._arrange)
+
+    def attach(self, optimizer) -> None:
+        """From here on ``optimizer`` keeps what this rank steps, and no more."""
+        if optimizer in self._attached:
+            return
+        own, hooks = weakref.ref(self), []
+        before, after = _Before(own), _After(own)
+        hooks.append(optimizer.register_step_pre_hook(before))
+        hooks.append(optimizer.register_step_post_hook(after))
+        hooks.append(optimizer.register_load_state_dict_post_hook(_Loaded(own)))
+        self._attached[optimizer] = hooks
+        _settle_before_zero_grad(weakref.ref(optimizer), own)
+        states.cut(optimizer, self.shards, self._deployment().model)
+
+    def end(self) -> None:
+        """Every optimizer has the whole state of its parameters again. Collective."""
+        self.settle()
+        deployment = self._deployment()
+        for optimizer, hooks in self._attached.items():
+            for hook in hooks:
+                hook.remove()
+            states.give_all(optimizer, deployment, self.shards)
+        self._attached.clear()
+
+    def settle(self) -> None:
+        """After a step that has failed: the parameters are whole again."""
+        while self._lent:
+            self._lent.pop().take_back()
+
+    def _arrange(self, optimizer):
+        """First of all hooks before a step: ours is the last of the optimizer's before the step,
+        but for that which looks at the tensors to be stepped; and the first after it."""
+        if self._deployment() not in at_work.of_optimizer(optimizer):
+            return
+        self.attach(optimizer)
+        self.settle()
+        before, after, _ = self._attached[optimizer]
+        pre_hooks, post_hooks = torch_private.step_hooks(optimizer)
+        last = [key for key, hook in pre_hooks.items() if fused_step.chooses(hook)]
+        for key in (before.id, *last):
+            pre_hooks.move_to_end(key)
+        post_hooks.move_to_end(after.id, last=False)
+
+    def loaded(self, optimizer) -> None:
+        states.cut(optimizer, self.shards, self._deployment().model)
+
+    def begin(self, optimizer) -> None:
+        self._begun = weakref.ref(optimizer)
+        self.lend(optimizer)
+
+    def finish(self, optimizer) -> None:
+        """Collective."""
+        self.settle()
+        if self._begun is not None and self._begun() is optimizer:
+            self._begun = None
+            self.gather(optimizer)
+        else:  # the first call was in a closure of this step, which all ranks have taken alike
+            self.loaded(optimizer)
+
+    def lend(self, optimizer) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                piece = self.shards.mine(parameter)
+                if piece is not None and piece != (0, parameter.numel()):
+                    self._lent.append(_Lent(parameter, *piece))
+
+    @torch.no_grad()
+    def gather(self, optimizer) -> None:
+        """The ranges that all ranks have stepped come to all of them. Collective."""
+        deployment = self._deployment()
+        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        parameters = dict(deployment.model.named_parameters())
+        for bucket in self.shards.buckets:
+            inside = [parameters[name] for name in bucket.names]
+            if deployment.world.rank in bucket.ranks and any(id(each) in held for each in inside):
+                _gather(bucket, inside, deployment.world)
+
+
+def _settle_before_zero_grad(optimizer, steps):
+    """What a failed step has left is made whole before gradients are dropped, not after."""
+    if "zero_grad" in vars(optimizer()):
+        return
+
+    @functools.wraps(type(optimizer()).zero_grad)
+    def zero_grad(*args, **kwargs):
+        if steps() is not None:
+            steps().settle()
+        return type(optimizer()).zero_grad(optimizer(), *args, **kwargs)
+
+    optimizer().zero_grad = zero_grad
+
+
+def _gather(bucket, parameters, world):
+    array = torch.empty(bucket.share * len(bucket.ranks), dtype=parameters[0].dtype)
+    mine = [bucket.pieces(number).get(world.rank) for number in range(len(parameters))]
+    for begin, parameter, piece in zip(bucket.begins[:-1], parameters, mine, strict=True):
+        if piece is not None:
+            first, last = piece
+            array[begin + first : begin + last] = parameter.reshape(-1)[first:last]
+    for number, rank in enumerate(bucket.ranks):
+        part = array[number * bucket.share : (number + 1) * bucket.share]
+        world.broadcast_into(named_tensors.raw(part), rank, list(bucket.ranks))
+    for begin, end, parameter in zip(
+        bucket.begins[:-1], bucket.begins[1:], parameters, strict=True
+    ):
+        parameter.copy_(array[begin:end].view(parameter.shape))
+
+
+class _Lent:
+    """A parameter during a step."""
+
+    def __init__(self, parameter, begin, end):
+        self._parameter, self._whole, self._gradient = parameter, parameter.data, parameter.grad
+        parameter.grad = None
+        self._part = None
+        if begin == end:
+            return
+        self._flat = self._whole.reshape(-1)  # a copy where it does not lie one after the other
+        self._part = self._flat[begin:end]
+        parameter.data = self._part
+        if self._gradient is not None:
+            parameter.grad = self._gradient.reshape(-1)[begin:end]
+
+    def take_back(self):
+        parameter = self._parameter
+        parameter.grad = None
+        if self._part is not None:
+            if parameter.data_ptr() != self._part.data_ptr():  # the optimizer has put another there
+                self._part.copy_(parameter.data)
+            parameter.data = self._whole
+            if self._flat.data_ptr() != self._whole.data_ptr():
+                self._whole.copy_(self._flat.view(self._whole.shape))
+        parameter.grad = self._gradient
+
+
+class _Before:
+    """Before a step; a closure of the user's runs on whole parameters."""
+
+    def __init__(self, steps):
+        self._steps = steps
+
+    def __call__(self, optimizer, args, kwargs):
+        steps = self._steps()
+        if steps is None:
+            return None
+        steps.begin(optimizer)
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            return None
+
+        def on_whole(*given, **named):
+            steps.settle()
+            try:
+                return closure(*given, **named)
+            finally:
+                steps.lend(optimizer)
+
+        if len(args) > 1:
+            return (args[0], on_whole, *args[2:]), kwargs
+        return args, {**kwargs, "closure": on_whole}
+
+
+class _After:
+    def __init__(self, steps):
+        self._steps = steps
+
+    def __call__(self, optimizer, *_):
+        if (steps := self._steps()) is not None:
+            steps.finish(optimizer)
+
+
+class _Loaded:
+    def __init__(self, steps):
+        self._steps = steps
+
+    def __call__(self, optimizer):
+        if (steps := self._steps()) is not None:
+            steps.loaded(optimizer)

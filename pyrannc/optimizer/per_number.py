@@ -1,0 +1,49 @@
+"""Whether a step of the user's optimizer treats each number of a parameter by itself.
+
+Then the replicas of a stage can share its state, wherever one's part of a parameter ends.
+"""
+
+import torch
+
+from pyrannc.errors import ConfigError
+from pyrannc.optimizer import elementwise
+
+# Of torch: no norm, factor or product of a parameter's numbers.
+_KNOWN = (
+    torch.optim.ASGD, torch.optim.Adadelta, torch.optim.Adagrad, torch.optim.Adam,
+    torch.optim.Adamax, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam,
+    torch.optim.RMSprop, torch.optim.Rprop, torch.optim.SGD,
+)  # fmt: skip
+
+
+def wanted(zero):
+    """Raises ConfigError unless ``zero`` is True, False or "auto"."""
+    if zero not in (True, False, "auto"):
+        raise ConfigError(f"zero is {zero!r}; it must be True, False or 'auto'")
+    return zero
+
+
+def check(optimizer: torch.optim.Optimizer) -> None:
+    """Raises ConfigError that names a class whose step of a parameter is another than those of its
+    halves."""
+    fault = reason(optimizer)
+    if fault:
+        raise ConfigError(
+            f"zero shares the state of {type(optimizer).__name__} out over the replicas, each "
+            f"of which steps a part of a parameter, but {fault}.\n  Use an optimizer that treats "
+            "each number by itself, such as Adam, AdamW or SGD, or leave zero out."
+        )
+
+
+def reason(optimizer: torch.optim.Optimizer) -> str:
+    """Why the state of ``optimizer`` cannot be shared out; empty if it can."""
+    if type(optimizer) in _KNOWN:
+        return ""
+    try:
+        halves_end_equal = elementwise.halves_end_equal(optimizer)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        return f"its step could not be tried on halves of small copies ({text})"
+    if halves_end_equal:
+        return ""
+    return "its step needs the whole of a parameter, as norms, factors and products of matrices do"

@@ -1,0 +1,141 @@
+"""Optimizer states of parts of parameters: cut out of whole ones, and put together again."""
+
+import pickle
+
+import torch
+
+from pyrannc.errors import RaNNCError
+from pyrannc.optimizer import named_state
+from pyrannc.state import named_tensors
+
+
+def cut(optimizer, shards, model) -> None:
+    """Lets ``optimizer`` keep of what it has the part that this rank steps."""
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    for parameter in [*optimizer.state]:
+        piece = shards.mine(parameter)
+        entry = optimizer.state[parameter]
+        if piece is None or not entry:
+            continue
+        begin, end = piece
+        if begin == end:
+            del optimizer.state[parameter]
+        else:
+            optimizer.state[parameter] = part_of(
+                entry, parameter.shape, piece, name_of[id(parameter)]
+            )
+
+
+def part_of(entry: dict, shape, piece, name: str) -> dict:
+    """The part of a parameter's whole state; a part of that size stays as it is.
+
+    Raises:
+        RaNNCError: It is of another part of the parameter.
+    """
+    begin, end = piece
+    if end - begin == shape.numel():
+        return entry
+    found = {}
+    for key, value in entry.items():
+        if isinstance(value, torch.Tensor) and value.shape == shape:
+            found[key] = value.reshape(-1)[begin:end].clone()
+        elif (
+            isinstance(value, torch.Tensor)
+            and value.dim() == 1
+            and len(value) not in (1, end - begin)
+        ):
+            raise RaNNCError(
+                f"the state '{key}' of '{name}' has {len(value)} numbers: neither those of the "
+                f"whole parameter, {list(shape)}, nor the {end - begin} that this rank steps.\n  "
+                "Load what optimizer.state_dict() gave rank 0, or pyrannc.save() wrote."
+            )
+        else:
+            found[key] = value
+    return found
+
+
+def answers(deployment, name: str) -> int:
+    """The rank that gives the whole state of a parameter."""
+    steps = deployment.sharded_steps
+    ranges = steps.shards.pieces.get(name) if steps else None
+    return next(iter(ranges)) if ranges else deployment.owners.ranks[name][0]
+
+
+def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
+    """The state of each parameter that this rank steps, by name, where several ranks step a part of
+    it put together: on the one that answers for it, or, with ``everywhere``, on all that step a
+    part. Others have none of it. Collective where parameters are shared out.
+    """
+    found = named_state.entries(optimizer, deployment.model)
+    if deployment.sharded_steps is None:
+        return found
+    shards, comm = deployment.sharded_steps.shards, deployment.world
+    parameters = dict(deployment.model.named_parameters())
+    for name, ranges in shards.pieces.items():
+        if len(ranges) < 2 or comm.rank not in ranges or name not in found:
+            continue
+        entry, shape = found[name], parameters[name].shape
+        takers = list(ranges) if everywhere else [next(iter(ranges))]
+        mine = {
+            key: _joined(comm, value, shape, ranges, takers)
+            if _is_part(value, ranges[comm.rank])
+            else value
+            for key, value in entry.items()
+        }
+        if comm.rank in takers:
+            found[name] = mine
+        else:
+            del found[name]
+    return found
+
+
+def give_all(optimizer, deployment, shards) -> None:
+    """Every rank that holds a parameter has its whole state again. Collective."""
+    comm = deployment.world
+    parameters = dict(deployment.model.named_parameters())
+    found = whole(optimizer, deployment, everywhere=True)
+    for bucket in shards.buckets:
+        for name in bucket.names:
+            if name not in shards.pieces:
+                continue
+            first = next(iter(shards.pieces[name]))
+            told = pickle.dumps(_on_host(found.get(name))) if comm.rank == first else b""
+            entry = pickle.loads(comm.broadcast(told, first))
+            if not entry or comm.rank not in bucket.ranks:
+                continue
+            parameter = parameters[name]
+            if comm.rank in shards.pieces[name]:
+                optimizer.state[parameter] = found[name]
+            else:
+                optimizer.state[parameter] = {
+                    key: value.to(parameter.device) if with_parameter else value
+                    for key, (value, with_parameter) in entry.items()
+                }
+
+
+def _on_host(entry):
+    """Of each its value on the host, and whether it has the size of the parameter."""
+    return entry and {
+        key: (value.cpu(), value.dim() > 0) if isinstance(value, torch.Tensor) else (value, False)
+        for key, value in entry.items()
+    }
+
+
+def _is_part(value, piece):
+    begin, end = piece
+    return isinstance(value, torch.Tensor) and value.shape == (end - begin,)
+
+
+def _joined(comm, part, shape, ranges, takers):
+    """The whole of which each rank of ``ranges`` has a part; None on those that do not take it."""
+    array = part.new_empty(shape.numel()) if comm.rank in takers else None
+    for rank, (begin, end) in ranges.items():
+        ranks = sorted({rank, *takers})
+        if comm.rank not in ranks:
+            continue
+        content = part if rank == comm.rank else part.new_empty(end - begin)
+        if len(ranks) > 1:
+            named_tensors.broadcast(comm, content, rank, ranks)
+        if array is not None:
+            array[begin:end] = content
+    return None if array is None else array.view(shape)

@@ -1,0 +1,74 @@
+"""State of optimizers that replicas share: steps, states and gradients are those without."""
+
+import itertools
+import json
+
+import mpi
+import pytest
+
+LOOPS = [
+    "schedulers/4", "accumulation/2+2", "clipping/2+2", "scaler/4", "closures_and_hooks/2+2",
+    "averages/4", "several_optimizers/2+2", "late/2+2", "loaded/2+2", "planned_anew/2+2",
+    "evaluated_first/4", "failed_step/2+2", "distributed_checkpoint/2+2", "of_original/2+2",
+]  # fmt: skip
+PLAIN = [
+    "plain/4", "plain/2+2/dtype=float32", "plain/1+3/recompute=always", "plain/3+1/schedule=1f1b",
+    "plain/1+2+1", "plain/2x(2+2)", "plain/4/kind=Images", "plain/4/dtype=bfloat16",
+]  # fmt: skip
+OPTIMIZERS = [
+    "adamw_loop", "adamw_foreach", "adamw_fused", "amsgrad", "sgd", "momentum", "rmsprop",
+    "adagrad", "adadelta", "adamax", "asgd", "nadam", "radam", "rprop", "by_hand",
+]  # fmt: skip
+FEW = ["adamw_fused", "momentum", "adagrad", "by_hand"]
+
+
+@pytest.fixture(scope="module")
+def found(request, tmp_path_factory):
+    """By name of a case, what was wrong in it. Of the selected cases of this file, which share one
+    start for each number of ranks."""
+    wanted = {}
+    for item in request.session.items:
+        if item.path == request.path and "case" in getattr(item, "fixturenames", ()):
+            ranks, name = item.callspec.params["case"]
+            wanted.setdefault(ranks, []).append(name)
+    results = {}
+    for ranks, names in wanted.items():
+        path = tmp_path_factory.mktemp("cases") / "cases.json"
+        path.write_text(json.dumps(names))
+        job = mpi.run([str(mpi.JOBS / "shared_states.py"), str(path)], ranks, timeout=600)
+        done = path.with_suffix(".found")
+        faults = json.loads(done.read_text()) if done.exists() else {}
+        for name in names:
+            results[ranks, name] = faults.get(name, f"did not run:\n{job.stderr[-3000:]}")
+    return results
+
+
+def check(found, case):
+    assert not found[case], found[case]
+
+
+@pytest.mark.parametrize("case", [(4, name) for name in LOOPS + PLAIN], ids=str)
+def test_every_kind_of_loop_trains_as_without(found, case):
+    check(found, case)
+
+
+@pytest.mark.parametrize("case", [(4, f"plain/2+2/optimizer={each}") for each in FEW], ids=str)
+def test_optimizers_step_as_without(found, case):
+    check(found, case)
+
+
+@pytest.mark.parametrize("case", [(2, name) for name in ("plain/2", "plain/1+1")], ids=str)
+def test_two_ranks_step_as_without(found, case):
+    check(found, case)
+
+
+EVERY = [
+    (4, f"plain/{plan}/optimizer={each}")
+    for each, plan in itertools.product(OPTIMIZERS, ("4", "2+2"))
+] + [(4, f"{kind.split('/')[0]}/{plan}") for kind, plan in itertools.product(LOOPS, ("3+1", "2+2"))]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_every_optimizer_and_loop_under_two_plans(found, case):
+    check(found, case)

@@ -1,0 +1,78 @@
+"""Optimizers whose state replicas can share, and those that are refused by name."""
+
+import pytest
+import torch
+
+import pyrannc
+from pyrannc.errors import ConfigError
+from pyrannc.optimizer import per_number
+
+
+def parameters():
+    torch.manual_seed(0)
+    return [torch.nn.Parameter(torch.randn(6, 4)), torch.nn.Parameter(torch.randn(6))]
+
+
+class Scaled(torch.optim.SGD):
+    """As layer-wise rates do: the step of a parameter has the length of the parameter."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p -= group["lr"] * p.grad * p.norm() / (p.grad.norm() + 1e-6)
+
+
+class Signs(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                    mean.lerp_(p.grad, 0.1)
+                    p -= group["lr"] * mean.sign()
+
+
+def test_torchs_and_others_that_treat_each_number_by_itself_are_known():
+    for kind in per_number._KNOWN:
+        assert per_number.reason(kind(parameters())) == ""
+    # The list is right: those of torch are tried, too.
+    for kind in per_number._KNOWN:
+        assert per_number.elementwise.halves_end_equal(kind(parameters())), kind
+    assert per_number.reason(Signs(parameters(), lr=0.1)) == ""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Scaled(parameters(), lr=0.1),
+        lambda: torch.optim.Adafactor(parameters(), lr=0.1),
+        lambda: torch.optim.Muon(parameters()[:1]),
+    ],
+)
+def test_those_that_need_a_whole_parameter_are_refused_by_name(make):
+    optimizer = make()
+    name = type(optimizer).__name__
+    with pytest.raises(ConfigError, match=f"(?s){name} out over the replicas.*AdamW or SGD"):
+        per_number.check(optimizer)
+
+
+def test_wrapping_refuses_them_and_other_values():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.Adafactor(model.parameters())
+    with pytest.raises(ConfigError, match="Adafactor"):
+        pyrannc.RaNNCModule(model, optimizer, zero=True)
+    with pytest.raises(ConfigError, match="zero is 3; it must be True, False or 'auto'"):
+        pyrannc.RaNNCModule(model, zero=3)
+    pyrannc.RaNNCModule(model, optimizer, zero="auto")
+
+
+def test_one_replica_has_nothing_to_share():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model = pyrannc.RaNNCModule(model, optimizer, enable_zero=True)
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+    assert optimizer.state[model.weight]["exp_avg"].shape == (2, 4)
