@@ -50,7 +50,6 @@ const std::vector<Part> kParts{
     {"coarse", &Heuristics::coarse},
     {"zoom", &Heuristics::zoom},
     {"exact", &Heuristics::exact},
-    {"wide", &Heuristics::wide},
     {"down_sets", &Heuristics::down_sets},
     {"other_orders", &Heuristics::other_orders},
     {"other_layouts", &Heuristics::other_layouts},

@@ -547,14 +547,17 @@ class Judge:
         params, _, optimizer = self.params_bytes(mine)
         order = group_order(self.schedule, self.count, self.groups, self.m, d)
         counts, made = dict.fromkeys(mine, 0), dict.fromkeys(mine, 0.0)
-        best, before = 0.0, None
+        best, sent = 0.0, []
+        until_gone = 1
+        if self.schedule == "interleaved":
+            until_gone = 2 if self.groups == 2 else 3
 
-        def look(s, more, to_come, sent):
+        def look(s, more, to_come):
             nonlocal best
             now = {t: [made[t], counts[t] * figures[t][1], 0.0, 0.0] for t in mine}
             now[s] = [a + b for a, b in zip(now[s], more, strict=True)]
-            if sent:
-                now[sent[0]][2] += sent[1]
+            for t, size in sent:
+                now[t][2] += size
             if to_come:
                 t, _, is_forward = to_come[0]
                 now[t][2] += figures[t][2]["in" if is_forward else "out gradients"]
@@ -572,14 +575,14 @@ class Judge:
             to_come = order[k + 1 : k + 2]
             counts[s] += 1 if is_forward else -1
             is_first = (s, False) not in {(t, forward) for t, _, forward in order[:k]}
-            look(s, (0.0,) * 4 if is_forward else backwards[is_first], to_come, before)
+            look(s, (0.0,) * 4 if is_forward else backwards[is_first], to_come)
             if not is_forward:
                 made[s] = self.gradients(
                     self.plan["stages"][s]["nodes"],
                     self.params_of(range(s + self.groups, self.count, self.groups)),
                 )
-            before = (s, moved["out" if is_forward else "in gradients"])
-            look(s, (0.0,) * 4, to_come, before)
+            sent = [*sent, (s, moved["out" if is_forward else "in gradients"])][-until_gone:]
+            look(s, (0.0,) * 4, to_come)
         for s in mine:
             verdict.stages[s].peak_bytes = best
 

@@ -1,7 +1,6 @@
 #include "rannc/predict/step_memory.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <ranges>
@@ -36,7 +35,9 @@ class Walker {
         stages_(stages),
         optimizer_(optimizer),
         bucket_bytes_(bucket_bytes),
-        times_(message_times(program, profile, stages)) {
+        times_(message_times(program, profile, stages)),
+        computations_until_sent_(
+            plan::computations_until_sent(program.schedule, groups_of(program))) {
     find_saved_results(saved);
   }
 
@@ -62,11 +63,18 @@ class Walker {
     double left_ns;
     double posted_ns;  // by its receiver
     bool moved = false;
+    int computations = 0;  // that have begun since
   };
   struct Own {
     double bytes = 0;
     int takers = 0;
   };
+
+  /// Sets of ranks that share no rank.
+  static int groups_of(const plan::Program& program) {
+    return static_cast<int>(
+        std::set(program.stage_ranks.begin(), program.stage_ranks.end()).size());
+  }
 
   void raise_peak(double more) { peak_ = std::max(peak_, live_ + more); }
 
@@ -136,8 +144,7 @@ class Walker {
       now_ns_ = times_.begin_ns[static_cast<size_t>(rank)][first + at];
       run(rank, actions[at]);
     }
-    move_sent();
-    drop_sent(std::numeric_limits<double>::infinity());
+    for (const Sent& sent : std::exchange(sent_, {})) live_ -= sent.bytes;
   }
 
   void run(Rank rank, const Action& action) {
@@ -328,9 +335,13 @@ class Walker {
 
   /// A computation begins: messages are gone that their receivers have posted by then, and that had
   /// time to move, while the rank computed or waited for another message. One that is there already
-  /// is not waited for.
+  /// is not waited for. Interleaved, ranks hand on at every computation, and each may be late: what
+  /// a rank holds is what it may hold.
   void drop_sent(double now_ns) {
+    for (Sent& sent : sent_) ++sent.computations;
+    const bool interleaved = program_.schedule == plan::Schedule::interleaved;
     const auto is_gone = [&](const Sent& sent) {
+      if (interleaved) return sent.computations > computations_until_sent_;
       return sent.posted_ns <= now_ns && (sent.moved || sent.left_ns < now_ns);
     };
     for (const Sent& sent : sent_) {
@@ -351,6 +362,7 @@ class Walker {
   const OptimizerMemory& optimizer_;
   const int64_t bucket_bytes_;
   const MessageTimes times_;
+  const int computations_until_sent_;
   double now_ns_ = 0;
   double live_ = 0;
   double peak_ = 0;

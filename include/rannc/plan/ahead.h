@@ -17,6 +17,18 @@ inline constexpr int kComputationsAhead = 2;
   return action.kind == ActionKind::forward || action.kind == ActionKind::backward;
 }
 
+/// For so many computations of a rank after the one that makes it, what it sends may not be gone,
+/// however late its receiver is. That one posts it when the computation two before its use has
+/// ended, and with `one_f_one_b` the gradient for the sender's next backward, which comes next,
+/// says so. Interleaved, a rank begins with two forwards more than the next rank, not one, so what
+/// says so is the backward after that one; but of two groups, which are each other's next. Under
+/// gpipe no gradient says anything: ranks that follow each other are taken to be as fast as each
+/// other.
+[[nodiscard]] constexpr int computations_until_sent(Schedule schedule, int groups) {
+  if (schedule != Schedule::interleaved) return 1;
+  return groups == 2 ? 2 : 3;
+}
+
 /// Which receives a rank posts when, as it goes through the actions of one phase of a call (up to
 /// the outputs, or from there on): the runtime does so, and predictions of a step's memory count
 /// it.

@@ -158,7 +158,10 @@ class Figures {
 class Rank {
  public:
   Rank(const Layout& layout, const Figures& figures, size_t group)
-      : figures_(figures), now_(layout.stages()), fullest_(layout.stages()) {
+      : figures_(figures),
+        actions_until_gone_(actions_until_gone(layout)),
+        now_(layout.stages()),
+        fullest_(layout.stages()) {
     for (size_t s = group; s < layout.stages(); s += layout.groups) {
       stages_.push_back(s);
       first_[s] = figures[s].fullest(true);
@@ -177,13 +180,12 @@ class Rank {
         now_[s].activation -= stage.kept;
         look(s, began_.insert(s).second ? first_[s] : later_[s]);
         now_[s].gradient = stage.all_gradients;
-        sent_bytes_ = stage.in_gradients;
+        send(s, stage.in_gradients);
       } else {
         now_[s].activation += stage.kept;
         look(s, {});
-        sent_bytes_ = stage.out;
+        send(s, stage.out);
       }
-      sender_ = s;
       look(s, {});
     }
   }
@@ -195,7 +197,8 @@ class Rank {
  private:
   /// A moment of stage `s` with `more` than between its actions.
   void look(size_t s, const Part& more) {
-    double bytes = state_bytes_ + more.sum() + sent_bytes_ + posted();
+    double bytes = state_bytes_ + more.sum() + posted();
+    for (const Sent& sent : sent_) bytes += sent.bytes;
     for (const size_t stage : stages_) bytes += now_[stage].sum();
     if (bytes <= peak_bytes_ * kMore) return;
     peak_bytes_ = bytes;
@@ -203,8 +206,19 @@ class Rank {
     fullest_[s].gradient += more.gradient;
     fullest_[s].activation += more.activation;
     fullest_[s].workspace += more.workspace;
-    fullest_[sender_].buffer += sent_bytes_;
+    for (const Sent& sent : sent_) fullest_[sent.stage].buffer += sent.bytes;
     if (next_ != nullptr) fullest_[next_->stage].buffer += posted();
+  }
+
+  /// Of stage `s`, when its action has ended; what was sent long ago is gone then.
+  void send(size_t s, double bytes) {
+    sent_.push_back({s, bytes});
+    if (sent_.size() > actions_until_gone_) sent_.erase(sent_.begin());
+  }
+
+  static size_t actions_until_gone(const Layout& layout) {
+    if (layout.plan.schedule != plan::Schedule::interleaved) return 1;
+    return layout.groups == 2 ? 2 : 3;
   }
 
   /// What the next action needs is received while this one computes.
@@ -214,14 +228,19 @@ class Rank {
     return next_->backward ? stage.out_gradients : stage.in;
   }
 
+  struct Sent {
+    size_t stage;
+    double bytes;
+  };
+
   const Figures& figures_;
+  const size_t actions_until_gone_;
   std::vector<size_t> stages_;
   double state_bytes_ = 0;
   std::map<size_t, Part> first_, later_;  // backwards of each stage
   std::vector<Part> now_, fullest_;       // [stage] between actions; at the fullest moment
   std::set<size_t> began_;                // stages with a backward
-  size_t sender_ = 0;
-  double sent_bytes_ = 0;  // by the action before
+  std::vector<Sent> sent_;                // by the actions before, until others have it
   const Action* next_ = nullptr;
   double peak_bytes_ = 0;
 };

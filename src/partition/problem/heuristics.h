@@ -8,7 +8,6 @@ struct Heuristics {
   bool coarse = true;         ///< searches with fewer blocks go first
   bool zoom = true;           ///< borders are refined piece by piece
   bool exact = true;          ///< small problems are searched exactly
-  bool wide = true;           ///< the closed form is searched once more, with more states per cell
   bool down_sets = true;      ///< stages are searched between all down-sets, too
   bool other_orders = true;   ///< and in more than one linear order of the blocks
   bool other_layouts = true;  ///< replicas in other columns of the cluster

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "partition/score/assessor.h"
+#include "rannc/plan/ahead.h"
 
 // The memory of a draft: by section 6 of docs/planner-files.md, and, where that may add up to more
 // than there is, within a step.
@@ -63,7 +65,14 @@ double Assessor::group_moment(const Draft& draft, size_t group,
   const Pipeline shape = order_of(draft, count);
   const auto actions = 2 * draft.micro_batches * draft.interleave;
   std::vector<bool> began(count, false);
+  // What the last actions have sent is not gone yet.
+  std::vector<double> last_sent(
+      static_cast<size_t>(plan::computations_until_sent(draft.schedule, static_cast<int>(p))), 0.0);
   double now = state.param_bytes + state.optimizer_bytes, most = 0, sent = 0;
+  const auto send = [&](int64_t k, double bytes) {
+    last_sent[static_cast<size_t>(k) % last_sent.size()] = bytes;
+    sent = std::accumulate(last_sent.begin(), last_sent.end(), 0.0);
+  };
   ComputeAction action = action_at(shape, static_cast<int>(group), 0);
   for (int64_t k = 0; k < actions; ++k) {
     const StageAccount& stage = accounts[static_cast<size_t>(action.stage)];
@@ -82,11 +91,11 @@ double Assessor::group_moment(const Draft& draft, size_t group,
           std::max(most, now + (first ? stage.first_bytes : stage.later_bytes) + sent + received);
       if (first) now += stage.gradient_bytes;
       began[static_cast<size_t>(action.stage)] = true;
-      sent = stage.in_gradient_bytes;
+      send(k, stage.in_gradient_bytes);
     } else {
       now += kept;
       most = std::max(most, now + sent + received);
-      sent = stage.out_bytes;
+      send(k, stage.out_bytes);
     }
     most = std::max(most, now + sent + received);
     action = next;

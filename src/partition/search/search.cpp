@@ -24,19 +24,16 @@ namespace rannc::partition {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// States per cell of the narrow search, which goes first and cuts the full one.
+/// States per cell of the closed form's search. It finds what refining makes as good as what the
+/// full search would find, which is for when nothing else fits.
 /// tuned by: `planner_bench`.
-/// without it: the full search takes all arrangements for possible ones, and thousands of ranks
-/// take minutes.
+/// without it: thousands of ranks take minutes.
 constexpr int kBeam = 2;
 
 /// States per cell of the full search when there are more than `kExactBlocks` blocks: fronts of
 /// many states make the exact search take minutes, for plans that refining finds, too.
-/// tuned by: `planner_bench`; how much exactness gains between 48 and 128 blocks was not measured.
-/// Without the full search, plans of `ablations large cells quality --problems 150 --inexact` are
-/// 0.2 to 0.04 % shorter on average, between 4.9 % shorter and 2.5 % longer: it stays until chains
-/// of many blocks with little memory, for which it was made, are compared.
-/// without it: a model of 128 blocks on many ranks takes minutes.
+/// tuned by: `planner_bench`.
+/// without it: a model of 128 blocks on many ranks takes minutes to say that it does not fit.
 constexpr int kWideBeam = 8;
 constexpr size_t kExactBlocks = 48;
 
@@ -251,8 +248,17 @@ class Searcher {
     if (!plain_.empty()) {
       single_stages();
       closed_forms(/*narrow=*/true);
-      const bool found = !result_.best.empty();
-      if (!large() && (options_.with.wide || !found)) closed_forms(/*narrow=*/false);
+      // What ranges hold at least may be too little for every plan that was found by it.
+      if (result_.best.empty() && model_.moments() != nullptr) {
+        closed_form_ns_ = kInfinity;
+        figure_ = StageCosts::Figure::most;
+        closed_forms(/*narrow=*/true);
+        figure_ = StageCosts::Figure::least;
+      }
+      if (result_.best.empty() && !large()) {
+        closed_form_ns_ = kInfinity;
+        closed_forms(/*narrow=*/false);
+      }
       if (options_.with.down_sets) over_down_sets();
     }
     if (space_.interleaves()) {
@@ -284,6 +290,7 @@ class Searcher {
     down_sets_ = std::make_unique<Line>(std::move(sets), blocks_, model_, request_);
     std::erase_if(tasks_, [&](const Task& task) { return task.line != lines_.front().get(); });
     for (Task& task : tasks_) task.line = down_sets_.get();
+    if (result_.best.empty()) closed_form_ns_ = kInfinity;  // of what does not fit
     closed_forms(/*narrow=*/true);
     if (result_.best.empty()) closed_forms(/*narrow=*/false);
   }
@@ -366,7 +373,9 @@ class Searcher {
   Found solve(const Task& task, bool narrow) const {
     Found found;
     if (task.micro_batches * task.grid.step() > request_.global_batch) return found;
-    const StageCosts costs(task.line->ranges, cluster_, request_, task.micro_batches, task.grid);
+    if (figure_ == StageCosts::Figure::most && !task.line->ranges.follows_file()) return found;
+    const StageCosts costs(task.line->ranges, cluster_, request_, task.micro_batches, task.grid,
+                           figure_);
     if (costs.max_replicas() < 1) return found;
     const FrontBounds bounds(costs);
     const FrontBounds::Bound& all = bounds.at(costs.blocks(), costs.ranks());
@@ -475,6 +484,7 @@ class Searcher {
   std::vector<Grid> grids_;
   std::vector<Task> tasks_;
   double closed_form_ns_ = kInfinity;
+  StageCosts::Figure figure_ = StageCosts::Figure::least;
   SearchResult result_{.best = Best(kKeptShapes)};
 };
 

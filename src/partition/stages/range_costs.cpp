@@ -120,6 +120,9 @@ void RangeCosts::Table::fill_held(int64_t rows) {
     shared_bytes_.push_back(
         cost::cost_at(storage.bytes, ranges_.moments_->points(), static_cast<double>(rows)));
   }
+  for (const Value& value : ranges_.values_) {
+    gradient_bytes_.push_back(value.grad ? value.size.at(static_cast<double>(rows)) : 0.0);
+  }
   if (ranges_.is_line()) return;
   std::vector<double> own;  // [block] what no other saves
   for (const Held& held : alone_) own.push_back(held.saved_bytes);
@@ -147,14 +150,16 @@ void RangeCosts::Table::fill_held(int64_t rows) {
   }
 }
 
-RangeCosts::Walk::Walk(const Table& table, int first)
-    : table_(table), first_(first), last_(first) {}
+RangeCosts::Walk::Walk(const Table& table, int first, Figure figure)
+    : table_(table), first_(first), last_(first), figure_(figure) {
+  RANNC_CHECK(figure == Figure::least || table.ranges_.follows_file(), "no figure of the most");
+}
 
 const RangeCosts::Held& RangeCosts::Walk::to(int last) {
   const RangeCosts& ranges = table_.ranges_;
   if (ranges.moments_ == nullptr) return held_;
   if (ranges.is_line()) {
-    while (last_ < last) extend();
+    while (last_ < last) figure_ == Figure::least ? extend() : extend_most();
     return held_;
   }
   held_.saved_bytes = held_.later_bytes = table_.held_saved_[ranges.at(first_, last)];
@@ -170,10 +175,7 @@ void RangeCosts::Walk::extend() {
   const RangeCosts& ranges = table_.ranges_;
   const auto k = static_cast<size_t>(last_);
   const Held& block = table_.alone_[ranges.order_[k]];
-  double shared = 0;
-  for (const SharedUse& use : ranges.shared_uses_[k]) {
-    if (use.previous >= first_) shared += table_.shared_bytes_[use.storage];
-  }
+  const double shared = shared_bytes(k);
   ++last_;
   const double gradients = ranges.parameters(first_, last_).gradient_bytes;
   const double more = gradients - held_.gradient_bytes;
@@ -188,6 +190,44 @@ void RangeCosts::Walk::extend() {
   held_.first_bytes = before + block.first_bytes;
   if (!is_first) held_.first_bytes = std::max(held_.first_bytes, first_before + more);
   held_.later_bytes = std::max(held_.later_bytes, before + block.later_bytes);
+}
+
+/// The same with all that crosses borders of blocks: a gradient waits in each block between the one
+/// that makes the value, or the first, and the last that uses it. What blocks share is there with
+/// the first of them and with each other, and gradients of tied parameters are made by all.
+void RangeCosts::Walk::extend_most() {
+  const RangeCosts& ranges = table_.ranges_;
+  const auto k = static_cast<size_t>(last_);
+  const Held& block = table_.alone_[ranges.order_[k]];
+  double entered = 0;
+  for (const size_t value : ranges.read_[k]) {
+    if (ranges.values_[value].producer < first_) {
+      entered += table_.gradient_bytes_[value];
+    } else if (ranges.values_[value].last_use == last_) {
+      open_bytes_ -= table_.gradient_bytes_[value];
+    }
+  }
+  const double before = held_.saved_bytes + open_bytes_;
+  const bool is_first = last_ == first_;
+  const double first_before = held_.first_bytes + block.gradient_bytes + entered;
+  held_.first_bytes = before + block.first_bytes;
+  if (!is_first) held_.first_bytes = std::max(held_.first_bytes, first_before);
+  held_.later_bytes = std::max(held_.later_bytes + entered, before + block.later_bytes);
+  held_.saved_bytes += block.saved_bytes - shared_bytes(k);
+  for (const size_t value : ranges.made_[k]) {
+    if (ranges.values_[value].last_use > last_) open_bytes_ += table_.gradient_bytes_[value];
+  }
+  ++last_;
+  held_.gradient_bytes = ranges.parameters(first_, last_).gradient_bytes;
+}
+
+/// Of memory that the block saves, what blocks of the range before it save, too.
+double RangeCosts::Walk::shared_bytes(size_t block) const {
+  double bytes = 0;
+  for (const SharedUse& use : table_.ranges_.shared_uses_[block]) {
+    if (use.previous >= first_) bytes += table_.shared_bytes_[use.storage];
+  }
+  return bytes;
 }
 
 void RangeCosts::Table::fill_given(const BlockCosts::AtRows& costs) {
@@ -355,17 +395,12 @@ void RangeCosts::fill_parameters(const cost::GraphProfile& blocks, const Request
 
 void RangeCosts::fill_borders(const cost::GraphProfile& blocks) {
   const auto count = static_cast<size_t>(blocks_);
-  struct Value {
-    cost::Size size;
-    bool grad;
-    int producer, last_use;
-  };
-  std::vector<Value> values;
-  std::vector<std::vector<size_t>> made(count);  // per block, its values
+  made_.resize(count);
+  read_.resize(count);
   for (int block = 0; block < blocks_; ++block) {
     for (const cost::ProfileOutput& output : blocks.nodes[static_cast<size_t>(block)].outputs) {
-      made[static_cast<size_t>(block)].push_back(values.size());
-      values.push_back({output.size, output.grad, block, block});
+      made_[static_cast<size_t>(block)].push_back(values_.size());
+      values_.push_back({output.size, output.grad, block, block});
     }
   }
   std::vector<std::vector<Use>> reads(count), input_reads(count);
@@ -378,9 +413,11 @@ void RangeCosts::fill_borders(const cost::GraphProfile& blocks) {
         input_last[use.node] = block;
         continue;
       }
-      Value& value = values[made[use.node][use.output]];
+      const size_t what = made_[use.node][use.output];
+      Value& value = values_[what];
       if (value.last_use == block) continue;
-      reads[static_cast<size_t>(block)].push_back({value.last_use, made[use.node][use.output]});
+      reads[static_cast<size_t>(block)].push_back({value.last_use, what});
+      read_[static_cast<size_t>(block)].push_back(what);
       value.last_use = block;
     }
   }
@@ -392,7 +429,7 @@ void RangeCosts::fill_borders(const cost::GraphProfile& blocks) {
       }
       for (const Use& use : reads[static_cast<size_t>(last - 1)]) {
         if (use.previous >= first) continue;
-        const Value& value = values[use.what];
+        const Value& value = values_[use.what];
         add(sum.in, value.size);
         sum.enters = true;
         if (!value.grad) continue;
@@ -405,8 +442,8 @@ void RangeCosts::fill_borders(const cost::GraphProfile& blocks) {
   for (int last = 1; last <= blocks_; ++last) {
     Border sum;
     for (int first = last - 1; first >= 0; --first) {
-      for (const size_t index : made[static_cast<size_t>(first)]) {
-        const Value& value = values[index];
+      for (const size_t index : made_[static_cast<size_t>(first)]) {
+        const Value& value = values_[index];
         if (value.last_use < last) continue;
         add(sum.out, value.size);
         sum.leaves = true;

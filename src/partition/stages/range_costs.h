@@ -46,20 +46,27 @@ class RangeCosts {
   };
 
   /// What a range holds in a backward, by section 7 of docs/planner-files.md: exactly, or less.
+  /// Where it is asked for the most, exactly, or more.
   using Held = Moments::Stage;
+  enum class Figure { least, most };
   class Table;
   /// The ranges from one border, in a line each in O(1) after the one before it.
   class Walk {
    public:
-    Walk(const Table& table, int first);
+    /// The most is known of lines that follow the file only.
+    Walk(const Table& table, int first, Figure figure = Figure::least);
     /// What [first, last) holds, where `last` rises. Zeros for profiles of version 1.
     const Held& to(int last);
 
    private:
     void extend();
+    void extend_most();
+    [[nodiscard]] double shared_bytes(size_t block) const;
     const Table& table_;
     int first_, last_;
+    Figure figure_;
     Held held_;
+    double open_bytes_ = 0;  // gradients of values made so far, and used behind the last block
   };
 
   /// The figures at one row count.
@@ -85,6 +92,7 @@ class RangeCosts {
     // By version 2. [block] alone in a stage; [storage that blocks share]; [range] of given sets.
     std::vector<Held> alone_;
     std::vector<double> shared_bytes_, held_saved_;
+    std::vector<double> gradient_bytes_;  // in a line, [value] of its gradient
   };
 
   /// `moments`: of the blocks, of which block `order[k]` is the k-th of the line; null: memory is
@@ -111,6 +119,8 @@ class RangeCosts {
 
   const Table& at_rows(int64_t rows) const;
   bool by_moments() const { return moments_ != nullptr; }
+  /// Whether the nodes of each block lie behind those of the block before it.
+  bool follows_file() const { return follows_file_; }
 
   const Parameters& parameters(int first, int last) const { return parameters_[at(first, last)]; }
   const Border& border(int first, int last) const { return borders_[at(first, last)]; }
@@ -141,7 +151,15 @@ class RangeCosts {
     size_t storage;
   };
   std::vector<std::vector<SharedUse>> shared_uses_;
-  std::vector<BlockSet> sets_;     // [border]; empty: a line
+  /// In a line: what a block makes, and others use.
+  struct Value {
+    cost::Size size;
+    bool grad;
+    int producer, last_use;
+  };
+  std::vector<Value> values_;
+  std::vector<std::vector<size_t>> made_, read_;  // [position] values
+  std::vector<BlockSet> sets_;                    // [border]; empty: a line
   std::vector<int32_t> range_of_;  // [first, last] of given sets: number of the range, -1: none
   std::vector<Parameters> parameters_;
   std::vector<Border> borders_;

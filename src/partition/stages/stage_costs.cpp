@@ -18,12 +18,13 @@ int64_t share(int64_t global_batch, int64_t micro_batches, int replicas) {
 }  // namespace
 
 StageCosts::StageCosts(const RangeCosts& ranges, const cost::Cluster& cluster,
-                       const Request& request, int64_t micro_batches, Grid grid)
+                       const Request& request, int64_t micro_batches, Grid grid, Figure figure)
     : ranges_(ranges),
       cluster_(cluster),
       request_(request),
       micro_batches_(micro_batches),
       grid_(grid),
+      figure_(figure),
       max_replicas_(static_cast<int>(
           std::min<int64_t>(cluster.ranks(), request.global_batch / micro_batches) / grid.step())),
       available_bytes_(cluster.device_memory_bytes * (1 - request.memory_margin)) {

@@ -74,10 +74,12 @@ struct Grid {
 };
 
 /// Costs of stages for one number of micro-batches. Copies nothing; what it is made from must live.
+/// `figure`: of version 2's account, whether stages hold at least what it says, or at most.
 class StageCosts {
  public:
+  using Figure = RangeCosts::Figure;
   StageCosts(const RangeCosts& ranges, const cost::Cluster& cluster, const Request& request,
-             int64_t micro_batches, Grid grid = {});
+             int64_t micro_batches, Grid grid = {}, Figure figure = Figure::least);
 
   int blocks() const { return ranges_.blocks(); }
   /// Between which borders the stages lie (range_costs.h).
@@ -113,13 +115,13 @@ class StageCosts {
   StageTime time(int first, int last, int replicas, const LinkClasses& classes) const;
   /// What ranges from `first` on hold, which the following ask for.
   RangeCosts::Walk walk(int first, int replicas) const {
-    return {*tables_[static_cast<size_t>(replicas - 1)], first};
+    return {*tables_[static_cast<size_t>(replicas - 1)], first, figure_};
   }
   InFlight in_flight(int first, int last, int replicas, const RangeCosts::Held& held) const;
   /// A stage holds at least this; never falls when the range grows.
   double least_bytes(int first, int last, int replicas, const RangeCosts::Held& held) const;
   /// Section 6 of docs/planner-files.md, with `in_flight` micro-batches held, or section 7: this or
-  /// more.
+  /// more, by Figure::most this or less.
   StageMemory memory(int first, int last, int replicas, bool recompute, int64_t in_flight,
                      const RangeCosts::Held& held) const;
   StageMemory memory(int first, int last, int replicas, bool recompute, int64_t in_flight) const {
@@ -144,6 +146,7 @@ class StageCosts {
   const Request& request_;
   int64_t micro_batches_;
   Grid grid_;
+  Figure figure_;
   int max_replicas_;
   double available_bytes_;
   std::vector<const RangeCosts::Table*> tables_;  // per replicas - 1

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "partition/blocks/block_costs.h"
@@ -68,9 +69,10 @@ TEST(Moments, AreThoseOfTheNodes) {
   EXPECT_GT(taking_turns, 300);
 }
 
-// What the search prunes by is never more than the truth.
-TEST(Moments, OfRangesAreNoMoreThanThoseOfTheStage) {
-  int exact = 0, ranges = 0;
+// What the search prunes by is never more than the truth; and what it plans by where nothing else
+// fits is never less.
+TEST(Moments, OfRangesAreAtLeastAndAtMostThoseOfTheStage) {
+  int exact = 0, ranges = 0, exact_most = 0, most_ranges = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Problem problem = random_problem(seed, {.version = 2});
     const auto nodes = static_cast<int>(problem.profile.nodes.size());
@@ -84,6 +86,10 @@ TEST(Moments, OfRangesAreNoMoreThanThoseOfTheStage) {
     const int64_t rows = 3;
     for (int first = 0; first < nodes; ++first) {
       RangeCosts::Walk walk(line.at_rows(rows), first);
+      std::optional<RangeCosts::Walk> most_walk;
+      if (line.follows_file()) {
+        most_walk.emplace(line.at_rows(rows), first, RangeCosts::Figure::most);
+      }
       for (int last = first + 1; last <= nodes; ++last) {
         const RangeCosts::Held& held = walk.to(last);
         std::vector<int> stage_of;
@@ -98,10 +104,19 @@ TEST(Moments, OfRangesAreNoMoreThanThoseOfTheStage) {
         ASSERT_LE(held.later_bytes, truth.later_bytes + near) << seed;
         ++ranges;
         exact += held.first_bytes > truth.first_bytes - near;
+        if (!most_walk) continue;
+        const RangeCosts::Held& most = most_walk->to(last);
+        ASSERT_NEAR(most.saved_bytes, truth.saved_bytes, near) << seed;
+        ASSERT_NEAR(most.gradient_bytes, truth.gradient_bytes, near) << seed;
+        ASSERT_GE(most.first_bytes, truth.first_bytes - near) << seed;
+        ASSERT_GE(most.later_bytes, truth.later_bytes - near) << seed;
+        ++most_ranges;
+        exact_most += most.first_bytes < truth.first_bytes + near;
       }
     }
   }
   EXPECT_GT(exact, ranges / 2);
+  EXPECT_GT(exact_most, most_ranges / 2);
 }
 
 }  // namespace

@@ -70,6 +70,16 @@ double Judge::fullest_moment(const Choice& choice, int group) {
   const Weights& weights = tables_.weights(all);
   const double shares = request_.shard_optimizer ? choice.replicas[g] : 1;
   double most = 0, sent = 0;
+  const size_t until_gone = choice.shape.schedule != plan::Schedule::interleaved ? 1
+                            : groups == 2                                        ? 2
+                                                                                 : 3;
+  std::vector<double> all_sent;
+  const auto send = [&](double bytes) {
+    all_sent.push_back(bytes);
+    const size_t gone = all_sent.size() - std::min(all_sent.size(), until_gone);
+    sent =
+        std::accumulate(all_sent.begin() + static_cast<std::ptrdiff_t>(gone), all_sent.end(), 0.0);
+  };
   const std::vector<Step>& steps = orders_.get(choice.shape).of_group[g];
   for (size_t k = 0; k < steps.size(); ++k) {
     Held& stage = stages[static_cast<size_t>(steps[k].stage)];
@@ -88,11 +98,11 @@ double Judge::fullest_moment(const Choice& choice, int group) {
     };
     if (steps[k].forward) {
       look(0);
-      sent = stage.share->out;
+      send(stage.share->out);
     } else {
       look(stage.began ? stage.backward->later : stage.backward->first);
       stage.began = true;
-      sent = stage.share->in_gradients;
+      send(stage.share->in_gradients);
     }
     look(0);
   }
