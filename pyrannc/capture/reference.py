@@ -12,7 +12,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.torch_patches import PythonCall
 
 #: A constant of so many numbers is described by them, a larger one by their hash.
-#: tuned by: no measurement is known.
+#: tuned by: what fits a line of an error.
 #: without it: errors about other constants would show hashes where a reader needs the numbers.
 _MOST_NUMBERS = 8
 # "# model.py:12:3" behind a line of TorchScript, which is another one where torch is elsewhere.

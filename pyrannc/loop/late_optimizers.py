@@ -9,7 +9,7 @@ from pyrannc.optimizer import elementwise, per_number, user_optimizer
 from pyrannc.state.released import is_released
 
 #: State beyond what the plan has counted that is worth a warning.
-#: tuned by: no measurement is known.
+#: tuned by: when a warning comes; nothing is decided by it.
 #: without it: a counter for each parameter would be reported as memory that the plan lacks.
 _SMALL_BYTES = 2**20
 

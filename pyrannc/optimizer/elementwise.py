@@ -32,11 +32,11 @@ _SCALES = 2 * (1.0, 1e-3, 30.0, 1.0, 1e2, 0.1, 3.0, 1.0)
 #: without it: where a schedule begins with 0 nothing moves, and every class would pass.
 _RATE = 1.0
 #: Of each dimension of a parameter that a stand-in has.
-#: tuned by: no measurement is known.
+#: tuned by: a bound on the memory of a probe, not on what it finds.
 #: without it: a probe would copy the model.
 _MOST_SIZE = 4
 #: Parameters of which a probe has stand-ins, at most two of a group.
-#: tuned by: no measurement is known.
+#: tuned by: a bound on the time of a probe, as said below.
 #: without it: a group for each of 100 parameters takes two seconds.
 _MOST_PARAMETERS = 8
 #: The dtype of a probe, and from which part of the way that a parameter has gone two ends differ.

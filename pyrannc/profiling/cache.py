@@ -18,7 +18,7 @@ FORMAT, VERSION = "rannc-profile-cache", 1
 # much; a long operator is called twice.
 _METHOD = 3
 #: Beyond so many costs the oldest go: a file stays at a few megabytes.
-#: tuned by: no measurement is known.
+#: tuned by: a bound on the size of a file.
 #: without it: the file grows with every model, and all ranks read it at every start.
 MOST_ENTRIES = 20_000
 
@@ -42,7 +42,8 @@ class ProfileCache:
         self._path = base / f"costs-{_digest(json.dumps(self._environment))}.json"
 
     def read(self, keys) -> dict:
-        """``{key: [[forward ns, backward ns, workspace bytes] for each number of rows]}`` of those
+        """``{key: [[forward ns, backward ns, workspace bytes] for each number of rows]}`` (of an
+        accelerator also what the host takes, forward and backward, in ns) of those
         of ``keys`` that are there."""
         if self._path is None:
             return {}
@@ -198,7 +199,7 @@ def _checked(content, environment):
 def _is_rows(rows):
     return isinstance(rows, list) and all(
         isinstance(cost, list)
-        and len(cost) == 3
+        and len(cost) in (3, 5)
         and all(type(number) is int and 0 <= number < 2**62 for number in cost)
         for cost in rows
     )

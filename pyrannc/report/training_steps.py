@@ -11,7 +11,7 @@ from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
 
 #: The report comes after this step; the first steps, which warm up, do not count.
-#: tuned by: no measurement is known.
+#: tuned by: when a report comes; nothing is decided by it.
 #: without it: the first steps wait for memory from the system, and are reported as slower than
 #: predicted.
 REPORT_AFTER = 10

@@ -9,7 +9,7 @@ import torch
 # Of nn.Module itself: torch changes them, and the mode of a module is compared by itself.
 _OF_MODULE = {"training", *vars(torch.nn.Module())}
 #: Elements of a list that is compared.
-#: tuned by: no measurement is known.
+#: tuned by: a safety margin: lists of settings have a few elements.
 #: without it: a list with an entry for each class or token would be gone through in every call.
 _MOST_ELEMENTS = 16
 _PLAIN = bool | int | float | str | None

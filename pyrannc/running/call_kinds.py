@@ -13,12 +13,12 @@ from pyrannc.running.attributes_now import Attributes, difference
 from pyrannc.state.model_device import Places
 
 #: Kinds of calls whose captures are kept.
-#: tuned by: no measurement is known.
+#: tuned by: a bound on memory: train and eval with a few shapes each.
 #: without it: a model that is called in changing ways is captured anew at every change; with more,
 #: each capture keeps its stages.
 MOST_KINDS = 16
 #: Calls, one after the other, that were captured because of attributes, until a warning says so.
-#: tuned by: no measurement is known.
+#: tuned by: when a warning comes; nothing is decided by it.
 #: without it: whoever counts steps in an attribute of the model would not learn why each is slow.
 OFTEN = 4
 

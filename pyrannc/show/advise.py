@@ -11,7 +11,7 @@ from pyrannc.planner import PlannerInputError
 from pyrannc.show.page import check_writable, read
 
 #: A doubling of devices is worth it while it makes a step at least so much faster.
-#: tuned by: no measurement is known.
+#: tuned by: a convention for the mark in a table; nothing is decided by it.
 #: without it: no number of devices would be marked, and the table has to be read.
 WORTH = 1.5
 

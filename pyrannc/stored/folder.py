@@ -13,7 +13,7 @@ from pyrannc.stored import parts
 #: The file of weights that are not cut into several.
 WHOLE = "model.safetensors"
 #: What is read of a file before it is opened anew, which lets go of its pages.
-#: tuned by: no measurement is known; small beside what a rank holds of a model that needs this.
+#: tuned by: a bound on memory, small beside what a rank holds of a model that needs this.
 #: without it: a rank that reads its part of one large file takes that part twice.
 MOST_MAPPED_BYTES = 64 << 20
 

@@ -12,11 +12,11 @@ from pyrannc.state import named_tensors
 from pyrannc.stored import index
 
 #: Of tensors that are copied to be written, as those of a device are, in one file.
-#: tuned by: no measurement is known; half of the 256 MB that a rank may take while it saves.
+#: tuned by: half of the 256 MB that a rank may take while it saves: a promise.
 #: without it: a rank with a device takes its part once more on the host.
 MOST_HOST_COPIES_BYTES = 128 << 20
 #: Of one file.
-#: tuned by: no measurement is known; Hugging Face's libraries cut theirs so.
+#: tuned by: the format's custom: Hugging Face's libraries cut theirs so.
 #: without it: a file system or a store with a limit refuses the part of a large model.
 MOST_FILE_BYTES = 5 << 30
 

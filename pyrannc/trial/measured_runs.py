@@ -12,7 +12,7 @@ from pyrannc.capture import random_states
 from pyrannc.state import named_tensors
 
 #: After a run that takes longer there is no other.
-#: tuned by: no measurement is known.
+#: tuned by: a deadline: what a first step may wait.
 #: without it: the first step of a slow model waits for three runs.
 SLOW_S = 2.0
 
