@@ -151,6 +151,12 @@ ITEMS = {
         "optimizer state in copies of a parameter, for optimizers not known, and for one made "
         "after wrapping",
     ),
+    "frontend": Item(
+        word("torchscript", "export", "auto"),
+        "torchscript",
+        "what captures the model: torchscript, torch's tracer; export, torch.export; auto: the "
+        "first of them that can and passes the self-check",
+    ),
     "self_check": Item(
         boolean, True, "compare the captured graph with eager before planning, when it fits"
     ),

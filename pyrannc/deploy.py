@@ -9,7 +9,7 @@ import torch
 
 from pyrannc import _C, log, progress
 from pyrannc.capture.arguments.call import Call
-from pyrannc.errors import PlanError
+from pyrannc.errors import PlanError, TraceError
 from pyrannc.job import process, transport
 from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
@@ -68,10 +68,15 @@ def deploy(task: Task, call) -> Deployment:
 
     Collective. What one rank finds wrong while it checks and plans is raised on every rank.
     """
-    agreed = agree(task, call)
     shown = task.world.rank == 0
-    with progress.phase("comparing the captured graph with the model", shown):
-        proved = prove(task, call, agreed)
+    while True:
+        try:
+            agreed = agree(task, call)
+            with progress.phase("comparing the captured graph with the model", shown):
+                proved = prove(task, call, agreed)
+            break
+        except TraceError as error:  # on every rank
+            task = dataclasses.replace(task, captured=task.front_ends.after(error))
     task = dataclasses.replace(task, captured=agreed.captured)
     measured = measure(task, agreed, proved)
     if task.config.partitioning_dry_run_np:

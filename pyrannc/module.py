@@ -43,6 +43,7 @@ from pyrannc.running.task import Task
 from pyrannc.state import checkpoint, named_tensors, one_tensor, pretrained, summon
 from pyrannc.state.released import is_released
 from pyrannc.wrapper import compiled, own_names
+from pyrannc.wrapper.front_ends import FrontEnds
 from pyrannc.wrapper.signature import ForwardOfModel
 
 
@@ -238,26 +239,34 @@ class RaNNCModule(nn.Module):
         call = self._padded(call, world, known)
         hooks = ModuleHooks(self.module)
         hooks.agree(world, call, self._config.sync_params_on_init)
-        with torch.enable_grad():  # grad mode of the call is not that of the model
-            captured = capture(
-                self.module,
-                *call.arguments(),
-                self._batch_dims,
-                known=known,
-                exact_loss=self._config.exact_loss,
-                explicit_draws=self._config.deterministic_dropout,
-                sync_batch_norm=self._config.sync_batch_norm,
-                hooks=hooks,
-                places=places,
-            )
-        hooks.refuse_unsent(captured, world.size)
-        values.refuse_constants(self.module, captured.objects)
+
+        def captured_by(front_end):
+            with torch.enable_grad():  # grad mode of the call is not that of the model
+                captured = capture(
+                    self.module,
+                    *call.arguments(),
+                    self._batch_dims,
+                    known=known,
+                    exact_loss=self._config.exact_loss,
+                    explicit_draws=self._config.deterministic_dropout,
+                    sync_batch_norm=self._config.sync_batch_norm,
+                    hooks=hooks,
+                    places=places,
+                    front_end=front_end,
+                )
+            hooks.refuse_unsent(captured, world.size)
+            values.refuse_constants(self.module, captured.objects)
+            return captured
+
+        front_ends = FrontEnds(self._config.frontend, world, captured_by)
+        captured = front_ends.first()
         for optimizer in self._optimizers if self._config.fused_optimizer else ():
             fused_step.prefer(optimizer)
         from_file = self._config.deployment_file if self._config.load_deployment else None
         task = Task(
             model=self.module,
             captured=captured,
+            front_ends=front_ends,
             optimizers=self._optimizers,
             config=self._config,
             outputs=_C.plan.Outputs.all if hooks.observed else self._outputs,

@@ -223,6 +223,7 @@ def capture(
     sync_batch_norm=False,
     hooks=None,
     places=None,
+    front_end="torchscript",
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
@@ -241,6 +242,7 @@ def capture(
             forward pass.
         places: :class:`~pyrannc.state.model_device.Places`; where the model moves, it is captured
             as on its new device. Default: where it is.
+        front_end: "torchscript", torch's tracer, or "export", torch.export.
         sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
 
     Raises:
@@ -265,7 +267,8 @@ def capture(
                 torch.set_autocast_cache_enabled(cache)
                 if places and places.device.type != "cpu":
                     torch.accelerator.set_device_index(places.device.index)
-                result["capture"] = _capture(model, call, names, dims, states, choices, places)
+                work_of = _exported if front_end == "export" else _capture
+                result["capture"] = work_of(model, call, names, dims, states, choices, places)
         except BaseException as error:
             result["error"] = error
 
@@ -315,6 +318,26 @@ def _capture(model, call, names, dims, states, choices, places):
     if traced.again is not None:
         _refuse_another_second_call([*traces[:-1], traced.again], traced.changes)
     return Capture(joined, call, dims, outputs, states, choices, probes, traced)
+
+
+def _exported(model, call, names, dims, states, choices, places):
+    from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
+
+    if places and places.moves:
+        raise TraceError(
+            "torch.export captures a model where it is: move it to its device first, or use "
+            "Config(frontend='torchscript')"
+        )
+    if choices.hooks and choices.hooks.watched:
+        raise TraceError(
+            "torch.export does not follow hooks for the backward of modules: use "
+            "Config(frontend='torchscript')"
+        )
+    with torch.inference_mode(False):
+        made = program.export(
+            model, call, names, dims, states, _trace_rows(call, dims)[0], choices.hooks
+        )
+    return Capture(made, call, dims, made.outputs, states, choices, [], made)
 
 
 def _refuse_another_second_call(traces, changes):

@@ -153,6 +153,7 @@ class CallKinds:
                 sync_batch_norm=config.sync_batch_norm,
                 hooks=self._hooks,
                 places=self._places,
+                front_end=self._deployment.task.front_ends.used,
             )
         self._hooks.refuse_unsent(captured, self._deployment.world.size)
         at_work.forget()

@@ -12,6 +12,7 @@ class Task:
     Attributes:
         model: The user's ``nn.Module``.
         captured: What the first call has captured of it.
+        front_ends: :class:`~pyrannc.wrapper.front_ends.FrontEnds`, of which one has captured it.
         optimizers: Of its parameters, in the order in which the user gave them.
         config: :class:`pyrannc.Config`.
         outputs: ``_C.plan.Outputs``, which outputs are sent.
@@ -31,6 +32,7 @@ class Task:
 
     model: object
     captured: object
+    front_ends: object
     optimizers: tuple
     config: object
     outputs: object

@@ -4,6 +4,7 @@ tests/torch/capture/graphs/MODEL.txt.
 Source lines are left out: they change with every edit of the models, and other tests check them.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pyrannc.capture.model import capture
 
 FOLDER = Path(__file__).parents[1] / "torch" / "capture" / "graphs"
 #: Ways to capture a model, by name: each must give the same graphs.
-FRONT_ENDS = {"torchscript": capture}
+FRONT_ENDS = {"torchscript": capture, "export": functools.partial(capture, front_end="export")}
 #: Together they have every kind of value and node, and every property of them; sorted rows of
 #: experts, selecting masks, and sums that are hoisted.
 MODELS = (

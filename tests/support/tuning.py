@@ -43,13 +43,15 @@ NOT_TUNED = {
     "places and counts of arguments": (
         "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"
     ),
-    "numbers of formats and exit codes": "_METHOD VERSION INDEX_FORMAT _BAD_INPUT _DOES_NOT_FIT",
+    "numbers of formats and exit codes": (
+        "_METHOD _FORMATS VERSION INDEX_FORMAT _BAD_INPUT _DOES_NOT_FIT"
+    ),
     "what NCCL knows numbers by": "kUniqueIdBytes kNoColor kOldestVersion kProbeBytes",
     "what is shown, and how": (
         "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
         " kModules kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN QUIET_S"
     ),
-    "values that captures and checks feed in": "_ROWS _TRACES _HARMLESS",
+    "values that captures and checks feed in": "_ROWS _SAMPLED_ROWS _TRACES _HARMLESS",
     "how long a hang may last": "TIMEOUT_S DEADLINE_S",
 }
 NAMES_NOT_TUNED = {name for names in NOT_TUNED.values() for name in names.split()}

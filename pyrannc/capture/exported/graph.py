@@ -1,0 +1,429 @@
+"""What torch.export made of a model, written down as a graph in the form that the core reads.
+
+An exported program is a graph of torch.fx, which is Python's; an interpreter of torch.fx goes
+through it. Sizes are expressions of the number of rows there, and become ``fixed + per_row * rows``
+here.
+"""
+
+import collections
+import json
+import operator
+import re
+
+import torch
+from torch.fx import Interpreter
+
+from pyrannc import _C
+from pyrannc.errors import TraceError
+
+# The numbers by which operators know dtypes, memory formats and layouts.
+_DTYPES = {
+    torch.uint8: (0, "uint8"), torch.int8: (1, "int8"), torch.int16: (2, "int16"),
+    torch.int32: (3, "int32"), torch.int64: (4, "int64"), torch.float16: (5, "float16"),
+    torch.float32: (6, "float32"), torch.float64: (7, "float64"),
+    torch.complex64: (9, "complex64"), torch.complex128: (10, "complex128"),
+    torch.bool: (11, "boolean"), torch.bfloat16: (15, "bfloat16"),
+}  # fmt: skip
+_FORMATS = {
+    torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2,
+    torch.channels_last_3d: 3,
+}  # fmt: skip
+# Operators that check what the trace already knows.
+_CHECKS = re.compile(r"aten\._assert|aten\.sym_constrain|_check|_functional_sym_constrain")
+# Normalisations that write their statistics where this argument is True, without their schemas
+# saying so.
+_WRITES_STATISTICS = {"aten::batch_norm": "training", "aten::instance_norm": "use_input_stats"}
+# What torch.tensor() does beside making a constant.
+_OF_NEW_CONSTANTS = (
+    "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach_.default",
+)  # fmt: skip
+_OPERATOR = type(torch.ops.aten.add.Tensor)
+_SQUEEZES = ("aten::squeeze", "aten::squeeze_")
+# Of what these give nothing flows back.
+_WITHOUT_GRADIENT = re.compile(r"aten::(detach|new_|empty|full|zeros|ones|rand|.*_like|arange|eye)")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
+# Numbers of rows at which sizes are looked at.
+_SAMPLED_ROWS = (3, 5, 7)
+
+
+class Value(int):
+    """The number of a tensor in the graph."""
+
+
+class Affine(tuple):
+    """An integer that depends on the rows: ``(fixed, per_row)``."""
+
+
+class Writer:
+    """Writes down one exported program.
+
+    Args:
+        name: Of the graph.
+        own_paths: Lines of files below these are not the user's.
+        cloned: Names of constants that the model writes, of which each run needs a copy.
+
+    Attributes:
+        objects: Tensors that are constants, as the graph counts them.
+        written_constants: Names of those that some operator writes.
+    """
+
+    def __init__(self, name, own_paths, cloned=()):
+        self._name, self._own_paths, self._cloned = name, tuple(own_paths), set(cloned)
+        self.objects, self.written_constants = [], set()
+        self._entries, self._operators, self._inputs, self._outputs = [], [], [], []
+        self._first = {}  # storage -> the value that has it first
+        self._members = collections.defaultdict(list)  # by the first value of a storage
+        self._taken, self._repeats, self._counts = (
+            set(),
+            collections.Counter(),
+            collections.Counter(),
+        )
+        self.at = None  # node of torch.fx
+        self.grad_enabled = True
+
+    # -- what a graph begins with -----------------------------------------------------------------
+
+    def reserve(self, names) -> None:
+        """No other value gets one of these names."""
+        self._taken.update(names)
+
+    def add_input(self, name, tensor, dim) -> Value:
+        entry = self._entry(self._unique(name), "input", tensor)
+        if dim is not None:
+            rows = {"kind": "apart", "dim": dim, "outer": 1, "inner": 1, "proved": True}
+            entry["rows"] = rows
+        value = self._add(entry, tensor)
+        self._inputs.append(value)
+        return value
+
+    def add_state(self, names, tensor, kind) -> Value:
+        entry = self._entry(names[0], kind, tensor)
+        if names[1:]:
+            entry["aliases"] = names[1:]
+        if tensor.requires_grad:
+            entry["requires_grad"] = True
+        return self._add(entry, tensor)
+
+    def add_constant(self, name, tensor) -> Value:
+        entry = self._entry(self._unique(name), "constant", tensor)
+        entry["object"] = len(self.objects)
+        self.objects.append(tensor)
+        value = self._add(entry, tensor)
+        if name not in self._cloned:
+            return value
+        copied = self._new_operator("aten::clone", [{"value": value}, None])
+        made = self._add(
+            self._entry(self._unique(copied["name"]), "result", tensor), tensor.clone()
+        )
+        copied["outputs"] = [made]
+        return made
+
+    def finish(self, outputs) -> str:
+        """The graph as JSON."""
+        for value in outputs:
+            if not isinstance(value, Value):
+                raise TraceError(f"the model returns {value!r}, which is no tensor")
+        return json.dumps(
+            {
+                "format": "rannc-graph",
+                "version": 1,
+                "name": self._name,
+                "inputs": self._inputs,
+                "outputs": list(outputs),
+                "values": self._entries,
+                "nodes": self._operators,
+            }
+        )
+
+    # -- one operator -----------------------------------------------------------------------------
+
+    def call(self, target, args, kwargs, result):
+        """Adds a call of an operator; ``result``: what it returned, fake tensors. Returns that with
+        values in place of tensors."""
+        schema = target._schema
+        given = [
+            args[index] if index < len(args) else kwargs.get(each.name, each.default_value)
+            for index, each in enumerate(schema.arguments)
+        ]
+        op = schema.name if not schema.overload_name else f"{schema.name}.{schema.overload_name}"
+        written = self._written(schema, given)
+        if schema.name in _SQUEEZES:
+            op, inputs = self._squeezed(schema.name, given)
+        else:
+            inputs = [
+                # torch.export turns cuDNN off while it traces.
+                each.name.startswith("cudnn_enable") or self._argument(value, str(each.type))
+                for value, each in zip(given, schema.arguments, strict=True)
+            ]
+        made = self._new_operator(op, inputs)
+        if written:
+            made["writes"] = written
+        flat = _flat(result)
+        learns = self.grad_enabled and not _WITHOUT_GRADIENT.match(schema.name)
+        learns = learns and any(self._entries[each].get("requires_grad") for each in _values(given))
+        found = []
+        for index, each in enumerate(flat):
+            if not isinstance(each, torch.Tensor):  # it takes a place
+                found.append(None)
+                continue
+            name = made["name"] if len(flat) == 1 else f"{made['name']}:{index}"
+            entry = self._entry(self._unique(name), "result", each)
+            if learns and (each.is_floating_point() or each.is_complex()):
+                entry["requires_grad"] = True
+            found.append(self._add(entry, each))
+        made["outputs"] = found
+        for value in written:
+            self._note_write(value, learns)
+        return _like(result, iter(found))
+
+    def affine(self, number):
+        """An int, or an Affine where it depends on the rows."""
+        if not isinstance(number, torch.SymInt | torch.SymFloat):
+            return number
+        expression = number.node.expr
+        symbols = expression.free_symbols
+        if any(str(each).startswith(("u", "zuf")) for each in symbols):
+            raise TraceError(
+                f"{self.place()}: the values of a tensor decide how large a result is.\n  A "
+                "captured model cannot depend on them: use torch.where, or masking."
+            )
+        seen = [
+            expression.xreplace(dict.fromkeys(symbols, rows))
+            for rows in map(_integer, _SAMPLED_ROWS)
+        ]
+        if all(int(each) == each for each in seen):
+            per_row = (int(seen[1]) - int(seen[0])) // (_SAMPLED_ROWS[1] - _SAMPLED_ROWS[0])
+            fixed = int(seen[0]) - per_row * _SAMPLED_ROWS[0]
+            if all(
+                fixed + per_row * rows == int(each)
+                for rows, each in zip(_SAMPLED_ROWS, seen, strict=True)
+            ):
+                return Affine((fixed, per_row)) if per_row else fixed
+        raise TraceError(
+            f"{self.place()}: a number is {', '.join(map(str, seen))} at "
+            f"{', '.join(map(str, _SAMPLED_ROWS))} rows, which is not of the form a + b * rows."
+            "\n  Sizes may only grow linearly with the batch."
+        )
+
+    def place(self) -> str:
+        """Where in the model the operator at hand was called, for errors."""
+        module, source = self._module(), self._source()
+        where = f"'{module}'" if module else "the model"
+        return f"{where} ({source['file']}:{source['line']})" if source else where
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _unique(self, name):
+        candidate = name
+        while candidate in self._taken:
+            self._repeats[name] += 1
+            candidate = f"{name}_{self._repeats[name]}"
+        self._taken.add(candidate)
+        return candidate
+
+    def _entry(self, name, kind, tensor):
+        if tensor.dtype not in _DTYPES:
+            raise TraceError(f"{self.place()}: a tensor of dtype {tensor.dtype} in a graph")
+        dims = [self.affine(size) for size in tensor.shape]
+        return {"name": name, "kind": kind, "dtype": _DTYPES[tensor.dtype][1], "dims": dims}
+
+    def _add(self, entry, tensor) -> Value:
+        value = Value(len(self._entries))
+        first = self._first.setdefault(_storage(tensor), value)
+        if first != value:
+            entry["storage"] = first
+        self._members[first].append(value)
+        self._entries.append(entry)
+        return value
+
+    def _new_operator(self, op, inputs):
+        module = self._module()
+        short = op.split("::")[-1].split(".")[0]
+        path = f"{module}.{short}" if module else short
+        count, self._counts[path] = self._counts[path], self._counts[path] + 1
+        made = {"name": f"{path}_{count}" if count else path, "op": op, "inputs": inputs}
+        made["outputs"] = []
+        if not self.grad_enabled:
+            made["grad_enabled"] = False
+        if module:
+            made["module"] = module
+        if source := self._source():
+            made["source"] = source
+        self._operators.append(made)
+        return made
+
+    def _argument(self, value, kind):
+        if isinstance(value, Value):
+            return {"value": value}
+        if isinstance(value, list | tuple) and not isinstance(value, Affine):
+            return self._list(value, kind)
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            value = self.affine(value)
+        if value is None or isinstance(value, bool | str):
+            return value
+        if isinstance(value, Affine):
+            return list(value)
+        if isinstance(value, float) or (isinstance(value, int) and "float" in kind):
+            return {"float": repr(float(value))}
+        if isinstance(value, int):
+            return value
+        if isinstance(value, torch.dtype):
+            return _DTYPES[value][0]
+        if isinstance(value, torch.memory_format):
+            return _FORMATS[value]
+        if isinstance(value, torch.layout) and value is torch.strided:
+            return 0
+        if isinstance(value, torch.device):
+            return {"device": value.type}
+        raise TraceError(
+            f"{self.place()}: an argument of type {type(value).__name__} cannot be in a graph"
+        )
+
+    def _list(self, items, kind):
+        if any(isinstance(each, Value) for each in items) or (not items and "Tensor" in kind):
+            return {"values": list(items)}
+        if items and all(isinstance(each, bool) for each in items):
+            return {"bools": list(items)}
+        if "float" in kind or any(isinstance(each, float) for each in items):
+            return {"floats": [repr(float(each)) for each in items]}
+        numbers = [self.affine(each) for each in items]
+        return {"ints": [list(each) if isinstance(each, Affine) else each for each in numbers]}
+
+    def _squeezed(self, name, given):
+        """What a squeeze leaves out depends on sizes: here it is named."""
+        value, *asked = given
+        dims = self._entries[value]["dims"]
+        wanted = range(len(dims)) if not asked else asked[0]
+        wanted = [wanted] if isinstance(wanted, int) else wanted
+        wanted = [each % len(dims) for each in wanted] if dims else []
+        gone = [each for each in wanted if dims[each] == 1]
+        return f"{name}.dims", [{"value": value}, {"ints": gone}]
+
+    def _written(self, schema, given):
+        found = [
+            value
+            for value, each in zip(given, schema.arguments, strict=True)
+            if each.alias_info is not None and each.alias_info.is_write
+        ]
+        if schema.name in _WRITES_STATISTICS:
+            by_name = {each.name: v for v, each in zip(given, schema.arguments, strict=True)}
+            if by_name[_WRITES_STATISTICS[schema.name]]:
+                found += [by_name["running_mean"], by_name["running_var"]]
+        return _values(found)
+
+    def _note_write(self, value, learns):
+        first = self._entries[value].get("storage", value)
+        if self._entries[first]["kind"] == "constant":
+            self.written_constants.add(self._entries[first]["name"])
+        # What was made without a gradient has one once something that has is written into it.
+        for each in self._members[first] if learns else ():
+            entry = self._entries[each]
+            if entry["kind"] == "result" and entry["dtype"].startswith(("float", "bfloat", "comp")):
+                entry["requires_grad"] = True
+
+    def _module(self):
+        stack = self.at.meta.get("nn_module_stack") if self.at is not None else None
+        if not stack:
+            return ""
+        path, _ = list(stack.values())[-1]
+        return re.sub(r"@\d+", "", path).removeprefix("model").removeprefix(".")
+
+    def _source(self):
+        trace = self.at.meta.get("stack_trace") if self.at is not None else None
+        for file, line in reversed(_FRAME.findall(trace or "")):
+            if not file.startswith((*self._own_paths, "<")):
+                return {"file": file, "line": int(line)}
+        return None
+
+
+class Walk(Interpreter):
+    """Goes through a graph of torch.fx with :class:`Value` in place of tensors."""
+
+    def __init__(self, module, writer):
+        super().__init__(module, garbage_collect_values=False)
+        self._writer = writer
+        self.extra_traceback = False  # errors say module and source line themselves
+
+    def run_node(self, n):
+        self._writer.at = n
+        return super().run_node(n)
+
+    def get_attr(self, target, args, kwargs):
+        found = super().get_attr(target, args, kwargs)
+        if isinstance(found, torch.Tensor):
+            return self._writer.add_constant(target, found)
+        return found
+
+    def call_function(self, target, args, kwargs):
+        writer, result = self._writer, self._writer.at.meta.get("val")
+        name = str(target)
+        if isinstance(result, torch.SymInt | torch.SymFloat | int | float | bool):
+            return writer.affine(result)
+        if isinstance(result, torch.SymBool):
+            return None  # of a check
+        if _CHECKS.search(name):
+            return None
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if not isinstance(target, _OPERATOR):
+            if hasattr(target, "name"):  # takes a graph
+                return self._inside(target, args)
+            raise TraceError(f"{writer.place()}: torch.export recorded a call of {name}")
+        if name in _OF_NEW_CONSTANTS:
+            return args[0]
+        return writer.call(target, args, kwargs, result)
+
+    def _inside(self, target, args):
+        """What runs in another grad mode."""
+        writer, name = self._writer, target.name()
+        if name == "wrap_with_set_grad_enabled":
+            enabled, module, *operands = args
+        elif name == "wrap_with_autocast":
+            raise TraceError(
+                f"{writer.place()}: torch.export leaves the casts of autocast out.\n  Use "
+                "Config(frontend='torchscript')."
+            )
+        else:
+            raise TraceError(
+                f"{writer.place()}: torch.export recorded '{name}', which a graph cannot hold"
+            )
+        before, writer.grad_enabled = writer.grad_enabled, enabled
+        try:
+            return Walk(module, writer).run(*operands)
+        finally:
+            writer.grad_enabled = before
+
+
+def parsed(text: str):
+    """``_C.ir.Graph`` without what nothing depends on."""
+    graph = _C.ir.infer_rows(_C.ir.drop_dead_nodes(_C.ir.Graph.from_json(text)))
+    _C.ir.verify(graph)
+    return graph
+
+
+def _integer(rows):
+    import sympy
+
+    return sympy.Integer(rows)
+
+
+def _values(given) -> list:
+    flat = [each for item in given for each in (item if isinstance(item, list | tuple) else [item])]
+    return [each for each in flat if isinstance(each, Value)]
+
+
+def _flat(result) -> list:
+    if isinstance(result, list | tuple):
+        return [each for item in result for each in _flat(item)]
+    return [result]
+
+
+def _like(result, found):
+    """``found`` in the places of what ``result`` holds."""
+    if isinstance(result, list | tuple):
+        return [_like(each, found) for each in result]
+    return next(found)
+
+
+def _storage(tensor):
+    return tensor.untyped_storage()._cdata

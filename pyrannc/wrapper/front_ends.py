@@ -1,0 +1,70 @@
+"""Which front end captures a model: the one that is set, or the first that can and is right."""
+
+from pyrannc import log
+from pyrannc.errors import TraceError
+
+TORCHSCRIPT, EXPORT, AUTO = "torchscript", "export", "auto"
+
+
+class FrontEnds:
+    """The front ends of one model, in the order in which they are tried.
+
+    Attributes:
+        used: Which one has captured it.
+
+    Args:
+        wanted: ``Config.frontend``.
+        world: The communicator of the job.
+        capture: ``capture(front_end)`` captures the first call.
+    """
+
+    def __init__(self, wanted, world, capture):
+        self._left = [TORCHSCRIPT, EXPORT] if wanted == AUTO else [wanted]
+        self._chooses = wanted == AUTO
+        self._world, self._capture, self._faults = world, capture, []
+        self.used = None
+
+    def first(self):
+        """What the first of them that can has captured, the same one on every rank.
+
+        Raises:
+            TraceError: None can; says why of each.
+        """
+        while self._left:
+            self.used = self._left.pop(0)
+            if not self._chooses:
+                return self._capture(self.used)
+            captured, fault = None, ""
+            try:
+                captured = self._capture(self.used)
+            except TraceError as error:  # every rank goes on with the next one
+                fault = str(error) or type(error).__name__
+            faults = [each.decode() for each in self._world.all_gather(fault.encode())]
+            if not any(faults):
+                self._tell()
+                return captured
+            self._faults.append((self.used, next(filter(None, faults))))
+        raise TraceError(
+            "no front end can capture the model:\n"
+            + "\n".join(f"  {name}: {fault}" for name, fault in self._faults)
+        )
+
+    def after(self, error):
+        """The next one's capture, where that of ``used`` has turned out wrong on every rank; raises
+        ``error`` where there is none."""
+        if not self._chooses or not self._left:
+            raise error
+        self._faults.append((self.used, str(error)))
+        return self.first()
+
+    def _tell(self):
+        if self._world.rank != 0:
+            return
+        if not self._faults:
+            log.info("deploy", f"captured by the front end {self.used}")
+        for name, fault in self._faults:
+            log.warn(
+                "deploy",
+                f"captured by the front end {self.used}, as {name} could not: "
+                f"{fault.splitlines()[0]}",
+            )

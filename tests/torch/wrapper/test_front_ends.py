@@ -1,0 +1,70 @@
+"""Which front end captures a model."""
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from pyrannc import Config, RaNNCModule, TraceError
+
+
+class TracerRefuses(nn.Linear):
+    def forward(self, x):
+        if isinstance(x, FakeTensor) and not torch.compiler.is_exporting():
+            raise ValueError("not by the tracer")
+        return super().forward(x)
+
+
+class OnlyEager(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) if x.sum().item() > 0 else x
+
+
+class TracerIsWrong(nn.Linear):
+    def forward(self, x):
+        x = super().forward(x)
+        return x if torch.compiler.is_exporting() or type(x) is torch.Tensor else 2 * x
+
+
+def run(model, frontend, **settings):
+    model = RaNNCModule(model, None, Config(frontend=frontend, log_level="info", **settings))
+    x = torch.ones(4, 4)
+    found = model(x)
+    torch.testing.assert_close(found, model.module(x))
+    return model._deployment.task.front_ends.used
+
+
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_the_one_that_is_set_is_used(frontend):
+    assert run(nn.Linear(4, 4), frontend) == frontend
+
+
+def test_auto_begins_with_the_tracer_and_says_so(capfd):
+    assert run(nn.Linear(4, 4), "auto") == "torchscript"
+    assert "captured by the front end torchscript" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "model, reason", [(TracerRefuses, "not by the tracer"), (TracerIsWrong, "does not compute")]
+)
+def test_auto_falls_back_and_says_why(model, reason, capfd):
+    assert run(model(4, 4), "auto") == "export"
+    line = next(
+        line for line in capfd.readouterr().err.splitlines() if "as torchscript could not" in line
+    )
+    assert "captured by the front end export" in line and reason in line
+    with pytest.raises(TraceError, match=reason):
+        run(model(4, 4), "torchscript")
+
+
+def test_where_none_can_each_says_why():
+    with pytest.raises(TraceError, match=r"no front end can(.|\n)*torchscript: (.|\n)*export: "):
+        run(OnlyEager(4, 4), "auto")
+
+
+def test_later_captures_are_of_the_same_front_end():
+    model = RaNNCModule(TracerRefuses(4, 4), None, Config(frontend="auto"))
+    model(torch.ones(4, 4))
+    model.eval()
+    with torch.no_grad():
+        assert model(torch.ones(4, 4)).shape == (4, 4)
