@@ -324,9 +324,10 @@ class RaNNCModule(nn.Module):
         """What the last training steps took on all ranks, beside what the plan predicts.
 
         A record as the setting ``metrics_file`` has it in a line of JSON: ``step_ns``,
-        ``predicted_step_ns``, ``rows_per_s``, ``stages`` with ``peak_bytes``, ``ranks`` with shares
-        of their time. The ranks exchange it after the tenth step, and every ``metrics_every`` steps
-        where a sink is set; before, it has ``steps`` only. Any rank may ask, at any time.
+        ``predicted_step_ns``, ``rows_per_s``, ``flops_per_s``, ``stages`` with ``peak_bytes``,
+        ``ranks`` with shares of their time. The ranks exchange it after the tenth step, and every
+        ``metrics_every`` steps where a sink is set; before, it has ``steps`` only. Any rank may
+        ask, at any time.
         """
         return self._deployed("metrics").steps.metrics()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'NodeCost', 'SavedStorage', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'verify']
+__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'MatrixWork', 'NodeCost', 'SavedStorage', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'training_work', 'verify']
 class Link:
     __hash__: typing.ClassVar[None] = None
     @staticmethod
@@ -153,6 +153,18 @@ class DeviceModel:
     @property
     def name(self) -> str:
         ...
+class MatrixWork:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @property
+    def flops(self) -> float:
+        ...
+    @property
+    def peak_s(self) -> float:
+        ...
 def device_model(name: str) -> DeviceModel:
     ...
 def estimate(graph: pyrannc._C.ir.Graph, device: DeviceModel, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = []) -> CostTable:
@@ -162,6 +174,8 @@ def fold(graph: pyrannc._C.ir.Graph, table: CostTable, optimizer_bytes: collecti
 def fold_modules(profile: GraphProfile, depth: typing.SupportsInt | typing.SupportsIndex = 0) -> GraphProfile:
     ...
 def signature(graph: pyrannc._C.ir.Graph, node: typing.SupportsInt | typing.SupportsIndex) -> str:
+    ...
+def training_work(graph: pyrannc._C.ir.Graph, device: DeviceModel, rows: typing.SupportsInt | typing.SupportsIndex) -> MatrixWork:
     ...
 def verify(table: CostTable, graph: pyrannc._C.ir.Graph) -> None:
     ...

@@ -9,7 +9,7 @@ from pyrannc.report import time_shares
 FORMAT, VERSION = "rannc-run", 1
 
 
-def record(plan, process_bytes, count, rows, ranks, now) -> dict:
+def record(plan, process_bytes, count, rows, ranks, now, work) -> dict:
     """What all ranks have measured since the record before, beside what the plan predicts.
 
     Args:
@@ -20,6 +20,7 @@ def record(plan, process_bytes, count, rows, ranks, now) -> dict:
         ranks: Of each rank: seconds of a step, the most bytes that it held, the most that its
             process took, and its shares, as ``time_shares.between`` returns them.
         now: What ``speed.Speed.during`` says, or None.
+        work: What ``matrix_work.of_step`` says.
 
     Returns:
         Numbers and texts only, for a line of JSON: times in ``_ns``, memory in ``_bytes``, shares
@@ -32,6 +33,7 @@ def record(plan, process_bytes, count, rows, ranks, now) -> dict:
         stage.predicted.peak_bytes if stage.predicted else None for stage in plan.stages
     ]
     hidden = time_shares.hidden(plan, shares)
+    flops, peak_s = work
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -41,6 +43,8 @@ def record(plan, process_bytes, count, rows, ranks, now) -> dict:
         "predicted_step_ns": predicted,
         "predicted_at_speed_ns": round(now.ns) if now else None,
         "rows_per_s": rows / step if step else 0.0,
+        "flops_per_s": flops / step if step else 0.0,
+        "flops_share": peak_s / (step * len(ranks)) if step and peak_s is not None else None,
         "stages": [
             {
                 "ranks": list(stage.ranks),
@@ -73,7 +77,10 @@ def flat(found) -> dict[str, float]:
         "step_ms": found["step_ns"] / 1e6,
         "predicted_step_ms": found["predicted_step_ns"] / 1e6,
         "rows_per_s": found["rows_per_s"],
+        "flops_per_s": found["flops_per_s"],
     }
+    if found["flops_share"] is not None:
+        scalars["flops_share"] = found["flops_share"]
     for index, stage in enumerate(found["stages"]):
         scalars[f"memory_mib/stage_{index}"] = stage["peak_bytes"] / 2**20
     for rank, shares in enumerate(found["ranks"]):

@@ -13,7 +13,8 @@ def text(found) -> str:
     step, predicted = found["step_ns"] / 1e6, found["predicted_step_ns"] / 1e6
     lines = [
         f"after {found['steps']} steps: {step:.1f} ms a step, predicted {predicted:.1f} ms"
-        f"{_off(predicted, step)}; {found['rows_per_s']:.4g} rows/s"
+        f"{_off(predicted, step)}; {found['rows_per_s']:.4g} rows/s",
+        _work(found),
     ]
     if found["predicted_at_speed_ns"]:
         now = found["predicted_at_speed_ns"] / 1e6
@@ -43,6 +44,13 @@ def text(found) -> str:
     )
     lines += textwrap.wrap(resident_memory.compare(predicted, measured), WIDTH)
     return "\n".join(lines)
+
+
+def _work(found) -> str:
+    rate, share = found["flops_per_s"], found["flops_share"]
+    size, unit = (1e12, "T") if rate >= 1e12 else (1e9, "G") if rate >= 1e9 else (1e6, "M")
+    of_all = "" if share is None else f", {share:.0%} of the devices' peak"
+    return f"{rate / size:.3g} {unit}FLOP/s in matrix products on all ranks{of_all}"
 
 
 def _mib(count) -> str:

@@ -6,7 +6,7 @@ import time
 
 from pyrannc import _C, log
 from pyrannc.optimizer import user_optimizer
-from pyrannc.report import metrics, resident_memory, summary, time_shares
+from pyrannc.report import matrix_work, metrics, resident_memory, summary, time_shares
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
 
@@ -166,8 +166,10 @@ class TrainingSteps:
             of_ranks, _, _, shares = zip(*ranks, strict=True)
             now = deployment.speed.during(of_ranks, shares)
         rows = sum(deployment.local_rows)
+        task = deployment.task
+        work = matrix_work.of_step(task.captured.graph, task.device, rows)
         self._record = metrics.record(
-            deployment.plan, deployment.process_bytes, self.count, rows, ranks, now
+            deployment.plan, deployment.process_bytes, self.count, rows, ranks, now, work
         )
         self._start = (self.count, self.seconds, self.spent())
         if self._sinks:

@@ -17,6 +17,7 @@ using cost::CostTable;
 using cost::DeviceModel;
 using cost::GraphProfile;
 using cost::Link;
+using cost::MatrixWork;
 using cost::NodeCost;
 using cost::SavedStorage;
 
@@ -96,6 +97,10 @@ void init_cost(py::module_& m) {
       .def_readonly("name", &DeviceModel::name)
       .def_readonly("memory_bytes", &DeviceModel::memory_bytes);
 
+  py::class_<MatrixWork>(m, "MatrixWork")
+      .def_readonly("flops", &MatrixWork::flops)
+      .def_readonly("peak_s", &MatrixWork::peak_s);
+
   m.def("verify", py::overload_cast<const CostTable&, const ir::Graph&>(&cost::verify), "table"_a,
         "graph"_a, Unlocked());
   m.def("fold", &cost::fold, "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
@@ -104,6 +109,7 @@ void init_cost(py::module_& m) {
   m.def("device_model", &cost::device_model, "name"_a);
   m.def("estimate", &cost::estimate, "graph"_a, "device"_a, "rows"_a,
         "saved"_a = std::vector<std::vector<int64_t>>{}, Unlocked());
+  m.def("training_work", &cost::training_work, "graph"_a, "device"_a, "rows"_a, Unlocked());
   m.def(
       "signature",
       [](const ir::Graph& graph, uint32_t node) { return cost::signature(graph, {node}); },

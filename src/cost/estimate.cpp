@@ -39,6 +39,14 @@ class Roofline {
     return cost;
   }
 
+  [[nodiscard]] MatrixWork training_work() const {
+    const double forward = flops();
+    if (forward == 0) return {};
+    double products = 1;
+    if (has_backward()) products += kind_.work == Work::attention ? 2 : differentiable_matrices();
+    return {products * forward, products * forward / peak().flops_per_s};
+  }
+
   /// Something that requires a gradient comes out, while gradients are recorded.
   [[nodiscard]] bool has_backward() const {
     return node_.grad_enabled && std::ranges::any_of(node_.outputs, [&](ValueId output) {
@@ -196,17 +204,29 @@ class Roofline {
     return false;
   }
 
-  [[nodiscard]] double flops_per_s() const {
+  [[nodiscard]] ir::DType dtype() const {
     const ValueId id = operands_.empty() ? ValueId{} : operands_[0];
-    const ir::DType dtype = id.valid() ? graph_[id].dtype : ir::DType::float32;
-    const MatrixRate& rate = dtype == ir::DType::float16    ? device_.float16
-                             : dtype == ir::DType::bfloat16 ? device_.bfloat16
-                             : dtype == ir::DType::float64  ? device_.float64
-                                                            : device_.float32;
+    return id.valid() ? graph_[id].dtype : ir::DType::float32;
+  }
+  [[nodiscard]] const MatrixRate& peak() const {
+    switch (dtype()) {
+      case ir::DType::float16:
+        return device_.float16;
+      case ir::DType::bfloat16:
+        return device_.bfloat16;
+      case ir::DType::float64:
+        return device_.float64;
+      default:
+        return device_.float32;
+    }
+  }
+
+  [[nodiscard]] double flops_per_s() const {
+    const MatrixRate& rate = peak();
     switch (kind_.work) {
       case Work::convolution:
       case Work::transposed_convolution: {
-        const bool tf32 = dtype == ir::DType::float32 && device_.tf32_flops_per_s > 0;
+        const bool tf32 = dtype() == ir::DType::float32 && device_.tf32_flops_per_s > 0;
         return rate.convolution * (tf32 ? device_.tf32_flops_per_s : rate.flops_per_s);
       }
       case Work::attention:
@@ -321,6 +341,19 @@ CostTable estimate(const ir::Graph& graph, const DeviceModel& device,
   }
   verify(table, graph);
   return table;
+}
+
+MatrixWork training_work(const ir::Graph& graph, const DeviceModel& device, int64_t rows) {
+  MatrixWork sum;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const ir::Node& node = graph.nodes[index];
+    const std::vector<ValueId> operands = graph.operands({index});
+    const OperatorClass kind = operator_class(ir::known_op(node));
+    const MatrixWork work = Roofline(graph, node, operands, device, kind, rows).training_work();
+    sum.flops += work.flops;
+    sum.peak_s += work.peak_s;
+  }
+  return sum;
 }
 
 }  // namespace rannc::cost

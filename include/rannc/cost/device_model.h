@@ -50,4 +50,16 @@ struct DeviceModel {
                                  const std::vector<int64_t>& rows,
                                  const std::vector<std::vector<int64_t>>& saved = {});
 
+/// Matrix products, convolutions, attention and recurrent layers of a training step.
+struct MatrixWork {
+  double flops = 0;
+  double peak_s = 0;  ///< seconds that they take at the peaks of their data types
+};
+
+/// Of all rows together: the forward, and one product more for each matrix whose gradient is
+/// wanted. What recompute repeats does not count, as in "model FLOPs" (Chowdhery et al., PaLM,
+/// 2022).
+[[nodiscard]] MatrixWork training_work(const ir::Graph& graph, const DeviceModel& device,
+                                       int64_t rows);
+
 }  // namespace rannc::cost

@@ -200,5 +200,13 @@ TEST(Estimate, ChargesPartsForTheirBackwardAndReshapesOnlyWhenTheyCopy) {
   EXPECT_EQ(cost_of(reshape + "\n").forward_ns, 20480 + 5);
 }
 
+TEST(TrainingWork, CountsProductsOfForwardAndBackwardAtEachPeak) {
+  // linear: 2 * 64 * 128 a row, twice, as the input wants no gradient; matmul of [2, 64] with
+  // [2, 64] as written here: 2 * 128 * 64 a row, three times.
+  const MatrixWork work = training_work(kGraph, kUnit, 10);
+  EXPECT_EQ(work.flops, 10.0 * (2 * 2 * 64 * 128 + 3 * 2 * 128 * 64));
+  EXPECT_DOUBLE_EQ(work.peak_s, work.flops / 1e9);
+}
+
 }  // namespace
 }  // namespace rannc::cost

@@ -27,13 +27,13 @@ def plan():
     return pyrannc._C.plan.Plan.from_json(json.dumps(content))
 
 
-def found():
+def found(work=(3e11, None)):
     ranks = [
         [0.1, 50 * MIB, 300 * MIB, SHARES],
         [0.09, 60 * MIB, 310 * MIB, SHARES],
         [0.1, 10 * MIB, 250 * MIB, SHARES],
     ]
-    return metrics.record(plan(), [305 * MIB, 240 * MIB], 10, 24, ranks, None)
+    return metrics.record(plan(), [305 * MIB, 240 * MIB], 10, 24, ranks, None, work)
 
 
 def test_a_record_has_the_slowest_rank_and_the_fullest_of_each_stage():
@@ -46,6 +46,20 @@ def test_a_record_has_the_slowest_rank_and_the_fullest_of_each_stage():
     assert [stage["process_bytes"] for stage in record["stages"]] == [310 * MIB, 250 * MIB]
     # 0.4 of the step went to others; the plan's bubble is 0.1 of its own.
     assert record["ranks"][0]["could_be_hidden"] == pytest.approx(0.3)
+
+
+def test_the_work_of_a_step_is_a_rate_and_where_the_device_is_known_a_share_of_its_peak():
+    record = found((3e11, None))
+    assert record["flops_per_s"] == pytest.approx(3e12) and record["flops_share"] is None
+    assert "3 TFLOP/s in matrix products on all ranks" in summary.text(record)
+    assert "flops_share" not in metrics.flat(record)
+    # Of three devices, each busy for a tenth of a second.
+    record = found((3e9, 0.12))
+    assert record["flops_share"] == pytest.approx(0.4)
+    assert "30 GFLOP/s in matrix products on all ranks, 40% of the devices' peak" in summary.text(
+        record
+    )
+    assert metrics.flat(record)["flops_share"] == pytest.approx(0.4)
 
 
 def test_the_summary_fits_eighty_columns():
