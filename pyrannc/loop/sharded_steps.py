@@ -10,11 +10,12 @@ import weakref
 
 import torch
 
+from pyrannc import _C
 from pyrannc.job import process
 from pyrannc.loop import at_work
 from pyrannc.optimizer import fused_step
 from pyrannc.shards import states
-from pyrannc.state import named_tensors, torch_private
+from pyrannc.state import torch_private
 
 
 class ShardedSteps:
@@ -103,10 +104,17 @@ class ShardedSteps:
         deployment = self._deployment()
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
         parameters = dict(deployment.model.named_parameters())
+        stream = _C.runtime.device_stream(str(deployment.task.device))
+        under_way = None  # one bucket travels while another one is copied
         for bucket in self.shards.buckets:
             inside = [parameters[name] for name in bucket.names]
             if deployment.world.rank in bucket.ranks and any(id(each) in held for each in inside):
-                _gather(bucket, inside, deployment.world)
+                following = _Gather(bucket, inside, deployment.comm, stream)
+                if under_way is not None:
+                    under_way.finish()
+                under_way = following
+        if under_way is not None:
+            under_way.finish()
 
 
 def _settle_before_zero_grad(optimizer, steps):
@@ -123,20 +131,31 @@ def _settle_before_zero_grad(optimizer, steps):
     optimizer().zero_grad = zero_grad
 
 
-def _gather(bucket, parameters, world):
-    array = torch.empty(bucket.share * len(bucket.ranks), dtype=parameters[0].dtype)
-    mine = [bucket.pieces(number).get(world.rank) for number in range(len(parameters))]
-    for begin, parameter, piece in zip(bucket.begins[:-1], parameters, mine, strict=True):
-        if piece is not None:
-            first, last = piece
-            array[begin + first : begin + last] = parameter.reshape(-1)[first:last]
-    for number, rank in enumerate(bucket.ranks):
-        part = array[number * bucket.share : (number + 1) * bucket.share]
-        world.broadcast_into(named_tensors.raw(part), rank, list(bucket.ranks))
-    for begin, end, parameter in zip(
-        bucket.begins[:-1], bucket.begins[1:], parameters, strict=True
-    ):
-        parameter.copy_(array[begin:end].view(parameter.shape))
+class _Gather:
+    """The shards of a bucket's parameters go to all its ranks, in an array."""
+
+    def __init__(self, bucket, parameters, comm, stream):
+        self._bucket, self._parameters, self._stream = bucket, parameters, stream
+        first = parameters[0]
+        self._array = torch.empty(
+            bucket.share * len(bucket.ranks), dtype=first.dtype, device=first.device
+        )
+        self._rank = comm.rank
+        for number, (begin, parameter) in enumerate(zip(bucket.begins, parameters, strict=False)):
+            piece = bucket.pieces(number).get(comm.rank)
+            if piece is not None:
+                first, last = piece
+                self._array[begin + first : begin + last] = parameter.reshape(-1)[first:last]
+        flat = torch.view_as_real(self._array) if self._array.is_complex() else self._array
+        ranks = list(bucket.ranks)
+        self._operation = _C.runtime.start_all_gather(flat.view(-1), comm, stream, ranks)
+
+    def finish(self):
+        self._stream.wait(self._operation)
+        for number, parameter in enumerate(self._parameters):
+            begin, end = self._bucket.begins[number : number + 2]
+            if [*self._bucket.pieces(number)] != [self._rank]:  # else it is this rank's alone
+                parameter.copy_(self._array[begin:end].view(parameter.shape))
 
 
 class _Lent:

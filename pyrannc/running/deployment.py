@@ -121,6 +121,12 @@ class Deployment:
         if not buckets:
             log.info("deploy", "zero: every stage has one replica, so no state is shared out")
             return
+        parameters = dict(self.model.named_parameters())
+        for bucket in buckets:
+            number_bytes = parameters[bucket.names[0]].element_size()
+            whole = bucket.share * len(bucket.ranks) * number_bytes
+            device = str(self.task.device)
+            _C.runtime.connect_shards(self.comm, device, list(bucket.ranks), [whole])
         shards = layout.Shards(self.model, buckets, self.world.rank)
         self.sharded_steps = ShardedSteps(self, shards)
         for optimizer in self.task.optimizers:

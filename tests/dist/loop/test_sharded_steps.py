@@ -5,6 +5,7 @@ import json
 
 import mpi
 import pytest
+import standin
 
 LOOPS = [
     "schedulers/4", "accumulation/2+2", "clipping/2+2", "scaler/4", "closures_and_hooks/2+2",
@@ -72,3 +73,51 @@ EVERY = [
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_every_optimizer_and_loop_under_two_plans(found, case):
     check(found, case)
+
+
+ON_A_DEVICE = """
+import standin
+import torch
+
+import pyrannc
+from pyrannc import launch
+
+rank = launch.world().rank
+if not standin.device_count():
+    standin.start(devices=2, delay_us=20)
+standin.keep_to(rank)
+standin.set_device(rank)
+found = []
+for zero in (True, False):
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(8, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3)
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    config = pyrannc.Config(
+        device="standin", calibrate=False, self_check=False, partition_num=1, replica_nums=[2]
+    )
+    model = pyrannc.RaNNCModule(model, optimizer, config, zero=zero)
+    for step in range(3):
+        torch.manual_seed(step + 10 * rank)
+        optimizer.zero_grad()
+        model(torch.randn(4, 8, device=f"standin:{rank}")).square().mean().backward()
+        optimizer.step()
+    state = optimizer.state_dict(rank0_only=False)["state"]
+    held = sum(v.nbytes for e in optimizer.state.values() for v in e.values() if v.dim())
+    found.append([model.state_dict(rank0_only=False), state, held])
+(weights, state, held), (others, whole, all_of_it) = found
+for name, value in others.items():
+    torch.testing.assert_close(weights[name], value, rtol=1e-6, atol=1e-6)
+assert state.keys() == whole.keys()
+for number, entry in whole.items():
+    for key, value in entry.items():
+        torch.testing.assert_close(state[number][key], value, rtol=1e-5, atol=1e-6)
+assert held < 0.52 * all_of_it, (held, all_of_it)
+print("all right", flush=True)
+"""
+
+
+@pytest.mark.skipif(not standin.built(), reason="the stand-in device was not built")
+@pytest.mark.ranks(ON_A_DEVICE)
+def test_devices_step_as_without(done):
+    assert done.stdout.count("all right") == 2, done.stderr
