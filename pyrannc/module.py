@@ -40,7 +40,7 @@ from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
-from pyrannc.state import checkpoint, named_tensors, one_tensor, pretrained, summon
+from pyrannc.state import checkpoint, moving, named_tensors, one_tensor, pretrained, summon
 from pyrannc.state.released import is_released
 from pyrannc.wrapper import compiled, own_names
 from pyrannc.wrapper.front_ends import FrontEnds
@@ -411,6 +411,9 @@ class RaNNCModule(nn.Module):
         super().zero_grad(set_to_none)
         if self._deployment is not None:
             self._deployment.unsummed.kept.drop()
+            if set_to_none:
+                gradients = self._deployment.owners.gradients
+                gradients.cleared = gradients.arrivals
 
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
@@ -497,6 +500,10 @@ class RaNNCModule(nn.Module):
             if from_global or not is_released(buffer):
                 yield name, buffer
 
+    register_buffer = own_names.of_model("register_buffer")
+    register_parameter = own_names.of_model("register_parameter")
+    add_module = register_module = own_names.of_model("add_module")
+
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
         return self.module.named_modules(memo, prefix, remove_duplicate)
 
@@ -520,7 +527,8 @@ class RaNNCModule(nn.Module):
         if self._deployment is None:
             self.module._apply(fn, recurse)
         else:
-            log.warn("module", "to(), float() and the like do nothing after the first call")
+            moving.refuse_other_dtypes(self.module, fn)
+            log.warn("module", "to() and the like do nothing after the first call")
         return self
 
     def state_dict(

@@ -19,7 +19,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.hook_probes import named
 from pyrannc.capture.seen_by_hooks import recorder
 from pyrannc.errors import RaNNCError, TraceError
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, torch_private
 
 _COMPUTE = (WeightNorm, SpectralNorm, BasePruningMethod)  # torch's own: they set a weight
 _PRE, _FORWARD = "pre", "forward"
@@ -104,8 +104,11 @@ class ModuleHooks:
             RaNNCError: A module has a hook by register_backward_hook(); on every rank.
         """
         unknown = [[path, kind, place] for path, kind, *_, place in self._observing()]
-        mine = json.dumps([unknown, self._of_backward()]).encode()
-        everyones, backward = zip(*map(json.loads, world.all_gather(mine)), strict=True)
+        of_all = any(torch_private.HOOKS_OF_ALL)
+        mine = json.dumps([unknown, self._of_backward(), of_all]).encode()
+        everyones, backward, of_all = zip(*map(json.loads, world.all_gather(mine)), strict=True)
+        if any(of_all):
+            _refuse_hooks_of_all(of_all.index(True))
         for rank, found in enumerate(backward):
             for path, full, inputs in found:
                 if not full:
@@ -271,6 +274,8 @@ class ModuleHooks:
 
     def refuse_new(self) -> None:
         """Raises RaNNCError that names a module with a hook that the first call has not seen."""
+        if any(torch_private.HOOKS_OF_ALL):
+            _refuse_hooks_of_all()
         for path, _, registry in self._registries:
             for key in registry:
                 if (id(registry), key) not in self._known:
@@ -307,6 +312,15 @@ class ModuleHooks:
                         "do in the first call: the plan does not know it.\n  Let it do so in every "
                         "call, or in none."
                     )
+
+
+def _refuse_hooks_of_all(rank=None):
+    where = "" if rank is None else f" on rank {rank}"
+    raise RaNNCError(
+        f"there is a hook for all modules{where} (of torch.nn.modules.module, as FLOP counters use "
+        "them), and a captured model does not go through its modules.\n  Remove it, register hooks "
+        "of the modules before the first call, or look at model.module inside summon()."
+    )
 
 
 def _equal(one, other) -> bool:

@@ -5,10 +5,11 @@ that are prepared with it, instead of DistributedDataParallel.
 """
 
 import contextlib
+import functools
 
 import accelerate
 import torch
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, recursively_apply
 
 from pyrannc import launch
 from pyrannc.errors import ConfigError
@@ -28,7 +29,7 @@ class Accelerator(accelerate.Accelerator):
         config: :class:`pyrannc.Config` of the models that are wrapped.
 
     Raises:
-        ConfigError: It is set to FSDP, DeepSpeed, Megatron-LM, torch.compile or mixed precision.
+        ConfigError: It is set to FSDP, DeepSpeed, Megatron-LM, torch.compile or fp16.
     """
 
     def __init__(self, *args, config=None, **kwargs):
@@ -46,9 +47,22 @@ class Accelerator(accelerate.Accelerator):
                 model = model.to(self.device)
             optimizers = [getattr(each, "optimizer", each) for each in self.rannc_optimizers]
             model = RaNNCModule(model, optimizers or None, self.rannc_config)
+            if self.mixed_precision == "bf16":
+                vars(model)["forward"] = self._in_bfloat16(model.forward)
         if not any(model is each for each in self._models):
             self._models.append(model)
         return model
+
+    def _in_bfloat16(self, forward):
+        """As Accelerate calls a model in mixed precision: what it returns is float32."""
+
+        def call(*args, **kwargs):
+            with self.autocast():
+                found = forward(*args, **kwargs)
+            # Accelerate's own conversion asks all that has a dtype, also what was not sent.
+            return recursively_apply(torch.Tensor.float, found, test_type=_is_half)
+
+        return functools.wraps(forward)(call)
 
     def load_state(self, *args, **kwargs):
         """Every rank has the whole model while it is loaded."""
@@ -63,6 +77,10 @@ class Accelerator(accelerate.Accelerator):
                 self._models = wrapped
 
 
+def _is_half(value) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+
+
 def adopt(accelerator, config=None) -> None:
     """Makes an Accelerator that somebody else has made one of ours."""
     kind = accelerator.distributed_type
@@ -71,13 +89,13 @@ def adopt(accelerator, config=None) -> None:
         what = kind.name
     elif accelerator.state.dynamo_plugin.backend.name != "NO":
         what = "torch.compile"
-    elif accelerator.mixed_precision != "no":
+    elif accelerator.mixed_precision not in ("no", "bf16"):
         what = f"mixed precision ({accelerator.mixed_precision})"
     if what:
         raise ConfigError(
             f"Accelerate is set to {what}, which does not work with RaNNC's Accelerator.\n  RaNNC "
-            "cuts and runs the model itself: leave it out of the configuration, and for mixed "
-            "precision write `with torch.autocast(...)` around the call of the model."
+            "cuts and runs the model itself: leave it out of the configuration. Mixed precision "
+            "may be bf16."
         )
     accelerator.__class__ = Accelerator
     accelerator.rannc_config, accelerator.rannc_optimizers = config, []

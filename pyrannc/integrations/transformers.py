@@ -17,7 +17,7 @@ from pyrannc.integrations import accelerate
 from pyrannc.module import RaNNCModule
 from pyrannc.state import pretrained, summon
 
-_REFUSED = ("torch_compile", "fsdp", "deepspeed", "bf16", "fp16", "jit_mode_eval")
+_REFUSED = ("torch_compile", "fsdp", "deepspeed", "fp16", "jit_mode_eval")
 
 
 class _WithRaNNC:
@@ -26,13 +26,14 @@ class _WithRaNNC:
     def __init__(self, *args, rannc_config=None, **kwargs):
         launch.init()
         self._rannc_config = rannc_config
-        super().__init__(*args, **kwargs)
+        given = kwargs.get("args", args[1] if len(args) > 1 else None)
         for name in _REFUSED:
-            if getattr(self.args, name, None):
+            if getattr(given, name, None):
                 raise ConfigError(
                     f"TrainingArguments({name}=...) does not work with RaNNC's Trainer, which cuts "
                     "and runs the model itself.\n  Leave it out."
                 )
+        super().__init__(*args, **kwargs)
 
     def create_accelerator_and_postprocess(self):
         super().create_accelerator_and_postprocess()
@@ -63,8 +64,8 @@ class _WithRaNNC:
     @contextlib.contextmanager
     def _with_wrapped_model(self):
         """Inside, what asks the model gets the wrapped one, which is of all ranks."""
-        before = self.model
-        self.model = self._rannc_module() or before
+        before, wrapped = self.model, self._rannc_module()
+        self.model = before if wrapped is None else _generating(wrapped)
         try:
             yield
         finally:
@@ -101,6 +102,28 @@ class _WithRaNNC:
             return super()._load_best_model()
         with wrapped.summon(writeback=True):
             return super()._load_best_model()
+
+
+def _generating(wrapped):
+    """``wrapped``, or something that answers for it and whose ``generate()`` runs on each rank by
+    itself: that of a model with an encoder calls parts of the model, which the pipeline cannot."""
+    config = getattr(wrapped.module, "config", None)
+    return _ByItself(wrapped) if getattr(config, "is_encoder_decoder", False) else wrapped
+
+
+class _ByItself:
+    def __init__(self, wrapped):
+        self._wrapped = wrapped
+
+    def __getattr__(self, name):
+        return getattr(self._wrapped, name)
+
+    def generate(self, *args, **kwargs):
+        """Every rank has the whole model meanwhile."""
+        if self._wrapped._deployment is None:
+            return self._wrapped.module.generate(*args, **kwargs)
+        with self._wrapped.summon():
+            return self._wrapped.module.generate(*args, **kwargs)
 
 
 def with_rannc(kind):

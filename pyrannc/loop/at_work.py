@@ -2,6 +2,8 @@
 
 import weakref
 
+from pyrannc.state.released import is_released
+
 _deployments = weakref.WeakSet()
 _last = [None]
 # By optimizer: references to the parameters it held when its deployments were found, and these.
@@ -83,6 +85,6 @@ def _known(deployment):
     known = set()
     for parameter in deployment.model.parameters():
         known.add(id(parameter))
-        if parameter.grad is not None:
+        if not is_released(parameter) and parameter.grad is not None:
             known.add(id(parameter.grad))
     return known

@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grad
 from pyrannc.job import process
 from pyrannc.loop import at_work
 from pyrannc.state import torch_private
+from pyrannc.state.released import is_released
 
 WHAT = "the norm of gradients"
 
@@ -28,7 +29,7 @@ def total_norm(torchs, tensors, norm_type=2.0, error_if_nonfinite=False, foreach
         torchs: torch's function, for all others.
         tensors: Gradients.
     """
-    tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    tensors = [each for each in _listed(tensors) if not is_released(each)]
     deployments = _deployments(tensors)
     if not deployments:
         return torchs(tensors, norm_type, error_if_nonfinite, foreach)
@@ -41,16 +42,25 @@ def clip(torchs, parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, 
     deployments = _deployments(parameters)
     if not deployments:
         return torchs(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
-    gradients = [each.grad for each in parameters if each.grad is not None]
+    gradients = _gradients(parameters)
     norm = _total(deployments, gradients, norm_type, error_if_nonfinite)
     torch_private.clip_with_norm(parameters, max_norm, norm, foreach)
     return norm
 
 
+def own_only(torchs, parameters, *args, **kwargs):
+    """A function of torch that changes each gradient by itself, of those that this rank holds."""
+    parameters = _listed(parameters)
+    own = [each for each in parameters if not is_released(each)]
+    if len(own) < len(parameters) and not _gradients(own):
+        return None  # torch fails where there is none
+    return torchs(own, *args, **kwargs)
+
+
 def of_model(deployment) -> float:
     """The norm of all gradients of a model. Collective."""
     deployment.unsummed.check(WHAT)
-    gradients = [each.grad for each in deployment.model.parameters() if each.grad is not None]
+    gradients = _gradients(deployment.model.parameters())
     return _total([deployment], gradients, 2.0, False).item()
 
 
@@ -58,6 +68,13 @@ def install() -> None:
     """Once per process."""
     process.replace_in_torch(clip_grad.clip_grad_norm_, clip)
     process.replace_in_torch(torch_private.total_norm, total_norm)
+    process.replace_in_torch(torch_private.clip_with_norm, own_only)
+    process.replace_in_torch(clip_grad.clip_grad_value_, own_only)
+
+
+def _gradients(parameters) -> list:
+    own = [each for each in parameters if not is_released(each)]
+    return [each.grad for each in own if each.grad is not None]
 
 
 def _listed(parameters):
@@ -105,7 +122,7 @@ def _total(deployments, gradients, norm_type, error_if_nonfinite):
     for deployment in deployments:
         found, world = {}, deployment.world
         for name, parameter in deployment.model.named_parameters():
-            gradient = parameter.grad
+            gradient = None if is_released(parameter) else parameter.grad
             if gradient is None or others.pop(id(gradient), None) is None:
                 continue
             if deployment.owners.ranks[name][0] == world.rank:

@@ -6,6 +6,7 @@ from pyrannc import log
 from pyrannc.job import process
 from pyrannc.loop import at_work, optimizer_state
 from pyrannc.optimizer import elementwise, per_number, user_optimizer
+from pyrannc.state import gradients_elsewhere
 from pyrannc.state.released import is_released
 
 #: State beyond what the plan has counted that is worth a warning.
@@ -43,6 +44,7 @@ class LateOptimizers:
         return round(task.config.opt_param_factor * sum(p.nbytes for p in held))
 
     def _before_step(self, optimizer):
+        gradients_elsewhere.begin_optimizer_step()
         deployment = self._deployment()
         if optimizer in self._known or deployment not in at_work.of_optimizer(optimizer):
             return
@@ -56,6 +58,7 @@ class LateOptimizers:
         self._known.add(optimizer)
 
     def _after_step(self, optimizer):
+        gradients_elsewhere.end_optimizer_step()
         if self._new is None or self._new() is not optimizer:
             return
         self._new = None

@@ -9,7 +9,7 @@ import torch
 
 from pyrannc.job import process
 from pyrannc.loop import at_work
-from pyrannc.state import torch_private
+from pyrannc.state import gradients_elsewhere, torch_private
 
 
 def install() -> None:
@@ -20,7 +20,8 @@ def install() -> None:
 
 def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
     """Collective for the optimizer of a wrapped model."""
-    found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)
+    with gradients_elsewhere.hidden():
+        found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)
     for world in {each.world for each in at_work.of_optimizer(optimizer) if each.world.size > 1}:
         count = np.array([sum(bool(flag.item()) for flag in found.values())], dtype=np.int64)
         world.all_reduce_sum(count, list(range(world.size)))

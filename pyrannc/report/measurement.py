@@ -9,6 +9,7 @@ from pyrannc.job.agreement import on_rank
 from pyrannc.report import resident_memory, time_shares, training_steps
 from pyrannc.report.speed import AtSpeed
 from pyrannc.state import named_tensors
+from pyrannc.state.released import is_released
 
 
 class measure:
@@ -61,7 +62,7 @@ class measure:
         self._old = [
             (weakref.ref(tensor.grad), tensor.grad.nbytes)
             for tensor in {id(t): t for t in named_tensors.tensors(model).values()}.values()
-            if tensor.grad is not None
+            if not is_released(tensor) and tensor.grad is not None
         ]
         self._seconds, self._count = self._deployment.steps.seconds, self._deployment.steps.count
         self._spent = self._deployment.steps.spent()

@@ -124,7 +124,10 @@ class CallKinds:
         """Tensors may be put in the places of others, but another module computes otherwise."""
         for module, registry, name, held in self._contents:
             now = registry.get(name)
-            if now is held or (now is not None and registry is not module._modules):
+            if now is held:
+                continue
+            another = now is not None and registry is not module._modules
+            if another and not self._ties_change(now, held):
                 continue
             path = next(
                 path for path, each in self._deployment.model.named_modules() if each is module
@@ -134,6 +137,13 @@ class CallKinds:
                 "after the first call, whose plan goes on with what was there.\n  Wrap the changed "
                 "model anew."
             )
+
+    def _ties_change(self, now, held) -> bool:
+        """Whether a tensor in the place of ``held`` is one that stands elsewhere in the model, or
+        ``held`` stands there still: gradients would be summed as they were tied before."""
+        before = [each for *_, each in self._contents]
+        places = [registry.get(name) for _, registry, name, _ in self._contents]
+        return any(now is each for each in before) or any(held is each for each in places)
 
     def _dims(self, call):
         names = input_names(self._deployment.model, call)

@@ -275,6 +275,7 @@ class Deployment:
             self.call_agreement.backward(turn.number, keep_graph)
         with self.steps.backward(), self.shown():
             run(keep_graph)
+        self.owners.gradients.arrivals += not turn.no_sync
         if turn.delayed and not switches.is_on("delay_grad_allreduce"):
             self.call_agreement.other("a backward after delay_grad_allreduce(False)")
             self.unsummed.add_to_gradients()

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from pyrannc.errors import RaNNCError
 from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import is_released
 
@@ -19,6 +20,18 @@ def to_device(model: nn.Module, device: torch.device) -> None:
             take_memory(tensor, tensor.detach().to(device))
             if gradient is not None:
                 tensor.grad = gradient.to(device)
+
+
+def refuse_other_dtypes(model: nn.Module, change) -> None:
+    """Raises RaNNCError where ``change(tensor)``, as of ``model.half()``, gives another dtype."""
+    for dtype in {each.dtype: None for each in named_tensors.tensors(model).values()}:
+        other = change(torch.empty((), dtype=dtype)).dtype
+        if other != dtype:
+            raise RaNNCError(
+                f"the model is to have {other} for {dtype} after the first call, whose plan was "
+                "made for that.\n  Change dtypes before it, or call the model under "
+                "torch.autocast()."
+            )
 
 
 def take_memory(tensor, other):

@@ -5,6 +5,7 @@ import json
 from torch import nn
 
 from pyrannc.errors import PlanError
+from pyrannc.state.gradients_elsewhere import GradientsElsewhere
 from pyrannc.state.named_tensors import broadcast, tensors
 from pyrannc.state.released import is_released, materialize, release
 
@@ -20,6 +21,7 @@ class Owners:
         self._model = model
         self._used = set()  # names that some capture uses
         self.ranks = {name: list(range(comm.size)) for name in tensors(model)}
+        self.gradients = GradientsElsewhere()
 
     def assign(self, local: set[str], shared=()) -> None:
         """Lets every rank hold what its stages use (``local``, by name) and frees the rest.
@@ -46,7 +48,8 @@ class Owners:
                 )
         for name, tensor in held.items():
             if self._comm.rank not in self.ranks[name] and not is_released(tensor):
-                release(tensor, name, self.ranks[name])
+                release(tensor, name, self.ranks[name], self.gradients)
+        self.gradients.used = self._used
 
     def peers(self) -> list[int]:
         """The ranks that hold a tensor that requires a gradient and that this rank holds, too."""
@@ -94,8 +97,9 @@ class Owners:
                 broadcast(self._comm, tensor, root, ranks)
             moved(tensor, root, takers)
             if self._comm.rank not in takers and not is_released(tensor):
-                release(tensor, name, self.ranks[name])
+                release(tensor, name, self.ranks[name], self.gradients)
         self._used.update(users)
+        self.gradients.used = self._used
 
     def give_all(self, moved) -> None:
         """Lets every rank hold everything; ``moved`` as for :meth:`move_unused`. Collective."""

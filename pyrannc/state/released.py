@@ -32,10 +32,10 @@ def _read(name):
     return getattr(torch.Tensor, name).__get__
 
 
+_GRAD, _SET_GRAD = _read("grad"), torch.Tensor.grad.__set__
 _ALLOWED = {
     *map(_read, _ATTRIBUTES.split()),
     torch.Tensor.requires_grad.__set__,
-    torch.Tensor.grad.__set__,
     *(getattr(torch.Tensor, name) for name in _METHODS.split()),
     torch.is_floating_point,
     torch.is_complex,
@@ -71,9 +71,12 @@ class _Released:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function == _SET_GRAD and not _loading[0]:
+            return _set_gradient(*args)
         if function in _ALLOWED or _loading[0]:
             with torch_private.without_subclasses():
-                return function(*args, **(kwargs or {}))
+                found = function(*args, **(kwargs or {}))
+            return _gradient_elsewhere(args[0]) if found is None and function == _GRAD else found
         if function in _OF_DEVICE:
             return _OF_DEVICE[function](args[0].place_elsewhere.device)
         if nothing_done.is_elementwise(function) and not _is_saved(inspect.currentframe().f_back):
@@ -91,6 +94,32 @@ class _Released:
         raise RaNNCError(_complaint(torch.Tensor.__deepcopy__, (self,), {}))
 
 
+def _gradient_elsewhere(tensor):
+    """A released gradient of a released parameter, where other ranks have it; else None."""
+    place = tensor.place_elsewhere
+    if place.gradients is None or not tensor.requires_grad:
+        return None
+    if not place.gradients.there_are(place.name, place.cleared):
+        return None
+    with torch_private.without_subclasses():
+        made = torch.empty_like(tensor, requires_grad=False)
+    made = made.as_subclass(ReleasedBuffer)
+    made.place_elsewhere = _Place(place.name, place.ranks, tensor, None)
+    made.place_elsewhere.device, made.place_elsewhere.what = place.device, "gradient of parameter"
+    return made
+
+
+def _set_gradient(tensor, gradient):
+    """None, or what was made of a released gradient; the ranks that hold it set theirs."""
+    place = tensor.place_elsewhere
+    if gradient is not None and not (
+        is_released(gradient) and gradient.place_elsewhere.name == place.name
+    ):
+        _refuse(_SET_GRAD, (tensor, gradient), {})
+    if gradient is None and place.gradients is not None:
+        place.cleared = place.gradients.arrivals
+
+
 class ReleasedParameter(_Released, nn.Parameter):
     pass
 
@@ -100,8 +129,10 @@ class ReleasedBuffer(_Released, torch.Tensor):
 
 
 class _Place:
-    def __init__(self, name, ranks, tensor):
-        self.name, self.ranks = name, ranks
+    def __init__(self, name, ranks, tensor, gradients):
+        self.name, self.ranks, self.gradients = name, ranks, gradients
+        self.cleared = 0  # see GradientsElsewhere.there_are()
+        self.what = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
         # A model that was built without values is planned for on the host, until its ranks hold it.
         self.device = torch.device("cpu") if tensor.is_meta else tensor.device
         self.kind = type(tensor)
@@ -116,14 +147,15 @@ def is_released(tensor) -> bool:
     return isinstance(tensor, _Released)
 
 
-def release(tensor: torch.Tensor, name: str, ranks: list[int]) -> None:
+def release(tensor: torch.Tensor, name: str, ranks: list[int], gradients=None) -> None:
     """Frees the memory of a parameter or buffer; it stays the same object.
 
     Args:
         name: In the model.
         ranks: Those that hold it.
+        gradients: :class:`~pyrannc.state.gradients_elsewhere.GradientsElsewhere` of the model.
     """
-    tensor.place_elsewhere = _Place(name, ranks, tensor)
+    tensor.place_elsewhere = _Place(name, ranks, tensor, gradients)
     _swap(tensor, torch.empty_like(tensor, device="meta", requires_grad=False))
     tensor.grad = None
     tensor.__class__ = ReleasedParameter if isinstance(tensor, nn.Parameter) else ReleasedBuffer
@@ -165,10 +197,9 @@ def _refuse(function, args, kwargs):
 
 def _described(tensor) -> str:
     place = tensor.place_elsewhere
-    kind = "parameter" if issubclass(place.kind, nn.Parameter) else "buffer"
     one = len(place.ranks) == 1
     ranks = f"rank{'' if one else 's'} {', '.join(map(str, place.ranks))} hold{'s' if one else ''}"
-    return f"{kind} '{place.name}' {list(tensor.shape)}, which {ranks}"
+    return f"{place.what} '{place.name}' {list(tensor.shape)}, which {ranks}"
 
 
 def _complaint(function, args, kwargs) -> str:

@@ -97,7 +97,7 @@ def summoned(model, deployment, writeback: bool = False, rank0_only: bool = Fals
         for tensor, memory in kept:
             tensor.data = memory
         for tensor, name, ranks in lent:
-            release(tensor, name, ranks)
+            release(tensor, name, ranks, deployment.owners.gradients)
 
 
 def on_rank_0(module, what: str, work):

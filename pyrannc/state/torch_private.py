@@ -38,6 +38,15 @@ TorchDispatchMode = _python_dispatch.TorchDispatchMode
 #: without it.
 EXTRA_STATE = nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 
+#: Hooks for all modules, of which torch says no other way whether there are any. Without them such
+#: hooks are called with fake tensors, and then never.
+HOOKS_OF_ALL = (
+    nn.modules.module._global_forward_pre_hooks,
+    nn.modules.module._global_forward_hooks,
+    nn.modules.module._global_backward_pre_hooks,
+    nn.modules.module._global_backward_hooks,
+)
+
 #: What load_state_dict() returns.
 IncompatibleKeys = nn.modules.module._IncompatibleKeys
 

@@ -1,5 +1,11 @@
 """Names of a wrapper that models use, too: the model's answer first."""
 
+import functools
+
+import torch
+
+from pyrannc.errors import RaNNCError
+
 #: Where the model has no attribute of that name, RaNNC's answers.
 AFTER_THE_MODELS = ("config", "model", "plan")
 
@@ -66,3 +72,18 @@ def write(wrapper, name: str, value) -> bool:
     raise AttributeError(
         f"'{name}' of a RaNNCModule cannot be replaced.\n  Wrap another model with RaNNCModule."
     )
+
+
+def of_model(name: str):
+    """The method ``name`` of nn.Module, with which a RaNNCModule gives its model something new."""
+
+    @functools.wraps(getattr(torch.nn.Module, name))
+    def method(wrapper, *args, **kwargs):
+        if wrapper._deployment is not None:
+            raise RaNNCError(
+                f"{name}() after the first call, whose plan does not know what is new.\n  Call it "
+                "before that, or wrap the changed model anew."
+            )
+        return getattr(wrapper.module, name)(*args, **kwargs)
+
+    return method

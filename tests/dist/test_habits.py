@@ -1,17 +1,19 @@
 """What users write around the plain loop, on two and four ranks, each with one start of them."""
 
+import itertools
+
 import compatibility
 import mpi
 import pytest
 
-SCRIPT = mpi.JOBS / "habits.py"
-CASES = [
-    line.split()[1].split("(")[0]
-    for before, line in zip(
-        SCRIPT.read_text().splitlines(), SCRIPT.read_text().splitlines()[1:], strict=False
-    )
-    if before == "@case"
-]
+
+def cases_of(script):
+    lines = (mpi.JOBS / script).read_text().splitlines()
+    pairs = itertools.pairwise(lines)
+    return [line.split()[1].split("(")[0] for before, line in pairs if before == "@case"]
+
+
+CASES, OF_TORCH = cases_of("habits.py"), cases_of("torch_habits.py")
 
 
 @pytest.fixture(scope="module", params=[2, 4])
@@ -19,11 +21,32 @@ def job(request):
     return request.param, *compatibility.reports("habits.py", request.param)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_habit_is_right_or_an_error(case, job):
-    ranks, reports, done = job
+@pytest.fixture(scope="module", params=[2, 4])
+def of_torch(request):
+    return request.param, *compatibility.reports("torch_habits.py", request.param)
+
+
+def refuse_faults(case, ranks, reports, done):
     faults = [report["fault"] for report in reports if report["case"] == case]
     assert faults == [""] * ranks, "\n".join([*faults, done.stderr[-3000:]])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_habit_is_right_or_an_error(case, job):
+    refuse_faults(case, *job)
+
+
+@pytest.mark.parametrize("case", OF_TORCH)
+def test_a_habit_of_pytorch_is_right_or_an_error(case, of_torch):
+    refuse_faults(case, *of_torch)
+
+
+def test_the_page_says_what_came_of_habits_of_pytorch(of_torch):
+    ranks, reports, _ = of_torch
+    if ranks == compatibility.RANKS:
+        assert compatibility.torch_section(reports) in compatibility.PAGE.read_text(), (
+            "run `make compatibility`, and read the difference"
+        )
 
 
 def test_one_warning_names_the_sampler(job):

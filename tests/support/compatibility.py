@@ -1,7 +1,7 @@
 """Writes docs/compatibility.md: what users write around the plain loop, and what comes of it.
 
-The rows are what the jobs `habits.py` and `scripts.py` report on two ranks, so that nothing stands
-there that no test has seen.
+The rows are what the jobs `habits.py`, `torch_habits.py` and `scripts.py` report on two ranks, so
+that nothing stands there that no test has seen.
 """
 
 import re
@@ -81,7 +81,14 @@ def habits_section(reported):
     return table("Habits around the loop", habit_rows(reported))
 
 
+def torch_section(reported):
+    return table("Habits of PyTorch", habit_rows(reported))
+
+
 if __name__ == "__main__":
     scripts, _ = reports("scripts.py", RANKS, *SCRIPTS)
     habits, _ = reports("habits.py", RANKS)
-    PAGE.write_text(HEAD + scripts_section(scripts) + habits_section(habits))
+    of_torch, _ = reports("torch_habits.py", RANKS)
+    PAGE.write_text(
+        HEAD + scripts_section(scripts) + habits_section(habits) + torch_section(of_torch)
+    )

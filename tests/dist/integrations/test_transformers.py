@@ -5,7 +5,7 @@ import json
 import mpi
 import pytest
 
-CASES = ("gpt2", "lora", "bert", "accelerate", "resumed")
+CASES = ("gpt2", "lora", "bert", "bf16", "t5", "vit", "accelerate", "resumed")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,18 @@ def test_what_is_logged_and_saved_is_that_of_one_process(done, case):
     assert len(found["log"]) == len(expected["log"]) > 3
     for mine, theirs in zip(found["log"], expected["log"], strict=True):
         assert mine.pop("rows", None) == theirs.pop("rows", None)
-        assert mine == pytest.approx(theirs, rel=1e-5)
+        # bfloat16 has 8 bits: sums over rows in another order differ in the last of them.
+        assert mine == pytest.approx(theirs, rel=2e-2 if case == "bf16" else 1e-5)
     assert found["weights"].keys() == expected["weights"].keys()
-    assert found["weights"] == pytest.approx(expected["weights"], rel=1e-4)
+    assert found["weights"] == pytest.approx(
+        expected["weights"], rel=2e-2 if case == "bf16" else 1e-4, abs=1e-8
+    )
+
+
+def test_options_that_cannot_work_are_errors_that_name_them(done):
+    folder, errors = done
+    path = folder / "2" / "refused.json"
+    assert path.exists(), errors[-3000:]
+    told = json.loads(path.read_text())["errors"]
+    assert set(told) == {"torch_compile", "fsdp", "deepspeed", "fp16"}
+    assert all(name in text for name, text in told.items()), told

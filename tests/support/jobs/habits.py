@@ -1071,15 +1071,19 @@ def save_pretrained_runs_on_rank_0_alone():
         launch.barrier()
 
 
-if __name__ == "__main__":
-    for name in sys.argv[1:] or CASES:
-        fault, what = "", CASES[name].__doc__ or name.replace("_", " ")
+def main(cases):
+    for name in sys.argv[1:] or cases:
+        fault, what = "", cases[name].__doc__ or name.replace("_", " ")
         ERRORS.clear()
         try:
-            CASES[name]()
+            cases[name]()
         except Exception:
             fault = traceback.format_exc()
         errors = list(dict.fromkeys(ERRORS))[:2]
         report = {"case": name, "what": what, "fault": fault, "errors": errors}
         reports.add(RANK, report)
         pyrannc.barrier()
+
+
+if __name__ == "__main__":
+    main(CASES)

@@ -16,13 +16,13 @@ SIZE = pyrannc.get_world_size()
 CONFIG = pyrannc.Config(partition_num=SIZE, replica_nums=[1] * SIZE, calibrate=False)
 if SIZE > 1:
     from pyrannc.integrations.accelerate import Accelerator
-    from pyrannc.integrations.transformers import Trainer
+    from pyrannc.integrations.transformers import Seq2SeqTrainer, Trainer
 
     pyrannc.init()  # as the arguments of a Trainer ask who the ranks are
     OURS, OF_ACCELERATE = {"rannc_config": CONFIG}, {"config": CONFIG}
 else:
     from accelerate import Accelerator
-    from transformers import Trainer
+    from transformers import Seq2SeqTrainer, Trainer
 
     OURS, OF_ACCELERATE = {}, {}
 
@@ -67,6 +67,66 @@ def bert():
     return transformers.BertForMaskedLM(config)
 
 
+def t5():
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, vocab_size=32, dropout_rate=0,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    return transformers.T5ForConditionalGeneration(config)
+
+
+def vit():
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+        image_size=8, patch_size=4, num_labels=3, hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
+    )  # fmt: skip
+    return transformers.ViTForImageClassification(config)
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        made = torch.Generator().manual_seed(index)
+        return {"pixel_values": torch.randn(3, 8, 8, generator=made), "labels": index % 3}
+
+
+def metrics_of(prediction):
+    """What depends on each prediction, and on which rows they are of."""
+    found, labels = map(torch.as_tensor, (prediction.predictions, prediction.label_ids))
+    weights = torch.arange(1.0, 1 + len(labels))
+    answers = found.argmax(-1) if found.is_floating_point() else found
+    return {
+        "answers": (answers.double().flatten(1).mean(1) if answers.dim() > 1 else answers)
+        .mul(weights).sum().item(),
+        "labels": labels.double().flatten(1).mean(1).mul(weights).sum().item()
+        if labels.dim() > 1 else labels.mul(weights).sum().item(),
+    }  # fmt: skip
+
+
+def refused(folder):
+    """Options that cannot work, by their name: what is told."""
+    found = {}
+    for name, value in (
+        ("torch_compile", True), ("fsdp", "full_shard"), ("deepspeed", {"train_batch_size": 8}),
+        ("fp16", True),
+    ):  # fmt: skip
+        try:
+            Trainer(
+                gpt2(),
+                arguments(folder, eval_strategy="no", **{name: value}),
+                train_dataset=Rows(),
+                **OURS,
+            )
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return {"log": [], "weights": {}, "errors": found}
+
+
 def arguments(folder, **others):
     settings = {
         "per_device_train_batch_size": 8 // SIZE, "per_device_eval_batch_size": 8 // SIZE,
@@ -74,19 +134,30 @@ def arguments(folder, **others):
         "logging_steps": 1, "report_to": [], "disable_tqdm": True, "max_grad_norm": 0.5,
         "learning_rate": 0.01, "train_sampling_strategy": "sequential", "eval_strategy": "epoch",
     }  # fmt: skip
-    return transformers.TrainingArguments(output_dir=str(folder), **(settings | others))
-
-
-def trained(folder, model, resume=None, **others):
-    """What is logged while it trains, and the sizes of the weights that it saves."""
-    trainer = Trainer(
-        model, arguments(folder, **others), train_dataset=Rows(), eval_dataset=Rows(), **OURS
+    kind = (
+        transformers.Seq2SeqTrainingArguments
+        if "predict_with_generate" in others
+        else transformers.TrainingArguments
     )
+    return kind(output_dir=str(folder), **(settings | others))
+
+
+def trained(folder, model, resume=None, rows=None, kind=Trainer, metrics=None, **others):
+    """What is logged while it trains, and the sizes of the weights that it saves."""
+    rows = rows or Rows()
+    trainer = kind(
+        model, arguments(folder, **others), train_dataset=rows, eval_dataset=rows,
+        compute_metrics=metrics, **OURS,
+    )  # fmt: skip
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model(str(folder / "final"))
     pyrannc.barrier()
     found = [
-        {key: entry[key] for key in ("loss", "grad_norm", "eval_loss") if key in entry}
+        {
+            key: entry[key]
+            for key in ("loss", "grad_norm", "eval_loss", "eval_answers", "eval_labels")
+            if key in entry
+        }
         for entry in trainer.state.log_history
     ]
     return {"log": [entry for entry in found if entry], "weights": weights(folder / "final")}
@@ -135,6 +206,26 @@ def main(folder):
         "gpt2": lambda at: trained(at, gpt2(), save_strategy="epoch", load_best_model_at_end=True),
         "lora": lambda at: trained(at, lora(), save_strategy="no"),
         "bert": lambda at: trained(at, bert(), save_strategy="no"),
+        "bf16": lambda at: trained(at, gpt2(), save_strategy="no", bf16=True),
+        "t5": lambda at: trained(
+            at,
+            t5(),
+            kind=Seq2SeqTrainer,
+            metrics=metrics_of,
+            save_strategy="no",
+            predict_with_generate=True,
+            generation_max_length=6,
+        ),
+        "vit": lambda at: trained(
+            at,
+            vit(),
+            rows=Images(),
+            metrics=metrics_of,
+            save_strategy="epoch",
+            load_best_model_at_end=True,
+            metric_for_best_model="eval_answers",
+        ),
+        "refused": refused,
         "accelerate": accelerated,
         # From the checkpoint of one process, on any number of ranks.
         "resumed": lambda at: trained(

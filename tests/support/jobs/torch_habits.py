@@ -1,0 +1,542 @@
+"""Habits of PyTorch users that stand in no list of ours, on several ranks; see habits.py."""
+
+import contextlib
+import copy
+import io
+
+import torch
+from habits import SIZE, Net, backward, equal_weights, main, mine, pair, raises, rows
+from torch import nn
+from torch.nn.utils import clip_grad_value_, parameters_to_vector, parametrize
+
+from pyrannc import Config, RaNNCModule, launch
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def trains(wrapping=lambda model: None, between=lambda model, step: None, kind=None, steps=3):
+    """Both models train alike: ``wrapping(model)`` happens after wrapping, before the first call;
+    ``between(model, step)`` between a backward and the optimizer's step. Returns both."""
+    plain, own, wrapped, theirs = pair()
+    if kind is not None:
+        own, theirs = (kind(each.parameters()) for each in (plain, wrapped.module))
+        wrapped = RaNNCModule(wrapped.module, theirs, wrapped.config)
+    wrapping(plain), wrapping(wrapped)
+    for step in range(steps):
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        between(plain, step), between(wrapped, step)
+        own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+    return plain, own, wrapped, theirs
+
+
+def elsewhere():
+    """An error of what other ranks hold; with all of it here, nothing is wrong."""
+    return raises("that this rank has released")
+
+
+@case
+def gradients_changed_in_place():
+    """`for p in model.parameters(): p.grad.clamp_(...)`, `p.grad.div_(4)`, `p.grad = p.grad * 2`"""
+
+    def change(model, step):
+        for p in model.parameters():
+            if step == 0:
+                p.grad.clamp_(-0.01, 0.01)
+            elif step == 1:
+                p.grad.data.div_(4).mul_(2)
+            else:
+                p.grad = p.grad * 2
+
+    trains(between=change)
+
+
+@case
+def a_norm_of_gradients_by_hand_is_an_error_where_some_are_elsewhere():
+    """`sum(p.grad.norm() ** 2 for p in model.parameters() if p.grad is not None)`"""
+    plain, _, wrapped, _ = pair()
+    backward(plain, wrapped)
+    whole = SIZE == 1
+    assert all(p.grad is not None for p in wrapped.parameters())
+    with contextlib.nullcontext() if whole else elsewhere():
+        sum(p.grad.norm() ** 2 for p in wrapped.parameters() if p.grad is not None)
+    with contextlib.nullcontext() if whole else elsewhere():
+        torch.cat([p.grad.flatten() for p in wrapped.parameters()])
+    assert launch.world().all_gather(str(wrapped.calc_grad_norm()).encode())
+
+
+@case
+def sgd_by_hand():
+    """SGD by hand: `p -= lr * p.grad`, `p.data.add_(p.grad, alpha=-lr)`, `p.grad = None`"""
+    plain, _, wrapped, _ = pair()
+    wrapped = RaNNCModule(wrapped.module, config=wrapped.config)
+    for step in range(3):
+        backward(plain, wrapped, step)
+        for model in (plain, wrapped):
+            with torch.no_grad():
+                for p in model.parameters():
+                    if step:
+                        p.data.add_(p.grad, alpha=-0.1)
+                    else:
+                        p -= 0.1 * p.grad
+                    p.grad = None
+        equal_weights(plain, wrapped)
+        assert all(p.grad is None for p in wrapped.parameters(from_global=False))
+
+
+@case
+def gradients_clipped_by_value():
+    """`clip_grad_value_(model.parameters(), x)`"""
+    trains(between=lambda model, _: clip_grad_value_(model.parameters(), 0.005))
+
+
+@case
+def weights_clipped():
+    """`p.data.clamp_(-0.1, 0.1)` after each step, as in a WGAN"""
+    trains(between=lambda model, _: [p.data.clamp_(-0.2, 0.2) for p in model.parameters()])
+
+
+@case
+def accumulation_by_dividing():
+    """`(loss / 4).backward()` four times; `zero_grad()` of the model, also with zeros"""
+    plain, own, wrapped, theirs = pair()
+    for round_ in range(3):
+        for step in range(4):
+            batch = rows(seed=4 * round_ + step)
+            (plain(batch).square().mean() / 4).backward()
+            (wrapped(mine(batch)).square().mean() / 4).backward()
+        own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+        plain.zero_grad(set_to_none=round_ == 0), wrapped.zero_grad(set_to_none=round_ == 0)
+
+
+@case
+def parameters_as_a_vector_are_an_error():
+    """`parameters_to_vector(model.parameters())`, `torch.cat`, a penalty `sum(p.square().sum())`"""
+    _, _, wrapped, _ = pair()
+    wrapped(mine(rows())).square().mean().backward()
+    for use in (
+        lambda: parameters_to_vector(wrapped.parameters()),
+        lambda: torch.cat([p.flatten() for p in wrapped.parameters()]),
+        lambda: sum(p.square().sum() for p in wrapped.parameters()),
+        lambda: torch._foreach_norm(list(wrapped.parameters())),
+    ):
+        with contextlib.nullcontext() if SIZE == 1 else elsewhere():
+            use()
+
+
+@case
+def parametrizations_before_the_first_call_and_after():
+    """`torch.nn.utils.parametrize`: before the first call (equal), later (error)"""
+
+    class Symmetric(nn.Module):
+        def forward(self, w):
+            return w.triu() + w.triu(1).mT
+
+    def symmetric(model):
+        parametrize.register_parametrization(model.second, "weight", Symmetric())
+
+    _, _, wrapped, _ = trains(wrapping=symmetric)
+    wrapped = trains()[2]
+    with raises(""):  # where the weight is elsewhere, torch's own look at it fails
+        symmetric(wrapped)
+        wrapped(mine(rows()))
+
+
+@case
+def dtypes_changed_after_wrapping():
+    """`model.double()` after wrapping (equal); `.half()`, `.to(torch.bfloat16)` after a call"""
+    plain, own, wrapped, theirs = pair()
+    plain.double(), wrapped.double()
+    for step in range(2):
+        own.zero_grad(), theirs.zero_grad()
+        batch = rows(seed=step).double()
+        plain(batch).square().mean().backward()
+        wrapped(mine(batch)).square().mean().backward()
+        own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+    wrapped.to("cpu"), wrapped.cpu(), wrapped.double()
+    for change in (lambda: wrapped.half(), lambda: wrapped.to(torch.bfloat16), wrapped.float):
+        with raises("after the first call"):
+            change()
+    equal_weights(plain, wrapped)
+
+
+@case
+def copies_after_the_first_call_are_an_error():
+    """`copy.deepcopy(model)` after the first call"""
+    wrapped = trains()[2]
+    with raises("cannot be copied"):
+        copy.deepcopy(wrapped)
+    best = copy.deepcopy(wrapped.state_dict(rank0_only=False))  # as one keeps the best weights
+    wrapped.load_state_dict(best)
+
+
+@case
+def layers_frozen_and_unfrozen():
+    """`requires_grad_(False)` of a layer in the middle of the training, and back"""
+
+    def change(model, step):
+        model.second.requires_grad_(step % 2 == 1)
+
+    trains(between=change, steps=5)
+
+
+@case
+def weights_tied_after_wrapping():
+    """`model.second.weight = model.first.weight` after wrapping (equal), after a call (error)"""
+
+    def tie(model):
+        model.second.weight = model.first.weight
+
+    _, _, wrapped, _ = trains(wrapping=tie, kind=lambda p: torch.optim.SGD(p, lr=0.1))
+    wrapped = trains()[2]
+    tie(wrapped.module)
+    with raises("'second.weight' of the model was replaced"):
+        wrapped(mine(rows()))
+
+
+@case
+def buffers_registered_later():
+    """`register_buffer` of the model after wrapping"""
+
+    def register(model):
+        model.register_buffer("steps", torch.zeros(()))
+        model.second.register_buffer("scale", torch.ones(6))
+
+    _, _, wrapped, _ = trains(wrapping=register)
+    with raises("register_buffer() after the first call"):
+        wrapped.register_buffer("more", torch.zeros(()))
+
+
+@case
+def gradients_by_torch_autograd_grad():
+    """`torch.autograd.grad(loss, ...)` for own parameters (equal), for all (error), for inputs"""
+    plain, _, wrapped, _ = pair()
+    backward(plain, wrapped)
+    here = dict(wrapped.named_parameters(from_global=False))  # none on a rank without a stage
+    batch = mine(rows(seed=1)).requires_grad_()
+    whole = rows(seed=1).requires_grad_()
+    found = torch.autograd.grad(wrapped(batch).square().mean(), [*here.values(), batch])
+    wanted = [plain.get_parameter(name) for name in here]
+    expected = torch.autograd.grad(plain(whole).square().mean(), [*wanted, whole])
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other if other.shape == one.shape else mine(other))
+    if SIZE > 1:
+        with raises("", (RuntimeError, Exception)):
+            torch.autograd.grad(wrapped(batch).square().mean(), list(wrapped.parameters()))
+
+
+@case
+def two_backwards_of_one_loss_and_two_losses():
+    """`loss.backward(retain_graph=True)`; two losses of one call, one after the other, and added"""
+    plain, own, wrapped, theirs = pair()
+    one, other = plain(rows()), wrapped(mine(rows()))
+    for model_output in (one, other):
+        first, second = model_output.square().mean(), model_output.abs().mean()
+        first.backward(retain_graph=True)
+        second.backward(retain_graph=True)
+        (first + 0.5 * second).backward()
+    own.step(), theirs.step()
+    equal_weights(plain, wrapped)
+
+
+@case
+def a_group_added_later():
+    """`optimizer.add_param_group(...)` in the middle of the training"""
+    plain, _, wrapped, _ = pair()
+    optimizers = [torch.optim.AdamW(m.second.parameters(), lr=0.1) for m in (plain, wrapped.module)]
+    wrapped = RaNNCModule(wrapped.module, optimizers[1], wrapped.config)
+    for step in range(4):
+        plain.zero_grad(), wrapped.zero_grad()
+        backward(plain, wrapped, step)
+        if step == 1:
+            for optimizer, model in zip(optimizers, (plain, wrapped), strict=True):
+                optimizer.add_param_group({"params": list(model.last.parameters()), "lr": 0.02})
+        for optimizer in optimizers:
+            optimizer.step()
+        equal_weights(plain, wrapped)
+
+
+@case
+def groups_by_name_and_learning_rates_set_by_hand():
+    """no decay for biases by `named_parameters()`; `optimizer.param_groups[0]["lr"] = ...`"""
+
+    def kind(parameters):
+        listed = list(parameters)
+        matrices, others = ([p for p in listed if (p.dim() > 1) == wide] for wide in (True, False))
+        groups = [{"params": matrices, "weight_decay": 0.3}, {"params": others, "weight_decay": 0}]
+        return torch.optim.AdamW(groups, lr=0.05)
+
+    plain, own, wrapped, theirs = trains(kind=kind)
+    for step in range(3):
+        for optimizer in (own, theirs):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01 * (step + 1)
+            optimizer.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+
+
+@case
+def a_learning_rate_finder():
+    """states of model and optimizer saved, a few steps with growing rates, and loaded back"""
+    plain, own, wrapped, theirs = trains(kind=lambda p: torch.optim.AdamW(p, lr=0.01))
+    before = copy.deepcopy(plain.state_dict()), copy.deepcopy(own.state_dict())
+    saved = wrapped.state_dict(), copy.deepcopy(theirs.state_dict())
+    file = io.BytesIO()
+    torch.save(saved, file)
+    for step in range(3):
+        for optimizer in (own, theirs):
+            optimizer.param_groups[0]["lr"] *= 10
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+    file.seek(0)
+    saved = torch.load(file)
+    plain.load_state_dict(before[0]), own.load_state_dict(before[1])
+    wrapped.load_state_dict(saved[0]), theirs.load_state_dict(saved[1])
+    equal_weights(plain, wrapped)
+    own.zero_grad(), theirs.zero_grad()
+    backward(plain, wrapped, 5)
+    own.step(), theirs.step()
+    equal_weights(plain, wrapped)
+
+
+class Checkpointed(Net):
+    def forward(self, x):
+        x = torch.utils.checkpoint.checkpoint(
+            lambda x: torch.tanh(self.first(x)), x, use_reentrant=False
+        )
+        return self.last(torch.tanh(self.second(x)))
+
+
+@case
+def gradient_checkpointing():
+    """`torch.utils.checkpoint.checkpoint(...)` in the model"""
+    torch.manual_seed(0)
+    plain = Checkpointed()
+    wrapped = RaNNCModule(copy.deepcopy(plain), config=pair()[2].config)
+    backward(plain, wrapped)
+    for name, each in wrapped.named_parameters(from_global=False):
+        torch.testing.assert_close(each.grad, plain.get_parameter(name).grad)
+
+
+@case
+def evaluations_in_between():
+    """`inference_mode()`, `no_grad()`, `eval()` and back, between forward and backward, too"""
+
+    def look(model, _):
+        batch = rows(seed=7) if model.__class__ is Net else mine(rows(seed=7))
+        with torch.inference_mode():
+            one = model.eval()(batch).clone()
+        with torch.no_grad():
+            other = model.train()(batch)
+        torch.testing.assert_close(one, other)
+
+    trains(between=look)
+    plain, own, wrapped, theirs = pair()
+    one, other = plain(rows()).square().mean(), wrapped(mine(rows())).square().mean()
+    look(plain, 0), look(wrapped, 0)
+    one.backward(), other.backward()
+    own.step(), theirs.step()
+    equal_weights(plain, wrapped)
+
+
+@case
+def functional_calls():
+    """`torch.func.functional_call(model, parameters, batch)`, also after the first call"""
+    plain, _, wrapped, _ = pair()
+    wrapped(mine(rows()))
+    others = {name: torch.full(p.shape, 0.1) for name, p in plain.named_parameters()}
+    found = torch.func.functional_call(wrapped, others, (mine(rows()),))
+    torch.testing.assert_close(found, mine(torch.func.functional_call(plain, others, (rows(),))))
+    backward(plain, wrapped)
+    for name, each in wrapped.named_parameters(from_global=False):
+        torch.testing.assert_close(each.grad, plain.get_parameter(name).grad)
+
+
+@case
+def other_default_dtypes_and_anomaly_mode():
+    """`torch.set_default_dtype(torch.float64)` in the middle; anomaly mode"""
+
+    plain, own, wrapped, theirs = pair()
+    batches = [rows(seed=step) for step in range(3)]
+    try:
+        for batch in batches:
+            own.zero_grad(), theirs.zero_grad()
+            plain(batch).square().mean().backward()
+            wrapped(mine(batch)).square().mean().backward()
+            own.step(), theirs.step()
+            torch.set_default_dtype(torch.float64)
+        equal_weights(plain, wrapped)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.autograd.set_detect_anomaly(True):
+        trains()
+
+
+@case
+def two_models_of_a_gan():
+    """a GAN: two wrapped models, one of which feeds the other"""
+    torch.manual_seed(0)
+    plain = [Net(), Net()]
+    models = copy.deepcopy(plain)
+    own = [torch.optim.SGD(each.parameters(), lr=0.1) for each in plain]
+    theirs = [torch.optim.SGD(each.parameters(), lr=0.1) for each in models]
+    config = Config(partition_num=min(SIZE, 2), calibrate=False)
+    made = RaNNCModule(models[0], theirs[0], config, outside_loss="sum")
+    judge = RaNNCModule(models[1], theirs[1], config)
+    for step in range(3):
+        noise, real = rows(seed=step), rows(seed=9)
+        for maker, critic, optimizers, cut in (
+            (plain[0], plain[1], own, lambda x: x), (made, judge, theirs, mine),
+        ):  # fmt: skip
+            critic.zero_grad()
+            fake = maker(cut(noise))
+            (critic(cut(real)).square().mean() - critic(fake.detach()).square().mean()).backward()
+            optimizers[1].step()
+            maker.zero_grad()
+            critic(fake).square().mean().backward()
+            optimizers[0].step()
+        equal_weights(plain[0], made), equal_weights(plain[1], judge)
+
+
+@case
+def initialisations_by_apply():
+    """`model.apply(initialise)` after wrapping (equal), after the first call (error)"""
+
+    def initialise(module):
+        if isinstance(module, nn.Linear):
+            nn.init.constant_(module.weight, 0.05)
+            nn.init.zeros_(module.bias)
+
+    def normal(module):
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.bias)
+
+    _, _, wrapped, _ = trains(wrapping=lambda model: model.apply(initialise))
+    with contextlib.nullcontext() if SIZE == 1 else elsewhere():
+        wrapped.apply(normal)
+
+
+@case
+def averages_by_name():
+    """an EMA with `register()`, `update()`, `apply_shadow()`, `restore()`, by names"""
+
+    class Average:
+        def __init__(self, model):
+            self.model, self.kept = model, {}
+            self.shadow = {n: p.data.clone() for n, p in model.named_parameters()}
+
+        def update(self):
+            for name, p in self.model.named_parameters():
+                self.shadow[name] = (1.0 - 0.9) * p.data + 0.9 * self.shadow[name]
+
+        def apply(self):
+            for name, p in self.model.named_parameters():
+                self.kept[name] = p.data
+                p.data = self.shadow[name]
+
+        def restore(self):
+            for name, p in self.model.named_parameters():
+                p.data = self.kept[name]
+
+    plain, own, wrapped, theirs = trains()
+    averages = Average(plain), Average(wrapped)
+    for step in range(3):
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+        for each in averages:
+            each.update()
+    for each in averages:
+        each.apply()
+    equal_weights(plain, wrapped)
+    with torch.no_grad():
+        torch.testing.assert_close(wrapped(mine(rows())), mine(plain(rows())))
+    for each in averages:
+        each.restore()
+    equal_weights(plain, wrapped)
+
+
+@case
+def schedulers_and_averaged_rates():
+    """`swa_utils.SWALR`, `OneCycleLR`, `ReduceLROnPlateau` by the loss of all ranks"""
+    from torch.optim import lr_scheduler, swa_utils
+
+    plain, own, wrapped, theirs = pair()
+    made = [
+        (lr_scheduler.OneCycleLR(o, 0.2, total_steps=9), swa_utils.SWALR(o, 0.05),
+         lr_scheduler.ReduceLROnPlateau(o, patience=0))
+        for o in (own, theirs)
+    ]  # fmt: skip
+    for step in range(6):
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+        for one_cycle, averaged, plateau in made:
+            one_cycle.step() if step < 3 else averaged.step()
+            plateau.step(float(step))
+        equal_weights(plain, wrapped)
+
+
+@case
+def second_derivatives_are_an_error():
+    """a gradient penalty: `torch.autograd.grad(..., create_graph=True)`"""
+    _, _, wrapped, _ = pair()
+    batch = mine(rows()).requires_grad_()
+    loss = wrapped(batch).square().mean()
+    with raises("create_graph=True"):
+        torch.autograd.grad(loss, batch, create_graph=True)
+
+
+@case
+def hooks_for_all_modules():
+    """`register_module_forward_hook`, `register_module_full_backward_hook`: for all modules"""
+    from torch.nn.modules import module
+
+    for add in (
+        module.register_module_forward_hook,
+        module.register_module_forward_pre_hook,
+        module.register_module_full_backward_hook,
+    ):
+        _, _, wrapped, _ = pair()
+        handle = add(lambda *_: None)
+        try:
+            with raises("hook for all modules"):
+                wrapped(mine(rows()))
+        finally:
+            handle.remove()
+        wrapped(mine(rows()))
+
+
+@case
+def one_optimizer_over_two_models():
+    """one optimizer over two wrapped models, given to neither"""
+    torch.manual_seed(0)
+    plain = [Net(), Net()]
+    config = Config(partition_num=min(SIZE, 2), calibrate=False)
+    models = [RaNNCModule(each, config=config) for each in copy.deepcopy(plain)]
+    own, theirs = (
+        torch.optim.AdamW([p for each in both for p in each.parameters()], lr=0.05)
+        for both in (plain, models)
+    )
+    for step in range(3):
+        own.zero_grad(), theirs.zero_grad()
+        for one, other in zip(plain, models, strict=True):
+            backward(one, other, step)
+        own.step(), theirs.step()
+        for one, other in zip(plain, models, strict=True):
+            equal_weights(one, other)
+
+
+if __name__ == "__main__":
+    main(CASES)
