@@ -84,7 +84,7 @@ class RaNNCModule(nn.Module):
             ``weights`` its modules then initialise what each rank holds.
         zero: True lets the replicas of a stage share the state of ``optimizer``: each keeps that of
             an equal part of their parameters, and steps it (ZeRO, stage 1). For optimizers that
-            treat each number of a parameter by itself, as Adam does.
+            treat each number of a parameter by itself, as Adam does; "auto": where they do.
 
     Attributes:
         module: The model. Other attributes are the model's; where it has none called ``config``,
@@ -154,11 +154,10 @@ class RaNNCModule(nn.Module):
         if config.show_config_items and launch.get_rank() == 0:
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
         optimizers = user_optimizer.listed(optimizer)
+        zero = per_number.possible(zero, optimizers)
         for each in optimizers:
             user_optimizer.check(each, model)
             elementwise.check(each, elementwise_optimizer)
-            if zero is True:
-                per_number.check(each)
             named_state.mark(each, model)
             optimizer_state.install(each)
         # Not a registered child: every name stays that of the user's model, without a prefix.

@@ -5,6 +5,7 @@ Then the replicas of a stage can share its state, wherever one's part of a param
 
 import torch
 
+from pyrannc import log
 from pyrannc.errors import ConfigError
 from pyrannc.optimizer import elementwise
 
@@ -20,6 +21,21 @@ def wanted(zero):
     """Raises ConfigError unless ``zero`` is True, False or "auto"."""
     if zero not in (True, False, "auto"):
         raise ConfigError(f"zero is {zero!r}; it must be True, False or 'auto'")
+    return zero
+
+
+def possible(zero, optimizers):
+    """``zero``, or False for "auto" where the state of some optimizer cannot be shared out.
+
+    Raises:
+        ConfigError: It is True, and this cannot be; names the optimizer.
+    """
+    for optimizer in optimizers if zero else ():
+        if zero is True:
+            check(optimizer)
+        elif fault := reason(optimizer):
+            log.info("module", f"zero: {type(optimizer).__name__} is not shared out, as {fault}")
+            return False
     return zero
 
 

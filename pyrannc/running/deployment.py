@@ -113,13 +113,17 @@ class Deployment:
     def share_state(self) -> None:
         """After hold(), with the plan that stays: the replicas of each stage share the state of the
         optimizers, where the user wants it. Collective."""
-        if not self.task.zero or self.world.size == 1:
+        if not self.task.zero:
             return
         graph, rows = self.task.captured.graph, self.local_rows
-        program = _C.plan.lower(self.plan, graph, rows, True, self.task.outputs)
-        buckets = layout.find(self.model, graph, program)
+        buckets = []
+        # Without a loss there is no training step under some schedules, and nothing to share.
+        if not _C.plan.backward_comes_first(self.plan) or _C.plan.loss_of(graph) is not None:
+            program = _C.plan.lower(self.plan, graph, rows, True, self.task.outputs)
+            buckets = layout.find(self.model, graph, program)
         if not buckets:
-            log.info("deploy", "zero: every stage has one replica, so no state is shared out")
+            if self.world.rank == 0:
+                log.info("deploy", "zero: no stage that trains has replicas to share its state")
             return
         parameters = dict(self.model.named_parameters())
         for bucket in buckets:
