@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo docs test test-all sanitize build check warnings stubs golden compatibility tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
+.PHONY: demo docs test test-all sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -80,6 +80,12 @@ stubs: build
 # Accepts the captured graphs of the models of the zoo as they are now.
 golden: build
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/support/golden_graphs.py
+
+# Writes docs/zoo.md anew: every architecture under both front ends, for half an hour.
+zoo: build
+	rm -f build/zoo.jsonl
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/zoo/zoo.py build/zoo.jsonl
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/zoo/zoo.py build/zoo.jsonl --page
 
 # Writes docs/compatibility.md anew from what two ranks report.
 compatibility: build
