@@ -6,7 +6,7 @@ import torch
 
 from pyrannc import launch
 from pyrannc.errors import CommError, RaNNCError
-from pyrannc.job import nccl
+from pyrannc.job import nccl, transport
 from pyrannc.loop import at_work
 
 
@@ -63,10 +63,9 @@ def recreate_all_communicators() -> None:
         CommError: A rank does not answer, or messages of a call that failed are left over.
     """
     world = launch.world()
-    if world.left_messages:
+    if left := transport.left_messages(world):
         raise CommError(
-            f"{world.left_messages}\n  A communicator is not made anew within a job: start the job "
-            "again."
+            f"{left}\n  A communicator is not made anew within a job: start the job again."
         )
     world.barrier()
     nccl.reconnect(world)

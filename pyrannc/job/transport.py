@@ -1,7 +1,15 @@
 """How ranks exchange what their devices compute."""
 
+import contextlib
+import weakref
+
+import torch
+
 from pyrannc import _C, log
 from pyrannc.job import nccl
+
+# By world, as long as it lives: what has been made over it.
+_made = weakref.WeakKeyDictionary()
 
 
 def of_messages(world, device, config):
@@ -19,8 +27,44 @@ def of_messages(world, device, config):
     if world.rank == 0:
         log.info("deploy", f"messages between devices: {wanted}, {why}")
     if wanted == "nccl":
-        return nccl.communicator(world, device, config)
-    return _C.runtime.staged(world, str(device), config.pinned_memory_mib << 20)
+        made = nccl.communicator(world, device, config)
+    else:
+        made = _C.runtime.staged(world, str(device), config.pinned_memory_mib << 20)
+    _made.setdefault(world, weakref.WeakSet()).add(made)
+    return made
+
+
+def start(world, device, config) -> None:
+    """Starts NCCL, if that is what messages of ``device`` will go by, so that what it takes of the
+    device's memory is not taken to be free. Collective."""
+    if device.type != "cpu" and world.size > 1 and _wanted(world, device, config)[0] == "nccl":
+        nccl.communicator(world, device, config)
+
+
+@contextlib.contextmanager
+def counting_memory(device):
+    """Around what connects ranks: a list that gets, at the end, the bytes of the device's memory
+    that NCCL has taken for it, beside torch's; and a line of the log."""
+    taken = []
+    if device.type == "cpu":
+        yield taken
+        return
+    before = _beside_torch(device)
+    yield taken
+    taken.append(max(_beside_torch(device) - before, 0))
+    if taken[0] > 0:
+        log.info("deploy", f"connecting ranks took {taken[0] / 2**20:.1f} MiB of {device}'s memory")
+
+
+def _beside_torch(device):
+    free, total = torch.accelerator.get_memory_info(device)
+    return total - free - torch.accelerator.memory_reserved(device)
+
+
+def left_messages(world) -> str:
+    """Why messages of ``world``, or of devices over it, may be left over; empty if none are."""
+    texts = (each.left_messages for each in (world, *_made.get(world, ())))
+    return next(filter(None, texts), "")
 
 
 def measure_links(world, device, config):

@@ -4,6 +4,7 @@ import os
 
 from pyrannc import _C, log
 from pyrannc.errors import ConfigError
+from pyrannc.job import transport
 from pyrannc.optimizer import user_optimizer
 from pyrannc.planning import device_memory
 
@@ -15,6 +16,7 @@ def memory_bytes(task, ranks_on_host: int) -> int:
 
     Collective.
     """
+    transport.start(task.world, task.device, task.config)
     mine = memory_of(task.device, task, ranks_on_host)
     return min(int(each) for each in task.world.all_gather(str(mine).encode()))
 

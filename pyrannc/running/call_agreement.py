@@ -7,7 +7,7 @@ import zlib
 import torch
 
 from pyrannc.errors import CommError, RaNNCError
-from pyrannc.job import process
+from pyrannc.job import process, transport
 from pyrannc.job.by_rank import by_rank
 from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
 
@@ -123,7 +123,7 @@ class CallAgreement:
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
         scales = self.scales.take(of_devices=what not in (_BACKWARD, _BACKWARD_KEPT))
-        left = what != _OTHER and self._world.left_messages
+        left = what != _OTHER and transport.left_messages(self._world)
         if left:
             what = _REFUSED
         steps = self._steps.taken

@@ -44,6 +44,7 @@ class Deployment:
         self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
         self.comm = transport.of_messages(self.world, task.device, task.config)
+        self.connected_bytes = 0  # of the device's memory, what NCCL has taken for the plans' ranks
         self._ends = []
         self.holds = False  # this rank's part of the model; before hold() all of it
         self.dropout = True  # see RaNNCModule.enable_dropout
@@ -294,6 +295,12 @@ class Deployment:
 
     def executor(self, captured, plan, holders=None):
         """What runs ``captured`` under ``plan`` on this rank."""
+        with transport.counting_memory(self.task.device) as taken:
+            made = self._executor(captured, plan, holders)
+        self.connected_bytes += sum(taken)
+        return made
+
+    def _executor(self, captured, plan, holders):
         return _C.runtime.Executor(
             captured.graph,
             captured.objects,

@@ -43,7 +43,7 @@ def test_the_core_builds_and_passes_its_tests_without_torch(mpi, folder):
     run("ctest", "--test-dir", folder, "-j2", "--output-on-failure", "--no-tests=error")
     commands = (folder / "build.ninja").read_text()
     assert "site-packages" not in commands
-    for source in ("mpi/progress.cpp", "nccl/watch.cpp"):
+    for source in ("mpi/flights.cpp", "nccl/watch.cpp"):
         assert (source in commands) == (mpi == "ON")
 
 
