@@ -38,7 +38,7 @@ demo: build
 
 test: build
 	ctest --test-dir build --output-on-failure -j2 --quiet
-	$(BIN)/pytest -q tests/repo tests/python tests/torch tests/dist -m "not all"
+	$(BIN)/pytest -q tests/repo tests/python tests/torch tests/dist tests/zoo -m "not all"
 
 # A browser for the pages of plans.
 $(VENV)/browser: third_party/browser.sh $(VENV)/installed
