@@ -1,9 +1,9 @@
 """The oracle of the whole: loss, gradients, buffers, outputs and parameters equal one process.
 
-``make test`` runs a selection that covers every model, plan, micro-batch count and an uneven
-batch; ``make test-all`` runs one in eight of all combinations, which are 15,500, drawn with
-RANNC_TEST_SEED (0 by default); RANNC_TEST_EVERY=1 in the environment runs every one, which takes
-most of a day. All cases of a group share one start of four ranks.
+``make test`` runs a selection that covers every model, plan, micro-batch count and
+an uneven batch; ``make test-all`` runs one in eight of all combinations, which are 15,500, drawn
+with RANNC_TEST_SEED (0 by default); RANNC_TEST_EVERY=1 in the environment runs every one, which
+takes most of a day. All cases of a group share one start of four ranks.
 
 The planner cuts small models where that is fastest, so that a stage may be left with a reshape and
 no parameter. Plans like ``2+2~7`` have their borders at places that are drawn with seed 7 instead;

@@ -148,9 +148,14 @@ def test_memory_is_kept_until_the_end_though_nobody_waits(transport):
 
 
 def test_memory_that_nobody_keeps_is_seen():
+    """What comes last stays, the message or what others write: it is seen in some of the runs."""
     standin.set_delay(500)
-    found = [each for _, others in on_devices(2, CARELESS, left_alone) for each in others]
-    assert not all(torch.equal(each, torch.full((2 * EACH,), 7.0)) for each in found)
+
+    def is_overwritten():
+        found = [each for _, others in on_devices(2, CARELESS, left_alone) for each in others]
+        return not all(torch.equal(each, torch.full((2 * EACH,), 7.0)) for each in found)
+
+    assert any(is_overwritten() for _ in range(20))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
