@@ -45,6 +45,9 @@ def test_a_plan_fits_by_what_a_step_holds():
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     free, limited = found["free"], found["limited"]
-    assert free["account_mib"] == pytest.approx(free["measured_mib"], rel=0.03), found
+    # The account has room for one message more than is ever late here: 512 rows of 256 numbers.
+    late = 512 * 256 * 4 / 2**20
+    assert free["measured_mib"] <= free["account_mib"], found
+    assert free["account_mib"] - late == pytest.approx(free["measured_mib"], rel=0.03), found
     assert limited["account_mib"] == free["account_mib"], found
     assert limited["measured_mib"] <= found["limit_mib"], found

@@ -136,7 +136,8 @@ def gradients(model, comm, steps):
     for step in range(steps):
         torch.manual_seed(step)
         model(batch(comm, step)[0]).backward()
-        found.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        own = model.named_parameters(from_global=False)
+        found.append({n: p.grad.clone() for n, p in own if p.grad is not None})
         model.zero_grad()
     return found
 
@@ -172,7 +173,8 @@ def trained(model, comm, rows):
         loss = model(x)
         loss.backward()
         losses.append(loss.detach().clone())
-        found.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        own = model.named_parameters(from_global=False)
+        found.append({n: p.grad.clone() for n, p in own if p.grad is not None})
         model.zero_grad()
         with torch.no_grad():
             losses.append(model(x).detach().clone())
