@@ -2,13 +2,16 @@
 
 import json
 import statistics
+import sys
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 import pyrannc
 from pyrannc import launch
+
+sys.path.append(str(Path(__file__).parents[3] / "examples"))
+from train_gpt import GPT
 
 MIB = 2**20
 
@@ -20,42 +23,6 @@ PLANS = {
     "1f1b": ("1f1b", 4, 16, "never"),
     "gpipe": ("gpipe", 4, 8, "never"),
 }
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = self.qkv(self.norm_1(x)).chunk(3, dim=-1)
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in (q, k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.project(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.norm_2(x))
-
-
-class GPT(nn.Module):
-    """That of examples/train_gpt.py."""
-
-    def __init__(self, width=192, layers=4, heads=6, length=128):
-        super().__init__()
-        self.token, self.position = nn.Embedding(256, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, 256, bias=False)
-        self.head.weight = self.token.weight
-
-    def forward(self, tokens, targets):
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.blocks(self.token(tokens) + self.position(positions))
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
 def train(schedule, stages, micro_batches, recompute):
@@ -86,12 +53,11 @@ def train(schedule, stages, micro_batches, recompute):
 
     for _ in range(2):
         step()
-    # What else runs on the machine makes single messages late, so of several times the median.
+    # What else runs on the machine makes single messages late, so of many steps the median.
     peaks = []
-    for _ in range(7):
+    for _ in range(21):
         with pyrannc.measure(model, optimizer) as measured:
-            for _ in range(2):
-                step()
+            step()
         peaks.append(measured.peak_mib)
     return {
         "ranks": [stage.ranks[0] for stage in model.plan.stages],
