@@ -9,39 +9,17 @@
 #include "runtime/device_memory.h"
 
 namespace rannc::runtime {
-namespace {
-
-comm::Element element_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kDouble:
-      return comm::Element::float64;
-    case at::kFloat:
-      return comm::Element::float32;
-    case at::kHalf:
-      return comm::Element::float16;
-    case at::kBFloat16:
-      return comm::Element::bfloat16;
-    case at::kLong:
-      return comm::Element::int64;
-    case at::kInt:
-      return comm::Element::int32;
-    case at::kChar:
-      return comm::Element::int8;
-    case at::kByte:
-      return comm::Element::uint8;
-    default:
-      throw Error(c10::str("ranks cannot share a flat tensor of dtype ", tensor.scalar_type()));
-  }
-}
-
-}  // namespace
 
 comm::Handle start(Collective kind, const at::Tensor& tensor, comm::Communicator& comm,
                    comm::Stream& stream, std::span<const int> ranks, comm::Purpose purpose) {
   RANNC_CHECK(is_plain(tensor), purpose.what);
   const comm::Buffer memory = memory_of(tensor, stream);
   const auto owner = std::make_shared<at::Tensor>(tensor);
-  const comm::Element element = element_of(tensor);
+  const std::optional<comm::Element> known = element_of(tensor);
+  if (!known) {
+    throw Error(c10::str("ranks cannot share a flat tensor of dtype ", tensor.scalar_type()));
+  }
+  const comm::Element element = *known;
   switch (kind) {
     case Collective::sum:
       return comm.start_sum(memory, element, ranks, purpose, owner);

@@ -18,21 +18,14 @@
 namespace rannc::runtime {
 namespace {
 
-comm::Element element_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kDouble:
-      return comm::Element::float64;
-    case at::kFloat:
-      return comm::Element::float32;
-    case at::kHalf:
-      return comm::Element::float16;
-    case at::kBFloat16:
-      return comm::Element::bfloat16;
-    default:
-      throw Error(c10::str("gradients of dtype ", tensor.scalar_type(),
-                           " cannot be summed over ranks.\n  Use float64, float32, float16 or "
-                           "bfloat16 parameters, or give their stage one replica."));
+comm::Element element_of_gradient(const at::Tensor& tensor) {
+  const std::optional<comm::Element> element = element_of(tensor);
+  if (!element || !tensor.is_floating_point()) {
+    throw Error(c10::str("gradients of dtype ", tensor.scalar_type(),
+                         " cannot be summed over ranks.\n  Use float64, float32, float16 or "
+                         "bfloat16 parameters, or give their stage one replica."));
   }
+  return *element;
 }
 
 /// Complex numbers as pairs.
@@ -130,7 +123,7 @@ void GradientSum::start(size_t index) {
       bucket.ready
           ? comm::Buffer{numbers.data_ptr(), static_cast<int64_t>(numbers.nbytes()), bucket.ready}
           : memory_of(numbers, stream_);
-  bucket.sum = comm_.start_sum(memory, element_of(numbers), ranks_, kPurpose,
+  bucket.sum = comm_.start_sum(memory, element_of_gradient(numbers), ranks_, kPurpose,
                                std::make_shared<at::Tensor>(numbers), tag);
 }
 
