@@ -12,10 +12,8 @@ from pyrannc.optimizer import named_state
 from pyrannc.shards import states
 from pyrannc.state import checkpoint, named_tensors
 from pyrannc.state.released import is_released
+from pyrannc.stored import differences, parts
 from pyrannc.stored import index as index_file
-from pyrannc.stored import parts
-
-_SHOWN_NAMES = 3  # names in an error
 
 
 def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=True):
@@ -92,11 +90,6 @@ def _load_beside(index, task, reader, scheduler, scaler):
     return found["extra"]
 
 
-def _listed(names) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(f"'{name}'" for name in names[:_SHOWN_NAMES]) + more
-
-
 def _check_model(folder, index, held, strict):
     missing = [name for name in held if index.named(name) is None]
     # A tied tensor of the model may be in the checkpoint under another of its names.
@@ -111,18 +104,11 @@ def _check_model(folder, index, held, strict):
     extra = [name for name in index.model if name not in held]
     extra = [n for n in extra if not any(a in held and m == n for a, m in index.tied.items())]
     if strict and (missing or extra):
-        lines = [f"{folder} is not a checkpoint of this model:"]
-        if missing:
-            lines.append(
-                f"  {len(missing)} of the model's {len(held)} tensors are not in it: "
-                f"{_listed(missing)}"
-            )
-        if extra:
-            lines.append(
-                f"  {len(extra)} of its {len(index.model)} tensors are not in the model: "
-                f"{_listed(extra)}"
-            )
-        lines.append("  Build the model that was saved, or load with strict=False.")
+        lines = [
+            f"{folder} is not a checkpoint of this model:",
+            *differences.lines(missing, len(held), extra, len(index.model)),
+            "  Build the model that was saved, or load with strict=False.",
+        ]
         raise RaNNCError("\n".join(lines))
     for name, tensor in held.items():
         entry = index.named(name)
@@ -163,8 +149,8 @@ def _check_optimizers(folder, index, task):
                 where = "this optimizer's" if differ[0] in mine else "the checkpoint's"
                 raise RaNNCError(
                     f"parameter group {number} of {kind} differs from that in {folder}: "
-                    f"{_listed(differ)}; '{differ[0]}' is in {where} only.\n  Build the optimizer "
-                    "with the groups that were saved."
+                    f"{differences.listed(differ)}; '{differ[0]}' is in {where} only.\n"
+                    "  Build the optimizer with the groups that were saved."
                 )
 
 

@@ -11,9 +11,7 @@ from pyrannc.errors import ConfigError, RaNNCError, TraceError
 from pyrannc.job.on_all import on_all
 from pyrannc.materialize.initialised import Initialisers
 from pyrannc.state import checkpoint, moving, named_tensors
-from pyrannc.stored import folder, hugging_face
-
-_SHOWN_NAMES = 3  # names in a line
+from pyrannc.stored import differences, folder, hugging_face
 
 
 class Weights:
@@ -125,9 +123,8 @@ class Values:
             (self._left_out, "of it are not in the model"),
         ):
             if names:
-                log.warn(
-                    "deploy", f"{self._weights.path}: {len(names)} tensors {what}: {_listed(names)}"
-                )
+                said = f"{len(names)} tensors {what}: {differences.listed(names)}"
+                log.warn("deploy", f"{self._weights.path}: {said}")
 
     def of_copy(self, model) -> "Values":
         """The same for a copy of the model."""
@@ -197,20 +194,12 @@ class Values:
         extra = [n for n in self._left_out if not hugging_face.may_be_left_out(self._model, n)]
         self._left_out = extra
         if strict and (lost or extra):
-            lines = [f"{self._weights.path} has not the weights of this model:"]
-            if lost:
-                lines.append(
-                    f"  {len(lost)} of the model's {len(persistent)} tensors are not in it: "
-                    f"{_listed(lost)}"
-                )
-            if extra:
-                lines.append(
-                    f"  {len(extra)} of its tensors are not in the model: {_listed(extra)}"
-                )
-            lines.append(
+            lines = [
+                f"{self._weights.path} has not the weights of this model:",
+                *differences.lines(lost, len(persistent), extra, len(self._stored.shapes)),
                 "  Build the model that was saved, tie what is tied (model.tie_weights()), or give "
-                "pyrannc.Weights(path, strict=False), which initialises what is missing."
-            )
+                "pyrannc.Weights(path, strict=False), which initialises what is missing.",
+            ]
             raise RaNNCError("\n".join(lines))
         # Of tied names that one counts which the files have.
         self._source_of = {
@@ -272,8 +261,3 @@ def _nothing_sets(name, tensor, weights):
         f"the meta device, and neither reset_parameters() of its modules nor an _init_weights() of "
         f"the model sets it{where}.\n  {advice}."
     )
-
-
-def _listed(names) -> str:
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(f"'{name}'" for name in names[:_SHOWN_NAMES]) + more

@@ -167,7 +167,7 @@ def broken(folder, state, what):
     "what, message",
     [
         ("missing", "1 of the model's .* tensors are not in it: 'first.bias'"),
-        ("extra", "1 of its tensors are not in the model: 'third.bias'"),
+        ("extra", "1 of its 9 tensors are not in the model: 'third.bias'"),
         ("misshapen", r"'first.bias' is \[6\] in the model and \[7\] in"),
         ("whole", "'first.bias' has floating numbers in the model and whole ones in"),
         ("cut off", "model.safetensors cannot be read"),
