@@ -20,7 +20,8 @@ from pyrannc.capture.session import OWN_PATH, TORCH_PATH
 from pyrannc.capture.torch_private import SingleLevelFunction
 from pyrannc.errors import TraceError
 
-# What torch.library makes of the backward of a registered operator, which is in the graph itself.
+# What torch makes of the backward of an operator that a script has registered; it is in the graph
+# itself.
 _OF_OPERATORS = "GeneratedBackwardFor_"
 
 

@@ -112,7 +112,7 @@ class Script:
         library = Nccl(FILE)
         made = library.unique_id() if host.rank == 0 else UniqueId()
         unique_id = UniqueId.from_buffer_copy(host.broadcast(bytes(made)))
-        self.mine.library = library
+        self.mine.nccl = library
         self.mine.rank, self.mine.ranks = host.rank, host.size
         self.mine.comm = library.start(unique_id, host.rank, host.size)
         self.mine.stream = standin.Stream(device)
@@ -125,8 +125,8 @@ class Script:
         data = torch.full((1000,), 1.0 + mine.rank, device=f"standin:{mine.rank}")
         mine.stream.wait_stream(standin.current_stream())
         address, handle = data.data_ptr(), ctypes.c_void_p(mine.stream.native_handle)
-        mine.library.AllReduce(address, address, 1000, FLOAT32, 0, mine.comm, handle)
-        mine.library.settle(mine.comm)
+        mine.nccl.AllReduce(address, address, 1000, FLOAT32, 0, mine.comm, handle)
+        mine.nccl.settle(mine.comm)
         standin.current_stream().wait_stream(mine.stream)
         mine.seen.append(data)
 
