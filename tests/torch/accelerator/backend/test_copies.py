@@ -37,16 +37,17 @@ def test_pinned_memory_is_written_when_the_copy_runs():
 
 
 def test_pinned_memory_under_a_copy_is_not_given_to_others():
-    x = torch.ones(1000, device="standin")
+    x = torch.ones(1003, device="standin")  # a size that no other test uses
     standin.synchronize()
     with standin.held():
-        target = torch.zeros(1000).pin_memory()
+        target = torch.zeros(1003).pin_memory()
         target.copy_(x, non_blocking=True)
         address = target.data_ptr()
         del target
-        assert torch.zeros(1000).pin_memory().data_ptr() != address
+        other = torch.zeros(1003).pin_memory()
+        assert other.data_ptr() != address
     standin.synchronize()
-    assert torch.zeros(1000).pin_memory().data_ptr() == address
+    assert torch.zeros(1003).pin_memory().data_ptr() == address
 
 
 def test_copies_that_block_are_counted():
