@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo docs test test-all sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
+.PHONY: demo docs test test-one-process test-ranks test-all sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -36,9 +36,16 @@ build: $(VENV)/installed
 demo: build
 	$(BIN)/rannc run -n 4 examples/train_gpt.py
 
+# What starts ranks waits for them much of its time, so it runs beside the rest. Each shows its output when it ends.
 test: build
 	ctest --test-dir build --output-on-failure -j2 --quiet
-	$(BIN)/pytest -q tests/repo tests/python tests/torch tests/dist tests/zoo -m "not all"
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-one-process test-ranks
+
+test-one-process:
+	$(BIN)/pytest -q tests/repo tests/python tests/torch tests/zoo -m "not all"
+
+test-ranks:
+	$(BIN)/pytest -q tests/dist -m "not all"
 
 # A browser for the pages of plans.
 $(VENV)/browser: third_party/browser.sh $(VENV)/installed
