@@ -16,7 +16,7 @@ from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
-from pyrannc.report import graph_files, metrics, resident_memory, trace, training_steps
+from pyrannc.report import destinations, graph_files, resident_memory, trace, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
 from pyrannc.selfcheck import findings
@@ -100,7 +100,7 @@ def agree(task, call) -> Agreed:
         "sync_params_on_init()": switches.is_on("sync_params_on_init"),
     }
     same_settings(config, others, world)
-    on_rank(0, world, lambda: check_files(config))
+    on_rank(0, world, lambda: destinations.check(config))
     captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if task.model.training and torch.is_grad_enabled():
         warn_of_same_rows(Call(*call).tensors, captured.batch_dims, world)
@@ -109,15 +109,6 @@ def agree(task, call) -> Agreed:
     hosts = hosts_of(world)
     memory = planner_inputs.memory_bytes(task, hosts.count(world.host))
     return Agreed(hosts, memory, local_rows, captured)
-
-
-def check_files(config) -> None:
-    """Raises ConfigError where rank 0 cannot write what the settings want, before the work."""
-    plan_file.check_save(config)
-    if config.trace_events:
-        metrics.check(config.event_trace_file, "event_trace_file")
-    if config.metrics_file:
-        metrics.check(config.metrics_file, "metrics_file")
 
 
 def prove(task, call, agreed) -> Proved:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -45,6 +46,24 @@ def check_writable(path: str | os.PathLike) -> None:
         partial.touch()
     finally:
         partial.unlink(missing_ok=True)
+
+
+def check_appendable(path: str | os.PathLike) -> None:
+    """Raises OSError where lines could not be added to ``path``; changes nothing."""
+    if os.path.exists(path):
+        with open(path, "a"):
+            return
+    check_writable(path)
+
+
+def check_folder(path: str | os.PathLike) -> None:
+    """Raises OSError where files could not be written into the folder, which need not be there yet;
+    changes nothing."""
+    there = Path(path).absolute()
+    while not there.exists():
+        there = there.parent
+    with tempfile.TemporaryFile(dir=there):
+        pass
 
 
 def home() -> Path | None:

@@ -10,6 +10,7 @@ from pyrannc import files
 
 def capture(target, output, device, dtype, rows, level, depth, real) -> None:
     started = time.perf_counter()
+    _writing(output, lambda: files.check_writable(output))
     if device != "measured":
         # Shapes are computed, no numbers: a pool of threads would only take time to start.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,13 +30,17 @@ def capture(target, output, device, dtype, rows, level, depth, real) -> None:
     except RaNNCError as error:
         typer.echo(f"rannc: {error}", err=True)
         raise typer.Exit(2) from None
+    _writing(output, lambda: files.write_whole(output, found.to_json()))
+    seconds = time.perf_counter() - started
+    typer.echo(f"{output}: {found.name}, {found.node_count} nodes, {seconds:.1f} s")
+
+
+def _writing(output, write):
     try:
-        files.write_whole(output, found.to_json())
+        write()
     except OSError as error:
         typer.echo(f"rannc: cannot write '{output}': {error.strerror}", err=True)
         raise typer.Exit(2) from None
-    seconds = time.perf_counter() - started
-    typer.echo(f"{output}: {found.name}, {found.node_count} nodes, {seconds:.1f} s")
 
 
 def _numbers(text):

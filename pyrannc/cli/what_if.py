@@ -1,6 +1,5 @@
 """``rannc advise``: what training would take on other numbers of devices."""
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -14,24 +13,24 @@ def advise(
     target, cluster, batch, devices, memory, recompute, dtype, device, request, price, html, as_json
 ) -> None:
     from pyrannc.show import advise as what_if
+    from pyrannc.show import page
 
-    if html is not None:
-        answer(lambda: what_if.check_writable(html))  # before the work
+    def asked():
+        """What can be found wrong before a model is built."""
+        if html is not None:
+            page.check_writable(html)
+        numbers = _numbers(devices, "--devices"), _numbers(memory, "--memory", float) or (None,)
+        what_if.clusters(cluster, numbers[0])
+        of_file = what_if.request(request) if request else None
+        return _numbers(batch, "--batch"), of_file, *numbers, _words(recompute)
+
+    wanted = answer(asked)
     with tempfile.TemporaryDirectory() as folder:
-        rows = answer(
-            lambda: what_if.table(
-                _graphs(target, dtype, device, Path(folder)),
-                cluster,
-                _numbers(batch, "--batch"),
-                json.loads(Path(request).read_text()) if request else None,
-                _numbers(devices, "--devices"),
-                _numbers(memory, "--memory") or (None,),
-                recompute.split(","),
-            )
-        )
-    if html is not None:
-        what_if.write_chart(html, rows, price)
+        graphs = _graphs(target, dtype, device, Path(folder))
+        rows = answer(lambda: what_if.table(graphs, cluster, *wanted))
     print(what_if.as_json(rows) if as_json else what_if.text(rows, price), end="")
+    if html is not None:
+        answer(lambda: what_if.write_chart(html, rows, price))
 
 
 def _graphs(target, dtypes, device, folder):
@@ -55,10 +54,24 @@ def _graphs(target, dtypes, device, folder):
     return found
 
 
-def _numbers(text, option):
+def _numbers(text, option, kind=int):
     try:
-        return [int(part) for part in text.split(",") if part]
+        found = [kind(part) for part in text.split(",") if part]
     except ValueError:
+        found = [0]
+    if not found and option == "--batch":
+        found = [0]
+    if not all(0 < number < float("inf") for number in found):
         raise planner.PlannerInputError(
-            f"{option} takes numbers, as 512,1024; found '{text}'"
-        ) from None
+            f"{option} takes numbers above 0, as 512,1024; found '{text}'"
+        )
+    return found
+
+
+def _words(recompute):
+    found = recompute.split(",")
+    if unknown := set(found) - {"auto", "never", "always"}:
+        raise planner.PlannerInputError(
+            f"--recompute takes auto, never and always; found '{min(unknown)}'"
+        )
+    return found

@@ -35,7 +35,7 @@ def plan(task, agreed, measured, proved, make_planner):
             "deploy",
             f"partitioning_dry_run_np: the plan for {ranks} ranks\n{_C.plan.show(found)}",
         )
-        if config.save_deployment:  # as check_save() found possible
+        if config.save_deployment:  # as was found possible before
             files.write_whole(config.deployment_file, found.to_indented_json())
         return ""
 

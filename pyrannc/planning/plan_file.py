@@ -7,20 +7,6 @@ from pyrannc.errors import ConfigError, PlanError, RaNNCError
 from pyrannc.planning.planner_inputs import whole_batch
 
 
-def check_save(config) -> None:
-    """Raises ConfigError where the plan could not be written, before the work that it takes."""
-    if not config.save_deployment:
-        return
-    try:
-        files.check_writable(config.deployment_file)
-    except OSError as error:
-        raise ConfigError(
-            f"save_deployment: the plan cannot be written to {config.deployment_file}: "
-            f"{error.strerror}.\n  Set deployment_file to a file in a folder that rank 0 may write "
-            "to."
-        ) from None
-
-
 def save_plan(deployment, path) -> None:
     """Writes the plan on rank 0; a file that is there is replaced as a whole."""
     if deployment.world.rank == 0:

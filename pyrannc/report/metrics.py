@@ -2,8 +2,7 @@
 
 import json
 
-from pyrannc import files, log
-from pyrannc.errors import ConfigError
+from pyrannc import log
 from pyrannc.report import time_shares
 
 FORMAT, VERSION = "rannc-run", 1
@@ -87,14 +86,6 @@ def flat(found) -> dict[str, float]:
         for kind in ("compute", "idle", "could_be_hidden"):
             scalars[f"{kind}/rank_{rank}"] = shares[kind]
     return scalars
-
-
-def check(path, setting) -> None:
-    """Raises ConfigError where a file could not be written to ``path``, before it is needed."""
-    try:
-        files.check_writable(path)
-    except OSError as error:
-        raise ConfigError(f"{setting}: {path} cannot be written: {error.strerror}") from None
 
 
 class Sinks:

@@ -15,7 +15,7 @@ import torch
 from pyrannc import _C, files, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job.agreement import hosts_of, on_rank
-from pyrannc.report import metrics
+from pyrannc.report import destinations
 
 #: Rounds in which hosts compare their clocks; the median counts.
 #: tuned by: a safety margin: the median of nine stands four late rounds.
@@ -148,7 +148,7 @@ class trace:
         before = deployment.steps.trace
         if before is not None and not before.over:
             raise RaNNCError("a trace of this model is being written already")
-        on_rank(0, deployment.world, lambda: metrics.check(self._path, "trace"))
+        on_rank(0, deployment.world, lambda: destinations.check_file(self._path, "trace"))
         deployment.steps.trace = Trace(deployment, self._path)
         return self
 

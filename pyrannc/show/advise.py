@@ -4,11 +4,10 @@ import html
 import itertools
 import json
 import tomllib
-from pathlib import Path
 
 from pyrannc import planner
 from pyrannc.planner import PlannerInputError
-from pyrannc.show.page import check_writable, read
+from pyrannc.show.page import read, write_page
 
 #: A doubling of devices is worth it while it makes a step at least so much faster.
 #: tuned by: a convention for the mark in a table; nothing is decided by it.
@@ -32,6 +31,10 @@ def clusters(path, devices=None, memory_gb=None) -> dict:
         hosts, each = whole["hosts"], whole["devices_per_host"]
     except (tomllib.TOMLDecodeError, KeyError) as error:
         raise PlannerInputError(f"{path}: is no cluster: {error}") from None
+    if not (isinstance(hosts, int) and isinstance(each, int) and hosts > 0 < each):
+        raise PlannerInputError(
+            f"{path}: hosts and devices_per_host are numbers above 0; found {hosts!r} and {each!r}"
+        )
     most = hosts * each
     wanted = devices or sorted({*(2**k for k in range(most.bit_length()) if 2**k <= most), most})
     found = {}
@@ -45,6 +48,18 @@ def clusters(path, devices=None, memory_gb=None) -> dict:
         found[count] = whole | sizes
         if memory_gb:
             found[count]["device_memory_bytes"] = memory_gb * 1e9
+    return found
+
+
+def request(path) -> dict:
+    """A plan request from a file, as far as JSON goes: the planner looks at what is in it."""
+    content = read(path)
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise PlannerInputError(f"{path}: is no plan request: {error}") from None
+    if not isinstance(found, dict) or found.get("format") != "rannc-plan-request":
+        raise PlannerInputError(f"{path}: is no plan request ('format' is not its own)")
     return found
 
 
@@ -157,7 +172,6 @@ def _wrapped(sentence, width=80):
 
 def write_chart(path, rows, price=None) -> None:
     """A page with the same table, and a picture of rows per second over devices."""
-    check_writable(path)
     curves = {}
     for case in rows:
         if case["feasible"]:
@@ -172,7 +186,8 @@ def write_chart(path, rows, price=None) -> None:
                 if part
             )
             curves.setdefault(key, []).append(case)
-    Path(path).write_text(
+    write_page(
+        path,
         "<!doctype html><html lang=en><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1">'
         "<title>What if</title><style>body{font:14px system-ui;margin:24px;max-width:900px}"
@@ -180,7 +195,6 @@ def write_chart(path, rows, price=None) -> None:
         "pre{overflow-x:auto}svg text{fill:currentColor;font-size:11px}</style>"
         f"<h1>Speed over devices</h1>{_picture(curves)}"
         f"<pre>{html.escape(text(rows, price))}</pre></html>\n",
-        encoding="utf-8",
     )
 
 

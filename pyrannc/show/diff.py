@@ -1,6 +1,7 @@
 """Two plans beside each other, as text."""
 
 import json
+import textwrap
 
 from pyrannc import planner
 from pyrannc.show.page import read
@@ -12,7 +13,11 @@ def text(first, second, width=80) -> str:
     Raises:
         PlannerInputError: One of them is no plan.
     """
-    rows = [(name, str(a), str(b)) for name, a, b in facts(first, second)]
+    found = facts(first, second)
+    if len(found) == 1:
+        outcomes = zip((first, second), found[0][1:], strict=True)
+        return "".join(_outcome(path, said, width) for path, said in outcomes)
+    rows = [(name, str(a), str(b)) for name, a, b in found]
     name_width = max(len(row[0]) for row in rows)
     room = max(12, (width - name_width - 6) // 2)
     lines = []
@@ -24,19 +29,35 @@ def text(first, second, width=80) -> str:
 
 
 def facts(first, second) -> list[tuple]:
-    """What is compared: a name, and what each of the plans has."""
+    """What is compared: a name, and what each of the plans has; the only one is ``fits`` where one
+    of them says why nothing fits."""
     plans = []
     for path in (first, second):
         planner.check_shown(path)
         plans.append(json.loads(read(path)))
     found = [("plan", str(first), str(second))]
     if not all(plan.get("feasible", True) for plan in plans):
-        return [*found, ("", *(plan.get("reason") or "feasible" for plan in plans))]
+        return [("fits", *(plan.get("reason") or "yes" for plan in plans))]
+    found.append(("model", *_models(plans)))
     for name, of in _FACTS.items():
         found.append((name, *(of(plan) for plan in plans)))
     for s in range(max(len(plan["stages"]) for plan in plans)):
         found.append((f"stage {s}", *(_stage(plan, s) for plan in plans)))
     return found
+
+
+def _outcome(path, said, width):
+    lines = f"{path}: {'a plan that fits' if said == 'yes' else said}".splitlines()
+    lines = [textwrap.fill(line, width, subsequent_indent="  ") for line in lines]
+    return "\n".join(lines) + "\n"
+
+
+def _models(plans):
+    """How many operators each plan shares out, and how many of them the other does not have."""
+    names = [{name for stage in plan["stages"] for name in stage["nodes"]} for plan in plans]
+    for mine, others in (names, reversed(names)):
+        alone = len(mine - others)
+        yield f"{len(mine)} operators" + (f", {alone} only here" if alone else "")
 
 
 def _peak(plan, stage):

@@ -24,8 +24,10 @@ def costs(plan_path, module, graph, cluster, request=None) -> list[dict]:
         PlannerInputError: A file cannot be used, or the module is not in the plan, or in several
             stages.
     """
-    planner.check_shown(plan_path)
+    planner.check_shown(plan_path, graph)
     plan = json.loads(read(plan_path))
+    if not plan.get("feasible", True):
+        raise PlannerInputError(f"{plan_path}: {plan['reason']}")
     stage, first, last = _place(plan, module)
     rows = None if request else plan.get("notes", {}).get("global_batch")
     if request is None and rows is None:

@@ -36,8 +36,13 @@ def write(path, plans, graph=None, record=None) -> None:
             another model, or the page cannot be written; before any work is done.
     """
     check_writable(path)
+    write_page(path, page(plans, graph, record))
+
+
+def write_page(path, text) -> None:
+    """Writes ``text`` as a whole; raises PlannerInputError where it cannot."""
     try:
-        files.write_whole(path, page(plans, graph, record))
+        files.write_whole(path, text)
     except OSError as error:
         raise PlannerInputError(f"{path}: cannot be written: {error.strerror}") from None
 

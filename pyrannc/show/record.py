@@ -29,7 +29,16 @@ def checked(path, plan_path) -> str:
         raise PlannerInputError(
             f"{path}: is a record of version {record.get('version')!r}; this RaNNC reads {VERSION}"
         )
+    if "step_ns" not in record:
+        raise PlannerInputError(
+            f"{path}: has nothing measured yet: its record was taken after {record.get('steps')} "
+            "steps; numbers come after the tenth"
+        )
+    if problem := _malformed(record):
+        raise PlannerInputError(f"{path}: {problem}")
     plan = json.loads(read(plan_path))
+    if not plan.get("feasible", True):
+        raise PlannerInputError(f"{path}: is of a run, but {plan_path} says that no plan fits")
     stages, measured = len(plan.get("stages", ())), len(record.get("stages", ()))
     ours, theirs = plan.get("notes", {}).get("fingerprint"), record.get("fingerprint")
     if ours and theirs and ours != theirs:
@@ -42,6 +51,26 @@ def checked(path, plan_path) -> str:
             f"{path}: is of a run with {measured} stages, but {plan_path} has {stages}"
         )
     return json.dumps(record)
+
+
+def _malformed(record):
+    """What the page could not draw, or None."""
+
+    def is_number(value):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    for name in ("step_ns", "predicted_step_ns"):
+        if not is_number(record.get(name, 0)):
+            return f"$.{name}: expected a number, found {record[name]!r}"
+    for name, numbers in (("stages", ("peak_bytes",)), ("ranks", ())):
+        items = record.get(name, [])
+        if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
+            return f"$.{name}: expected a list of objects"
+        for index, each in enumerate(items):
+            for key in numbers or each:
+                if not is_number(each.get(key)):
+                    return f"$.{name}[{index}].{key}: expected a number, found {each.get(key)!r}"
+    return None
 
 
 def _parsed(text):

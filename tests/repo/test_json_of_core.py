@@ -31,7 +31,7 @@ ALLOWED = {
     "profiling/cache.py": (2, "the user's files of measured operators, which Python has written"),
     "show/record.py": (2, "records of runs, which Python has written, and the plan of one"),
     "show/moves.py": (1, "a plan file, of which others are made, for a command without extension"),
-    "cli/what_if.py": (1, "the user's own request, of which others are made"),
+    "show/advise.py": (1, "the user's own request, of which others are made"),
     "show/diff.py": (1, "plan files, for a command that has no extension"),
     "planner.py": (2, "what rannc-plan prints, for those who have no extension and want dicts"),
 }

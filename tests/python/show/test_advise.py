@@ -73,7 +73,7 @@ def test_a_chart_is_a_file_without_anything_from_elsewhere(files):
     text = (files / "p.html").read_text()
     assert text.count("<circle") == 2 and "http" not in text
     with pytest.raises(PlannerInputError, match="cannot be written"):
-        advise.write_chart("/no/folder/p.html", [])
+        advise.write_chart("/no/folder/p.html", rows(files))
 
 
 def test_numbers_that_the_cluster_cannot_have_are_said(files):

@@ -28,9 +28,30 @@ def test_what_differs_is_marked_and_lines_fit_the_terminal(tmp_path):
     lines = diff.text(a, b).splitlines()
     assert max(map(len, lines)) <= 80
     marked = {line[2:].split("  ")[0] for line in lines if line.startswith("*")}
-    assert marked == {"plan", "iteration", "schedule", "stages", "stage 0", "stage 1"}
+    assert marked == {"plan", "model", "iteration", "schedule", "stages", "stage 0", "stage 1"}
     (iteration,) = [line for line in lines if line.startswith("* iteration")]
     assert iteration.split()[2:] == ["2.000", "ms", "1.500", "ms"]
+
+
+def test_plans_of_other_models_say_how_many_operators_the_other_does_not_have(tmp_path):
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    a.write_text(json.dumps(plan([1, 1, 1])))
+    b.write_text(json.dumps(plan([1, 1])))
+    facts = {name: found for name, *found in diff.facts(a, b)}
+    assert facts["model"] == ["3 operators, 1 only here", "2 operators"]
+    facts = {name: found for name, *found in diff.facts(a, a)}
+    assert facts["model"] == ["3 operators", "3 operators"]
+
+
+def test_of_a_plan_that_does_not_fit_the_whole_reason_stands_there(tmp_path):
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    reason = "no plan fits: node 'big' needs 3.0 GiB at 2 rows, but a device offers 1.0 GiB"
+    a.write_text(json.dumps(plan([1])))
+    nothing = {"format": "rannc-plan", "version": 1, "feasible": False, "reason": reason}
+    b.write_text(json.dumps(nothing))
+    text = diff.text(a, b)
+    assert f"{a}: a plan that fits" in " ".join(text.split())
+    assert reason in " ".join(text.split())
 
 
 def test_a_file_that_is_no_plan_is_named(tmp_path):

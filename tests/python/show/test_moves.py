@@ -60,3 +60,15 @@ def test_a_border_moves_over_all_that_lies_between_it_and_the_module(costs):
 def test_what_is_no_module_of_one_stage_is_said(costs):
     with pytest.raises(PlannerInputError, match="no module and no node 'e'"):
         costs("e")
+
+
+def test_a_graph_of_another_model_and_a_plan_that_does_not_fit_are_no_costs(costs, tmp_path):
+    graph = json.loads((tmp_path / "g.json").read_text())
+    (tmp_path / "g.json").write_text(json.dumps(graph | {"nodes": graph["nodes"][:3]}))
+    with pytest.raises(PlannerInputError, match=r"p\.json is not a plan of .*'d', which the graph"):
+        costs("b")
+    nothing = {"feasible": False, "reason": "no plan fits: too small"}
+    plan = {"format": "rannc-plan", "version": 1} | nothing
+    (tmp_path / "p.json").write_text(json.dumps(plan))
+    with pytest.raises(PlannerInputError, match=r"p\.json: no plan fits: too small"):
+        costs("b")

@@ -41,9 +41,19 @@ def test_the_last_of_many_records_counts_and_one_may_have_many_lines(check):
         (json.dumps(PLAN), "is no record of a run"),
         (json.dumps(RECORD | {"version": 2}), "of version 2; this RaNNC reads 1"),
         (json.dumps(RECORD | {"fingerprint": "x"}), "fingerprint is x, the plan's abc"),
+        (json.dumps(RECORD | {"step_ns": "1"}), "step_ns: expected"),
+        (json.dumps(RECORD | {"stages": [{}]}), r"\$\.stages\[0\]\.peak_bytes: expected a number"),
+        (json.dumps(RECORD | {"ranks": {}}), r"\$\.ranks: expected a list"),
+        (json.dumps(RECORD | {"ranks": [{"idle": "<b>"}]}), r"\$\.ranks\[0\]\.idle: expected"),
         (json.dumps(RECORD | {"stages": []}), "0 stages, but .*plan.json has 1"),
     ],
 )
 def test_a_record_that_does_not_go_with_the_plan_says_what_differs(check, text, complaint):
     with pytest.raises(PlannerInputError, match=rf"run\.json: .*{complaint}"):
         check(text)
+
+
+def test_a_record_of_steps_that_nobody_has_measured_yet_says_so(check):
+    early = {key: value for key, value in RECORD.items() if key not in ("step_ns", "stages")}
+    with pytest.raises(PlannerInputError, match=r"nothing measured yet: .* after 4 steps"):
+        check(json.dumps(early | {"steps": 4}))
