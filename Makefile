@@ -92,6 +92,7 @@ golden: build
 zoo: build
 	rm -f build/zoo.jsonl
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/zoo/zoo.py build/zoo.jsonl
+	PYTHONPATH=$(CURDIR) $(BIN)/python tests/zoo/zoo.py build/zoo.jsonl --train
 	PYTHONPATH=$(CURDIR) $(BIN)/python tests/zoo/zoo.py build/zoo.jsonl --page
 
 # Writes docs/compatibility.md anew from what two ranks report.

@@ -35,6 +35,7 @@ KINDS = {
         wav2vec2 hubert wavlm audio-spectrogram-transformer unispeech unispeech-sat sew sew-d
         data2vec-audio wav2vec2-bert wav2vec2-conformer whisper
         """),
+    "video": ("AutoModelForVideoClassification", "videomae timesformer vivit"),
 }  # fmt: skip
 
 #: What a configuration gets where it has a number of this name.
@@ -57,21 +58,74 @@ TINY = {
     "num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "vocab_size": 100, "image_size": 32,
     "patch_size": 8, "max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
-    "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
+    "num_experts_per_tok": 2, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
+    "num_frames": 4, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1,
+    "encoder_sparse_step": 2, "decoder_sparse_step": 2,
     "use_cache": False, "layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
     "mask_time_prob": 0.0, "mask_feature_prob": 0.0, "apply_spec_augment": False,
     "router_jitter_noise": 0.0,
+}  # fmt: skip
+_WITH_CONVOLUTIONS = (
+    "wav2vec2", "hubert", "wavlm", "unispeech", "unispeech-sat", "data2vec-audio",
+    "wav2vec2-conformer",
+)  # fmt: skip
+_SMALL_CONVOLUTIONS = {
+    "conv_dim": [32, 32, 32], "conv_kernel": [10, 3, 2], "conv_stride": [5, 4, 4],
+    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
 }  # fmt: skip
 #: The same for one architecture alone.
 OF_ONE = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "gptj": {"rotary_dim": 4},
     "codegen": {"rotary_dim": 4},
-    "convnext": {"patch_size": 2},
-    "convnextv2": {"patch_size": 2},
-    "swin": {"patch_size": 2, "window_size": 2},
-    "swinv2": {"patch_size": 2, "window_size": 2},
-}
+    "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1, "state_size": 16, "chunk_size": 4},
+    "deepseek_v3": {
+        "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "q_lora_rank": 16,
+        "kv_lora_rank": 16, "n_group": 1, "topk_group": 1, "num_key_value_heads": 4,
+        "first_k_dense_replace": 1,
+    },
+    "esm": {"vocab_size": 100, "pad_token_id": 0, "mask_token_id": 4, "token_dropout": False},
+    "xmod": {"default_language": "en_XX"},
+    "reformer": {
+        "axial_pos_embds": False, "attention_head_size": 8, "attn_layers": ["local", "lsh"],
+        "is_decoder": False, "lsh_attn_chunk_length": 4, "local_attn_chunk_length": 4,
+        "num_buckets": 4, "num_hashes": 1, "hash_seed": 0,
+    },
+    "fsmt": {"src_vocab_size": 100, "tgt_vocab_size": 100},
+    "led": {"attention_window": [4, 4], "max_encoder_position_embeddings": 64},
+    "longformer": {"attention_window": [4, 4]},
+    "convnext": {"patch_size": 2, "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 16, 32]},
+    "convnextv2": {"patch_size": 2, "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 16, 32]},
+    "resnet": {"depths": [1, 1, 2, 1], "hidden_sizes": [16, 16, 32, 32], "embedding_size": 16},
+    "regnet": {
+        "depths": [1, 1, 2, 1], "hidden_sizes": [16, 16, 32, 32], "embedding_size": 16,
+        "groups_width": 8,
+    },
+    "mobilenet_v1": {"depth_multiplier": 0.25},
+    "mobilenet_v2": {"depth_multiplier": 0.25},
+    "swin": {"patch_size": 2, "window_size": 2, "embed_dim": 12, "depths": [1, 1, 2, 1],
+             "num_heads": [1, 2, 2, 4]},
+    "swinv2": {"patch_size": 2, "window_size": 2, "embed_dim": 12, "depths": [1, 1, 2, 1],
+               "num_heads": [1, 2, 2, 4]},
+    "poolformer": {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 16, 32]},
+    "pvt": {
+        "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 16, 32],
+        "num_attention_heads": [1, 2, 2, 4],
+    },
+    "pvt_v2": {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 40, 64]},
+    "cvt": {"depth": [1, 1, 1], "embed_dim": [8, 16, 32], "num_heads": [1, 2, 4]},
+    "focalnet": {"patch_size": 2, "embed_dim": 16, "depths": [1, 1, 2, 1]},
+    "bit": {"depths": [1, 1, 1, 1], "hidden_sizes": [32, 32, 64, 64], "embedding_size": 32,
+            "num_groups": 8},
+    "segformer": {"hidden_sizes": [8, 16, 40, 64], "depths": [1, 1, 1, 1]},
+    "swiftformer": {"depths": [1, 1, 1, 1], "embed_dims": [8, 16, 32, 64]},
+    "hiera": {"patch_size": [4, 4], "embed_dim": 8, "depths": [1, 1, 1, 1],
+              "num_heads": [1, 2, 2, 4], "patch_stride": [2, 2], "patch_padding": [1, 1]},
+    "funnel": {"block_sizes": [1, 1], "num_decoder_layers": 1},
+    "efficientnet": {"hidden_dim": 320, "width_coefficient": 0.25, "depth_coefficient": 0.25},
+    **dict.fromkeys(_WITH_CONVOLUTIONS, _SMALL_CONVOLUTIONS),
+}  # fmt: skip
 
 
 def model_of(kind: str, name: str) -> torch.nn.Module:
@@ -91,14 +145,18 @@ def model_of(kind: str, name: str) -> torch.nn.Module:
     return getattr(transformers, KINDS[kind][0]).from_config(config).train()
 
 
-def call_of(kind: str, model, rows: int) -> dict:
+def call_of(kind: str, model, rows: int, seed: int = 0) -> dict:
     """The arguments of a call with labels."""
-    generator = torch.Generator().manual_seed(rows)
+    generator = torch.Generator().manual_seed(100 * seed + rows)
     if kind == "vision":
         side = getattr(model.config, "image_size", 32)
         side = side if isinstance(side, int) else side[0]
         pixels = torch.randn(rows, 3, side, side, generator=generator)
         return {"pixel_values": pixels, "labels": torch.randint(0, 2, (rows,), generator=generator)}
+    if kind == "video":
+        size = (rows, model.config.num_frames, 3, 32, 32)
+        labels = torch.randint(0, 2, (rows,), generator=generator)
+        return {"pixel_values": torch.randn(size, generator=generator), "labels": labels}
     if kind == "speech":
         labels = torch.randint(0, 2, (rows,), generator=generator)
         name = model.main_input_name
@@ -108,6 +166,10 @@ def call_of(kind: str, model, rows: int) -> dict:
         return {name: torch.randn(rows, length, 128, generator=generator), "labels": labels}
     ids = torch.randint(3, 100, (rows, 12), generator=generator)
     return {"input_ids": ids, "labels": ids.clone()}
+
+
+def kind_of(name: str) -> str:
+    return next(kind for kind, (_, listed) in KINDS.items() if name in listed.split())
 
 
 def names() -> list[tuple[str, str]]:

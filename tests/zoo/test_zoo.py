@@ -1,6 +1,7 @@
 """docs/zoo.md says what comes of each architecture."""
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import transformers
 from architectures import KINDS
-from zoo import FRONT_ENDS, PAGE, verdict_of
+from zoo import FRONT_ENDS, PAGE, PLANS, RANKS, trained, verdict_of
+
+from pyrannc import _C
 
 TEXT = PAGE.read_text()
 ROWS = re.findall(r"^\| ([a-z-]+) \| `(\S+)` \| \d* \| (\w+).*? \| (\w+)", TEXT, re.MULTILINE)
@@ -34,3 +37,35 @@ def test_an_architecture_is_captured_as_the_page_says(kind, name, torchscript, e
     found = {each: verdict_of(kind, name, each) for each in FRONT_ENDS}
     expected = {"torchscript": torchscript, "export": export}
     assert {each: found[each]["verdict"] for each in FRONT_ENDS} == expected, found
+
+
+needs_ranks = pytest.mark.skipif(
+    not _C.comm.mpi_available() or shutil.which("mpirun") is None,
+    reason="this build has no MPI, or mpirun was not found",
+)
+TRAINED = [name for name in re.findall(r"^\| \S+ \| `(\S+)` .*\| 2 and 4 ranks \|$", TEXT, re.M)]
+
+
+def wrong(ranks, cases):
+    found = trained(ranks, cases, timeout=len(cases) * 200)
+    return {case: line for case, line in found.items() if line["verdict"] != "equal"}
+
+
+@needs_ranks
+def test_some_architectures_train_on_ranks_as_in_one_process():
+    assert not wrong(4, ["four/gpt2", "four/t5", "free/mixtral"])
+
+
+@needs_ranks
+def test_an_architecture_that_trains_on_other_rows_is_not_equal():
+    """The comparison itself: the ranks get other rows than the one process."""
+    found = trained(2, ["four/gpt2+other"], timeout=200)
+    assert found["four/gpt2+other"]["verdict"] == "differs", found
+
+
+@pytest.mark.all
+@needs_ranks
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", TRAINED)
+def test_an_architecture_trains_as_the_page_says(name, ranks):
+    assert not wrong(ranks, [f"{plan}/{name}" for plan in PLANS])

@@ -1,7 +1,8 @@
-"""Captures every architecture of the zoo with both front ends and proves the capture, one line of
-JSON for each; ``--page`` makes docs/zoo.md of these lines.
+"""Captures every architecture of the zoo with both front ends and proves the capture, and trains
+it on several ranks, one line of JSON for each; ``--page`` makes docs/zoo.md of these lines.
 
     python tests/zoo/zoo.py results.jsonl [name ...]
+    python tests/zoo/zoo.py results.jsonl --train [name ...]
     python tests/zoo/zoo.py results.jsonl --page
 """
 
@@ -12,7 +13,7 @@ import warnings
 from pathlib import Path
 
 import transformers
-from architectures import call_of, model_of, names
+from architectures import call_of, kind_of, model_of, names
 
 from pyrannc import RaNNCError
 from pyrannc.capture.model import capture
@@ -20,17 +21,24 @@ from pyrannc.selfcheck import check
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
 FRONT_ENDS = ("torchscript", "export")
+TRAIN = Path(__file__).with_name("train.py")
+RANKS, PLANS = (2, 4), ("free", "four")
+_AT_A_TIME = 6  # architectures that one start of the ranks trains
 HEAD = """# The zoo
 
 Architectures of transformers {version}, unmodified, with random weights in tiny shapes
 and dropout 0, each captured by both front ends and compared with itself on another batch: outputs,
 gradients and buffers. *equal* is what this self-check has found; *rows* says whether ranges of rows
 were replayed apart and joined again, or why not. A refusal is an error before anything is trained.
+*trained* says on how many ranks three steps of the wrapped model were those of one process with the
+whole batch, each time planned freely and again with four stages: losses to 1e-5, weights to 1e-4 of
+their largest. Batch normalisations are synchronised, or are compared with one process that
+accumulates over the plan's micro-batches.
 Written by `tests/zoo/zoo.py`;
 {counts}.
 
-| kind | architecture | nodes | torchscript | export | rows |
-|---|---|---|---|---|---|
+| kind | architecture | nodes | torchscript | export | rows | trained |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -62,6 +70,48 @@ def line_of(kind, name) -> dict:
     return line | {each: verdict_of(kind, name, each) for each in FRONT_ENDS}
 
 
+def trained(ranks, cases, timeout) -> dict:
+    """What became of each case (``free/gpt2``) on so many ranks; one that ends its ranks fails
+    alone."""
+    support = str(Path(__file__).parents[1] / "support")
+    if support not in sys.path:
+        sys.path.append(support)
+    import mpi
+
+    found, left = {}, list(cases)
+    while left:
+        try:
+            done = mpi.run([str(TRAIN), *left], ranks, timeout)
+            text, end = done.stdout, done.stderr[-2000:]
+        except AssertionError as error:  # the deadline
+            text, end = str(error), "not finished before the deadline"
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        begun = [line["begins"] for line in lines if "begins" in line]
+        for line in lines:
+            if "case" in line and found.get(line["case"], {}).get("verdict") != "failed":
+                found[line["case"]] = line
+        last = begun[-1] if begun else left[0]
+        found.setdefault(last, {"case": last, "verdict": "failed", "reason": end})
+        left = left[left.index(last) + 1 :]
+    return found
+
+
+def _trained_cell(line) -> str:
+    """``2 and 4 ranks``, or which cases were not equal."""
+    cases = {key: case for key, case in line.get("trained", {}).items()}
+    equal = [
+        str(ranks)
+        for ranks in RANKS
+        if all(cases.get(f"{ranks}/{plan}", {}).get("verdict") == "equal" for plan in PLANS)
+    ]
+    others = [
+        f"{key}: {case['verdict']}: {_short(case['reason'])}"
+        for key, case in sorted(cases.items())
+        if case["verdict"] != "equal"
+    ]
+    return "; ".join(([f"{' and '.join(equal)} ranks"] if equal else []) + others)
+
+
 def _short(text) -> str:
     text = re.sub(r"\S*/site-packages/", "", str(text).split("\n")[0])
     text = re.sub(r"/\S+/(?=tests/|pyrannc/)", "", text).replace("|", "/")
@@ -69,13 +119,18 @@ def _short(text) -> str:
 
 
 def page(lines) -> str:
-    latest = {line["name"]: line for line in lines if "unbuilt" not in line}
-    built = [latest[name] for _, name in names() if name in latest]
+    latest = {}
+    for line in lines:
+        if "unbuilt" not in line:
+            latest.setdefault(line["name"], {}).update(line)
+    built = [latest[name] for _, name in names() if "torchscript" in latest.get(name, ())]
     counts = ", ".join(
         f"{sum(line[each]['verdict'] == 'equal' for line in built)} of {len(built)} equal under "
         f"{each}"
         for each in FRONT_ENDS
     )
+    on_ranks = sum(_trained_cell(line) == "2 and 4 ranks" for line in built)
+    counts += f", {on_ranks} trained on 2 and 4 ranks"
     text = HEAD.format(version=transformers.__version__, counts=counts)
     for line in built:
         cells = [line["kind"], f"`{line['name']}`"]
@@ -85,6 +140,7 @@ def page(lines) -> str:
             reason = found.get("reason", "")
             cells.append(f"{found['verdict']}{': ' if reason else ''}{reason}")
         cells.append(next((line[e]["rows"] for e in FRONT_ENDS if "rows" in line[e]), ""))
+        cells.append(_trained_cell(line))
         text += f"| {' | '.join(cells)} |\n"
     return text
 
@@ -97,11 +153,30 @@ def main():
         PAGE.write_text(page(lines))
         return
     warnings.simplefilter("ignore")
+    if wanted[:1] == ["--train"]:
+        _train(results, wanted[1:] or [name for _, name in names()])
+        return
     for kind, name in names():
         if wanted and name not in wanted:
             continue
         with results.open("a") as file:
             file.write(json.dumps(line_of(kind, name)) + "\n")
+
+
+def _train(results, wanted):
+    """Some at a time, so that little is lost where this ends early."""
+    for first in range(0, len(wanted), _AT_A_TIME):
+        some = wanted[first : first + _AT_A_TIME]
+        cases = [f"{plan}/{name}" for name in some for plan in PLANS]
+        found = {name: {} for name in some}
+        for ranks in RANKS:
+            for case, line in trained(ranks, cases, timeout=1200).items():
+                plan, name = case.split("/")
+                found[name][f"{ranks}/{plan}"] = line
+        with results.open("a") as file:
+            for name, of_it in found.items():
+                line = {"kind": kind_of(name), "name": name, "trained": of_it}
+                file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
