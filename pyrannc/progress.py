@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 import sys
 import threading
 import time
@@ -9,38 +10,68 @@ import time
 from pyrannc import log
 
 QUIET_S = 2.0
+LINE_S = 10.0  # between two lines where there is no terminal
 #: Set by ``rannc run``, whose ranks have pipes for its terminal: its columns.
 TERMINAL = "RANNC_TERMINAL_WIDTH"
+
+_terminal = threading.Lock()  # of the one phase that is shown
+_shown = None
 
 
 def on_terminal() -> bool:
     """Whether what moves can be seen: not in files, and not where a machine reads along (CI)."""
     if os.environ.get("CI") or os.environ.get("TERM") == "dumb":
         return False
-    return sys.stderr.isatty() or TERMINAL in os.environ
+    return sys.stderr.isatty() or TERMINAL in os.environ or _width_of_launcher() is not None
 
 
 def console():
     """A console on the terminal of the job; NO_COLOR is respected."""
     from rich.console import Console
 
-    width = os.environ.get(TERMINAL)
-    if sys.stderr.isatty() or width is None:
+    if sys.stderr.isatty():
+        return Console(stderr=True)
+    width = os.environ.get(TERMINAL) or _width_of_launcher()
+    if width is None:
         return Console(stderr=True)
     return Console(stderr=True, force_terminal=True, width=int(width))
 
 
+def _width_of_launcher():
+    """Columns of the terminal to which mpirun, which has started this process, passes on what comes
+    through its pipe; None where this is no such pipe."""
+    if "OMPI_COMM_WORLD_RANK" not in os.environ:
+        return None
+    try:
+        if not stat.S_ISFIFO(os.fstat(sys.stderr.fileno()).st_mode):
+            return None
+        launcher = os.open(f"/proc/{os.getppid()}/fd/2", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:  # closed, or a file of another user
+        return None
+    try:
+        return os.get_terminal_size(launcher).columns if os.isatty(launcher) else None
+    finally:
+        os.close(launcher)
+
+
 @contextlib.contextmanager
 def phase(what, shown=True):
-    """Around what may take long; ``shown``: on one rank only.
+    """Around what may take long; ``shown``: on one rank only. Inside of another phase it is what
+    that one does meanwhile.
 
-    After two seconds a terminal has a line with the time that passes, until the block ends;
-    elsewhere the log has one line, at level info.
+    After two seconds a terminal has a line with the time that passes, and, as far as
+    :func:`advance` is called, a bar with the time that is left, until the block ends; elsewhere the
+    log has single lines, at level info.
     """
+    global _shown
     if not shown:
         yield
         return
-    said = _Said(what)
+    if not _terminal.acquire(blocking=False):
+        with part(what):
+            yield
+        return
+    _shown = said = _Said(what)
     timer = threading.Timer(QUIET_S, said.begin)
     timer.daemon = True
     timer.start()
@@ -48,13 +79,37 @@ def phase(what, shown=True):
         yield
     finally:
         timer.cancel()
+        _shown = None
         said.end()
+        _terminal.release()
+
+
+@contextlib.contextmanager
+def part(what):
+    """Around what the phase at hand does meanwhile, where there is one that this rank shows."""
+    around = _shown
+    before = around and around.turn_to(what)
+    try:
+        yield
+    finally:
+        if around:
+            around.turn_to(*before)
+
+
+def advance(done, total) -> None:
+    """How far the phase at hand is: ``done`` of ``total`` parts, which take about as long each.
+
+    Nothing happens outside of a phase, and on ranks that do not show it.
+    """
+    if (said := _shown) is not None:
+        said.advance(min(done, total), total)
 
 
 class _Said:
     def __init__(self, what):
         self._what, self._bar, self._over = what, None, False
-        self._begin = time.monotonic()
+        self._begin = self._line = time.monotonic()
+        self._done, self._total = 0, None
         self._lock = threading.Lock()
 
     def begin(self):
@@ -63,14 +118,47 @@ class _Said:
                 return
             if not on_terminal():
                 log.info("deploy", f"{self._what} ...")
-                self._bar = False
+                self._bar, self._line = False, time.monotonic()
                 return
-            from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
 
-            columns = (SpinnerColumn(), TextColumn(self._what), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=console(), transient=True)
-            self._bar.add_task("", total=None)
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=None),
+                TimeElapsedColumn(),
+                TextColumn("left:"),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=console(), transient=True, expand=True)
+            self._task = self._bar.add_task(self._what, completed=self._done, total=self._total)
             self._bar.start()
+
+    def turn_to(self, what, begin=None, done=0, total=None):
+        """Does something else from here on; returns what it did until now."""
+        with self._lock:
+            before = self._what, self._begin, self._done, self._total
+            self._what, self._begin = what, begin or time.monotonic()
+            self._done, self._total = done, total
+            if self._bar:
+                self._bar.reset(self._task, description=what, completed=done, total=total)
+            return before
+
+    def advance(self, done, total):
+        with self._lock:
+            self._done, self._total = done, total
+            now = time.monotonic()
+            if self._bar:
+                self._bar.update(self._task, completed=done, total=total)
+            elif self._bar is False and now - self._line >= LINE_S and done:
+                self._line = now
+                left = (now - self._begin) * (total - done) / done
+                log.info("deploy", f"{self._what}: {done} of {total}, about {left:.0f} s left")
 
     def end(self):
         with self._lock:

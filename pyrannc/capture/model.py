@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from pyrannc import _C
+from pyrannc import _C, progress
 from pyrannc.capture import (
     hook_probes,
     mask_selections,
@@ -310,6 +310,7 @@ def _capture(model, call, names, dims, states, choices, places):
         traced = trace(rows, probes)
         traces.append(traced.trace)
         shapes.append(traced.shape)
+        progress.advance(len(traces), len(traced_rows))
     outputs = pytree.joined(shapes, traced_rows)
     for rows, shape in zip(traced_rows, shapes, strict=True):
         if found := pytree.difference(pytree.at_rows(outputs, rows), shape, "the result"):

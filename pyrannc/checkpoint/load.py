@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 
+from pyrannc import progress
 from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all, on_rank_0
@@ -54,8 +55,9 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
     if values.without_values(task.model):
         _load_later(folder, module, strict, lambda: _load_optimizers(index, task, reader))
     else:
-        on_all(world, lambda: _load_model(index, held, reader))
-        on_all(world, lambda: _load_optimizers(index, task, reader))
+        with progress.phase(f"reading {folder}", world.rank == 0):
+            on_all(world, lambda: _load_model(index, held, reader))
+            on_all(world, lambda: _load_optimizers(index, task, reader))
     return _load_beside(index, task, reader, scheduler, scaler)
 
 
@@ -170,10 +172,11 @@ def _load_model(index, held, reader):
     names_of, done = {}, set()
     for name, tensor in held.items():
         names_of.setdefault(id(tensor), []).append(name)
-    for tensor in held.values():
+    for count, tensor in enumerate(held.values()):
         if id(tensor) in done or is_released(tensor):
             continue
         done.add(id(tensor))
+        progress.advance(count, 2 * len(held))  # the optimizers' state takes as long again, or more
         for name in names_of[id(tensor)]:
             if (entry := index.named(name)) is not None:
                 named_tensors.write(tensor, reader.tensor(index.tied.get(name, name), entry))

@@ -4,6 +4,7 @@ import secrets
 from pathlib import Path
 
 import pyrannc
+from pyrannc import progress
 from pyrannc.checkpoint import job, layout, nested, random_states
 from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all, on_rank_0
@@ -65,7 +66,8 @@ def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=N
             task.states(optimizer, lambda name: where.writer.get(where.name(name)))
             for optimizer in task.optimizers
         ]
-        written = on_all(world, lambda: _write(folder, token, task, where, beside, entries))
+        with progress.phase(f"writing {folder}", world.rank == 0):
+            written = on_all(world, lambda: _write(folder, token, task, where, beside, entries))
         on_rank_0(world, lambda: _finish(folder, task, where, written))
     except Exception:
         index_file.remove_parts(folder, token, world.rank)
@@ -87,7 +89,6 @@ def _write(folder, token, task, where, beside, entries) -> dict:
         for name, tensor in checkpoint.persistent(task.model).items()
         if where.writer.get(name) == rank
     }
-    model, files = parts.write(folder, "model", token, rank, mine)
     tensors, optimizers = {}, []
     for number, optimizer in enumerate(task.optimizers):
         names = {where.name(name) for group in named_state.names(optimizer, task.model)
@@ -100,7 +101,15 @@ def _write(folder, token, task, where, beside, entries) -> dict:
             }
         )
     beside = nested.encode(_states(task, beside), "beside", tensors) if rank == 0 else None
-    state, more = parts.write(folder, "state", token, rank, tensors)
+    done, total = 0, sum(each.nbytes for each in (*mine.values(), *tensors.values()))
+
+    def wrote(size):
+        nonlocal done
+        done += size
+        progress.advance(done, total)
+
+    model, files = parts.write(folder, "model", token, rank, mine, wrote)
+    state, more = parts.write(folder, "state", token, rank, tensors, wrote)
     return {
         "model": model,
         "state": state,

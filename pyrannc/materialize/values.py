@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pyrannc import log
+from pyrannc import log, progress
 from pyrannc.errors import ConfigError, RaNNCError, TraceError
 from pyrannc.job.on_all import on_all
 from pyrannc.materialize.initialised import Initialisers
@@ -133,8 +133,14 @@ class Values:
     @torch.no_grad()
     def give(self, names) -> None:
         """Gives the tensors ``names`` of the model, which this rank holds, their values."""
+        with progress.part("giving tensors their values"):
+            self._give(names)
+
+    def _give(self, names):
         wanted = set(names)
-        for source in {id(each): each for each in self._source_of.values()}.values():
+        sources = {id(each): each for each in self._source_of.values()}
+        for count, source in enumerate(sources.values()):
+            progress.advance(count, len(sources))
             mine = [name for name in source.names if name in wanted]
             if not mine:
                 continue

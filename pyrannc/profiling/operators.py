@@ -3,19 +3,13 @@
 import dataclasses
 import json
 import math
-import time
 
 import torch
 
-from pyrannc import _C, log
-from pyrannc import progress as signs
+from pyrannc import _C, log, progress
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.job.agreement import on_rank
 from pyrannc.profiling.cache import ProfileCache, ProfileFile, environment_of_process
-
-# Progress is worth showing from this many seconds on; plain lines come this far apart.
-_QUIET_S = 2.0
-_LINE_S = 5.0
 
 
 def profile(
@@ -74,7 +68,7 @@ def time_operators(
         return cache.read(keys) | (ProfileFile(load_file).read(keys) if load_file else {})
 
     known = on_rank(0, world, stored)
-    with _Progress(world.rank == 0) as progress:
+    with progress.phase("measuring operators", world.rank == 0):
         table, measured = _C.profile.measure(
             graph,
             objects,
@@ -83,7 +77,7 @@ def time_operators(
             rows,
             traced.strides,
             device=str(device),
-            progress=progress,
+            progress=progress.advance,
             known=known,
         )
     if world.rank == 0:
@@ -191,45 +185,3 @@ def _trace_at(graph, objects, rows, device):
         (nodes, storage.nbytes()) for key, (storage, nodes) in kept.items() if key not in state
     ]
     return found, strides
-
-
-class _Progress:
-    """Called with (done, total): a bar with the time left on a terminal, else lines."""
-
-    def __init__(self, shown):
-        self._shown = shown
-        self._bar = None
-
-    def __enter__(self):
-        self._begin = self._last_line = time.monotonic()
-        return self
-
-    def __exit__(self, *_):
-        if self._bar is not None:
-            self._bar.stop()
-
-    def __call__(self, done, total):
-        now = time.monotonic()
-        if not self._shown or now - self._begin < _QUIET_S:
-            return
-        if signs.on_terminal():
-            self._advance_bar(done, total)
-        elif now - self._last_line >= _LINE_S:
-            self._last_line = now
-            left = (now - self._begin) * (total - done) / done
-            log.info("profile", f"measured {done} of {total} operators, about {left:.0f} s left")
-
-    def _advance_bar(self, done, total):
-        if self._bar is None:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-            columns = (
-                "measuring operators",
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=signs.console(), transient=True)
-            self._task = self._bar.add_task("", total=total)
-            self._bar.start()
-        self._bar.update(self._task, completed=done)

@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from pyrannc import _C
+from pyrannc import _C, progress
 from pyrannc.capture import module_attributes, random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.errors import RaNNCError, TraceError
@@ -19,6 +19,8 @@ from pyrannc.selfcheck import compare, row_parts, whole_batch_sums
 from pyrannc.selfcheck.compare import Difference
 from pyrannc.selfcheck.locate import locate
 from pyrannc.state import named_tensors
+
+_RUNS = 4  # of the model or its graph: the model, the graph, the graph without dropout, its parts
 
 
 @dataclasses.dataclass
@@ -144,10 +146,12 @@ class _Check:
         if self.device.type != "cpu":
             self.allow_own_differences()
         expected = self.run_model()
+        progress.advance(1, _RUNS)
         buffers = dict(self.model.named_buffers(remove_duplicate=False))
         random_state = random_states.of_torch(self.device)
         random_states.seed(self.seed, self.device)
         outputs, found_buffers = self.replay(self.graph, self.rows, self.batch)
+        progress.advance(2, _RUNS)
         same_random = random_states.are_equal(random_state, random_states.of_torch(self.device))
         found = self.capture.unflatten(outputs, self.rows)
 
@@ -311,6 +315,7 @@ class _Check:
         graph = _C.ir.without_dropout(self.graph)
         before = random_states.of_torch(self.device)
         whole, _ = self.replay(graph, self.rows, self.batch)
+        progress.advance(3, _RUNS)
         if not random_states.are_equal(before, random_states.of_torch(self.device)):
             self.report.skipped.append("row ranges apart, because the model draws random numbers")
             return

@@ -21,12 +21,15 @@ MOST_HOST_COPIES_BYTES = 128 << 20
 MOST_FILE_BYTES = 5 << 30
 
 
-def write(folder: Path, kind: str, save: str, rank: int, tensors: dict) -> tuple[dict, dict]:
+def write(
+    folder: Path, kind: str, save: str, rank: int, tensors: dict, wrote=lambda size: None
+) -> tuple[dict, dict]:
     """Writes ``tensors`` by key; returns their entries for the index, and the files' bytes.
 
     Args:
         kind: "model" or "state".
         save: Eight digits of this save.
+        wrote: Told the bytes of each file when it is there.
     """
     entries, sizes = {}, {}
     for number, group in enumerate(_files(tensors)):
@@ -40,6 +43,7 @@ def write(folder: Path, kind: str, save: str, rank: int, tensors: dict) -> tuple
         index.file_sync(partial)
         sizes[name] = partial.stat().st_size
         partial.rename(folder / name)
+        wrote(sizes[name])
         for key, tensor in ready.items():
             entries[key] = {
                 "file": name,

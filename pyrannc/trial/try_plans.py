@@ -2,7 +2,7 @@
 
 import functools
 
-from pyrannc import _C
+from pyrannc import _C, progress
 from pyrannc.job.agreement import on_rank
 from pyrannc.report.speed import Speed
 from pyrannc.trial import choose, measured_runs
@@ -16,9 +16,17 @@ def try_plans(deployment, planner, inputs) -> None:
     """
     world, planned = deployment.world, deployment.plan
 
+    done, most = 0, 1  # plans that were run, and that are worth it
+
     def run(plan):
         deployment.replan(plan)
-        return deployment.calibrate(inputs, measured_runs.OF_ANOTHER_PLAN)
+        return ran(deployment.calibrate(inputs, measured_runs.OF_ANOTHER_PLAN))
+
+    def ran(measured):
+        nonlocal done
+        done += 1
+        progress.advance(done, most)
+        return measured
 
     def of_other_arrangements():
         if deployment.task.lacks_values:  # no rank could run the parts of another one
@@ -28,7 +36,8 @@ def try_plans(deployment, planner, inputs) -> None:
     others = on_rank(0, world, of_other_arrangements)
     if not others:  # then no rank has to have more than it needs
         deployment.hold()
-    measured = deployment.calibrate(inputs)
+    most += len(others)
+    measured = ran(deployment.calibrate(inputs))
     plans = [planned, *map(_C.plan.Plan.from_json, others)]
     # What was measured is the same on all ranks, and so is every decision.
     best, arrangements = choose.arrangements(plans, measured, run) if measured else (0, [])
@@ -53,6 +62,7 @@ def try_plans(deployment, planner, inputs) -> None:
         return run(numbered[count])
 
     counts = on_rank(0, world, lambda: planner.other_micro_batches(arrangement))
+    most = done + len(counts)
     count, numbers = choose.micro_batches(
         arrangement.micro_batches, arrangements[best], counts, run_with
     )

@@ -1,6 +1,6 @@
 """Which front end captures a model: the one that is set, or the first that can and is right."""
 
-from pyrannc import log
+from pyrannc import log, progress
 from pyrannc.errors import TraceError
 
 TORCHSCRIPT, EXPORT, AUTO = "torchscript", "export", "auto"
@@ -30,6 +30,10 @@ class FrontEnds:
         Raises:
             TraceError: None can; says why of each.
         """
+        with progress.phase("capturing the model", self._world.rank == 0):
+            return self._first()
+
+    def _first(self):
         while self._left:
             self.used = self._left.pop(0)
             if not self._chooses:

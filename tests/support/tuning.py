@@ -48,10 +48,10 @@ NOT_TUNED = {
     ),
     "what NCCL knows numbers by": "kUniqueIdBytes kNoColor kOldestVersion kProbeBytes",
     "what is shown, and how": (
-        "kShown _SHOWN_NAMES MOST_LINES _QUIET_S _LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
+        "kShown _SHOWN_NAMES MOST_LINES LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
         " kModules kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN QUIET_S"
     ),
-    "values that captures and checks feed in": "_ROWS _SAMPLED_ROWS _TRACES _HARMLESS",
+    "values that captures and checks feed in": "_ROWS _SAMPLED_ROWS _TRACES _HARMLESS _RUNS",
     "how long a hang may last": "TIMEOUT_S DEADLINE_S",
 }
 NAMES_NOT_TUNED = {name for names in NOT_TUNED.values() for name in names.split()}

@@ -1,7 +1,13 @@
 """What takes long says so: on a terminal, in a file, and not where it is quick."""
 
+import fcntl
 import io
+import os
+import re
+import struct
+import subprocess
 import sys
+import termios
 import threading
 
 import pytest
@@ -44,3 +50,61 @@ def test_what_moves_is_for_terminals_only(said, monkeypatch):
     monkeypatch.delenv("CI")
     monkeypatch.setenv("TERM", "dumb")  # what `rannc run` sets where its output is a file
     assert not progress.on_terminal()
+
+
+def test_a_phase_in_another_is_what_that_one_does_meanwhile_and_how_far(said, monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    heard = threading.Event()
+    monkeypatch.setattr(log, "info", lambda _, text: (said.append(text), heard.set()))
+    progress.advance(1, 2)  # of no phase
+    with progress.phase("starting"):
+        assert heard.wait(timeout=60)
+        progress.advance(1, 4)
+        with progress.phase("reading"), progress.part("opening"):
+            progress.advance(3, 2)
+        progress.advance(2, 4)
+    assert [text.split(",")[0] for text in said[:-1]] == [
+        "starting ...", "starting: 1 of 4", "opening: 2 of 2", "starting: 2 of 4",
+    ]  # fmt: skip
+    assert said[-1].startswith("starting: ")
+
+
+def test_a_bar_has_the_time_that_is_left_and_no_color_where_none_is_wanted(
+    said, monkeypatch, capsys
+):
+    monkeypatch.setenv(progress.TERMINAL, "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(progress, "QUIET_S", 3600.0)  # begun by hand
+    with progress.phase("planning [fast]"):
+        progress._shown.begin()
+        for done in range(1, 4):
+            progress.advance(done, 4)
+        progress._shown._bar.refresh()
+    raw = capsys.readouterr().err
+    drawn = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", raw)
+    assert not re.search(r"\x1b\[3\dm", raw)
+    assert "planning [fast]" in drawn and "left:" in drawn and said[-1].startswith("planning")
+
+
+def test_ranks_of_a_bare_mpirun_find_its_terminal(said, monkeypatch):
+    """The rank's stderr is a pipe, and its parent's a terminal."""
+    leader, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 91, 0, 0))
+    check = (
+        "import subprocess, sys\n"
+        "child = 'from pyrannc import progress; print(progress._width_of_launcher())'\n"
+        "print(subprocess.run([sys.executable, '-c', child], stdout=subprocess.PIPE,"
+        " stderr=subprocess.PIPE if sys.argv[1] == 'pipe' else None, text=True).stdout, end='')\n"
+    )
+    environment = os.environ | {"OMPI_COMM_WORLD_RANK": "0"}
+    found = []
+    for stderr, kind in ((terminal, "pipe"), (subprocess.DEVNULL, "pipe"), (terminal, "itself")):
+        command = [sys.executable, "-c", check, kind]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
+        )
+        found.append(done.stdout.strip())
+    os.close(leader)
+    os.close(terminal)
+    assert found == ["91", "None", "None"]
