@@ -28,10 +28,13 @@ def run(
     ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="number of ranks")] = 1,
     hosts: Annotated[str, typer.Option(help="hosts and their ranks, a:2,b:2")] = "",
     hostfile: Annotated[str, typer.Option(help="file of hosts, as mpirun reads it")] = "",
+    log_dir: Annotated[
+        str, typer.Option(help="folder for what each rank writes, too: rank_0.log, rank_1.log, ...")
+    ] = "",
 ):
     from pyrannc.cli.run import run as start
 
-    raise typer.Exit(start(ranks, [script, *context.args], hosts, hostfile))
+    raise typer.Exit(start(ranks, [script, *context.args], hosts, hostfile, log_dir))
 
 
 def planning_command(name: str, summary: str) -> None:

@@ -1,9 +1,11 @@
 """A rank of ``rannc run``: sets what torch's launcher would have set, and becomes the script.
 
-Run as a file, by a Python that reads no environment: it imports nothing but what follows.
+Run as a file, by a Python that reads no environment: it imports nothing but what follows. Its
+arguments are the folder for what it writes, or an empty one, and the script's command.
 """
 
 import os
+import subprocess
 import sys
 
 _OF_MPIRUN = {
@@ -24,6 +26,22 @@ def variables(environment) -> dict:
     return found
 
 
+def keep_output(folder, rank) -> None:
+    """What this process writes from here on goes to ``folder/rank_N.log``, too."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"rank_{rank}.log")
+    open(path, "w").close()
+    for stream in (sys.stdout, sys.stderr):
+        # It ends with its input and not before: what ends the job's processes is not for it.
+        tee = subprocess.Popen(
+            ["tee", "-a", path], stdin=subprocess.PIPE, stdout=stream, start_new_session=True
+        )
+        os.dup2(tee.stdin.fileno(), stream.fileno())
+        tee.stdin.close()
+
+
 if __name__ == "__main__":
     os.environ.update(variables(os.environ))
-    os.execv(sys.argv[1], sys.argv[1:])
+    if sys.argv[1]:
+        keep_output(sys.argv[1], os.environ["RANK"])
+    os.execv(sys.argv[2], sys.argv[2:])

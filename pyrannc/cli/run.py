@@ -6,22 +6,32 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pyrannc import launch
+from pyrannc import files, launch
 
 
-def run(ranks: int, command: list[str], hosts: str = "", hostfile: str = "") -> int:
+def run(
+    ranks: int, command: list[str], hosts: str = "", hostfile: str = "", log_dir: str = ""
+) -> int:
     """Runs the Python script ``command[0]`` with its arguments on ``ranks`` ranks of this machine.
 
     Under a host list of the batch system (Slurm, PBS) Open MPI spreads the ranks over its hosts,
     or over ``hosts`` (``a:2,b:2``) or those of ``hostfile``. They get this process's variables of
     devices (NCCL_*, CUDA_*, PYTORCH_*, TORCH_*). Ranks find RANK, WORLD_SIZE, LOCAL_RANK,
-    LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun.
+    LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun. What rank 3 writes goes to
+    ``log_dir/rank_3.log``, too, on its host.
 
     Returns:
         The exit code of the job: that of the first rank that failed, or 0.
     """
-    argv = [sys.executable, "-IS", str(Path(__file__).with_name("rank.py")), sys.executable]
-    argv += command
+    try:
+        if log_dir:
+            files.check_folder(log_dir)
+            log_dir = os.path.abspath(log_dir)
+    except OSError as error:
+        print(f"rannc run: --log-dir {log_dir}: {error.strerror}", file=sys.stderr)
+        return 2
+    rank = str(Path(__file__).with_name("rank.py"))
+    argv = [sys.executable, "-IS", rank, log_dir, sys.executable, *command]
     meeting = launch.meeting_place(os.environ, hosts, hostfile)
     options = [part for name, value in (("--host", hosts), ("--hostfile", hostfile)) if value
                for part in (name, value)]  # fmt: skip
@@ -32,7 +42,7 @@ def run(ranks: int, command: list[str], hosts: str = "", hostfile: str = "") -> 
         print(f"rannc run: {error}", file=sys.stderr)
         return 127
     environment = launch.environment(ranks) | meeting
-    if not sys.stdout.isatty():
+    if log_dir or not sys.stdout.isatty():
         # mpirun gives its ranks a terminal whatever its own output is: no progress bars in a file.
         environment["TERM"] = "dumb"
     elif sys.stderr.isatty():

@@ -85,6 +85,29 @@ dist.destroy_process_group()
         assert result.stdout.strip() == f"{expected} True False"
 
 
+def test_what_each_rank_writes_goes_to_a_file_of_its_own_too(tmp_path):
+    script = tmp_path / "say.py"
+    script.write_text(
+        "import os, sys\n"
+        "rank = os.environ['RANK']\n"
+        "sys.stdout.write(f'out of {rank}\\n')\n"
+        "sys.stdout.flush()\n"
+        "sys.exit(f'error of {rank}' if rank == '1' else 0)\n"
+    )
+    for ranks in ("1", "2"):
+        folder = tmp_path / "new" / ranks
+        done = rannc("run", "-n", ranks, "--log-dir", str(folder), str(script))
+        assert done.returncode == int(ranks) - 1, done.stderr
+        assert "out of 0\n" in done.stdout
+        assert (folder / "rank_0.log").read_text() == "out of 0\n"
+    assert "error of 1\n" in done.stderr
+    lines = (folder / "rank_1.log").read_text().splitlines()
+    assert sorted(lines) == ["error of 1", "out of 1"]  # two streams, in the order of their arrival
+    done = rannc("run", "--log-dir", str(script), str(script))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"rannc run: --log-dir {script}: Not a directory\n"
+
+
 @pytest.mark.parametrize(
     ("environment", "hosts", "expected"),
     [
