@@ -253,6 +253,11 @@ ITEMS = {
         "",
         "file of NCCL 2.26 or newer; empty: the one that torch has loaded, or the system's",
     ),
+    "float32_sums": Item(
+        boolean,
+        False,
+        "NCCL sums 16-bit gradients over ranks in float32, in twice the bytes; others always do",
+    ),
     "nccl_one_stream": Item(
         boolean, False, "all of NCCL's work on one stream, beside the one that computes"
     ),

@@ -43,7 +43,7 @@ class KeptGradients:
     """
     Gradients of backward passes whose sum over the replicas is put off.
     """
-    def __init__(self, device: str = 'cpu') -> None:
+    def __init__(self, device: str = 'cpu', float32_sums: bool = False) -> None:
         ...
     def drop(self) -> None:
         ...
@@ -103,7 +103,7 @@ class Times:
     def send_ns(self) -> int:
         ...
 class Executor:
-    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None, bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400, holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, show_values: bool = False, stream: pyrannc._C.comm.Stream = None) -> None:
+    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None, bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400, holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, show_values: bool = False, stream: pyrannc._C.comm.Stream = None, float32_sums: bool = False) -> None:
         ...
     def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True, no_sync: bool = False, loss_seed: typing.SupportsFloat | typing.SupportsIndex = 1.0) -> Call:
         ...
@@ -135,7 +135,7 @@ def measure_links(comm: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C
     """
     As comm.measure_links(), from and to memory of the device.
     """
-def nccl(host: pyrannc._C.comm.Communicator, device: str, library: str = '', one_stream: bool = False) -> pyrannc._C.comm.Communicator:
+def nccl(host: pyrannc._C.comm.Communicator, device: str, library: str = '', one_stream: bool = False, order_each: bool = False) -> pyrannc._C.comm.Communicator:
     """
     A communicator that sends and sums memory of the device by NCCL, and does all else over the host's. Collective.
     """

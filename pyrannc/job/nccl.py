@@ -11,6 +11,7 @@ from pyrannc.job import process
 
 # By world, as long as it lives: (device, communicator).
 _made = weakref.WeakKeyDictionary()
+ORDERS_EACH = 23100  # NCCL 2.31, whose communicators can ask for an order of their launches
 
 
 def refusal(world, device, config) -> str:
@@ -50,16 +51,39 @@ def communicator(world, device, config):
             f"device_transport is nccl, but {reason}.\n  Config(device_transport='staged') needs "
             "none."
         )
-    unordered = process.order_nccl_launches()
-    one_stream = config.nccl_one_stream or bool(unordered)
-    if world.rank == 0 and unordered:
-        log.warn(
-            "deploy",
-            f"all of NCCL's work goes on one stream, which is slower, because {unordered}",
-        )
-    made = _C.runtime.nccl(world, str(device), config.nccl_library, one_stream)
+    # By the ranks together: where one of them has to do without, all do.
+    unordered = next(
+        filter(None, map(bytes.decode, world.all_gather(process.order_nccl_launches().encode()))),
+        "",
+    )
+    _, version = _C.comm.find_nccl(config.nccl_library)
+    one_stream, order_each, warning = launches(unordered, version, config.nccl_one_stream)
+    if world.rank == 0 and warning:
+        log.warn("deploy", warning)
+    made = _C.runtime.nccl(world, str(device), config.nccl_library, one_stream, order_each)
     _made[world] = (device, made)
     return made
+
+
+def launches(unordered, version, wants_one_stream):
+    """How what several communicators launch gets an order: whether all goes on one stream, whether
+    each communicator asks for it, and what to warn of.
+
+    Args:
+        unordered: Why NCCL itself does not order it; empty if it does.
+        version: Of NCCL, as its number.
+        wants_one_stream: The setting.
+    """
+    order_each = bool(unordered) and version >= ORDERS_EACH and not wants_one_stream
+    one_stream = wants_one_stream or (bool(unordered) and not order_each)
+    if not unordered or wants_one_stream:
+        return one_stream, order_each, ""
+    what = (
+        "NCCL orders only what RaNNC's own communicators launch"
+        if order_each
+        else "all of NCCL's work goes on one stream, which is slower"
+    )
+    return one_stream, order_each, f"{what}, because {unordered}"
 
 
 def reconnect(world) -> None:

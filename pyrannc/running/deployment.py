@@ -315,4 +315,5 @@ class Deployment:
             bucket_bytes=self._bucket_bytes,
             holders=holders or {},
             show_values=self.task.config.display_comm_value,
+            float32_sums=self.task.config.float32_sums,
         )

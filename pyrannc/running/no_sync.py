@@ -15,7 +15,8 @@ class UnsummedGradients:
     """What a deployment keeps, and who must not run as long as it does."""
 
     def __init__(self, deployment):
-        self.kept = _C.runtime.KeptGradients(str(deployment.task.device))
+        task = deployment.task
+        self.kept = _C.runtime.KeptGradients(str(task.device), task.config.float32_sums)
         self._deployment = weakref.ref(deployment)
         self._to_guard = deployment.task.config.guard_no_sync
 

@@ -43,14 +43,15 @@ std::unique_ptr<Executor> make_executor(
     plan::Outputs outputs, std::vector<ir::Graph> preludes, bool outside_sum,
     std::shared_ptr<runtime::DrawSteps> draws, std::shared_ptr<runtime::KeptGradients> kept,
     int64_t bucket_bytes, plan::ParameterHolders holders, bool show_values,
-    const std::shared_ptr<comm::Stream>& stream) {
+    const std::shared_ptr<comm::Stream>& stream, bool float32_sums) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
   return std::make_unique<Executor>(
       graph, held, plan, std::move(communicator), c10::Device(device),
       runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws),
                        stream ? stream : runtime::device_stream(c10::Device(device)),
-                       std::move(kept), bucket_bytes, std::move(holders), show_values});
+                       std::move(kept), bucket_bytes, std::move(holders), show_values,
+                       float32_sums});
 }
 
 /// Calls `function`(output_grads, keep_graph, backward), and lets go of it where Python still runs.
@@ -102,10 +103,11 @@ void init_executor(py::module_& m) {
 
   py::class_<runtime::KeptGradients, std::shared_ptr<runtime::KeptGradients>>(
       m, "KeptGradients", "Gradients of backward passes whose sum over the replicas is put off.")
-      .def(py::init([](const std::string& device) {
-             return runtime::KeptGradients(runtime::device_stream(c10::Device(device)));
+      .def(py::init([](const std::string& device, bool float32_sums) {
+             return runtime::KeptGradients(runtime::device_stream(c10::Device(device)),
+                                           float32_sums);
            }),
-           "device"_a = "cpu")
+           "device"_a = "cpu", "float32_sums"_a = false)
       .def_property_readonly("passes", &runtime::KeptGradients::passes)
       .def_property_readonly("lost", &runtime::KeptGradients::lost)
       .def("sum", &runtime::KeptGradients::sum, "communicator"_a, Unlocked())
@@ -124,9 +126,10 @@ void init_executor(py::module_& m) {
   m.def(
       "nccl",
       [](std::shared_ptr<comm::Communicator> host, const std::string& device,
-         const std::string& library, bool one_stream) {
+         const std::string& library, bool one_stream, bool order_each) {
         // Its end waits for the device, and where ranks are threads, for others that want the GIL.
-        auto made = runtime::nccl(std::move(host), c10::Device(device), library, one_stream);
+        auto made =
+            runtime::nccl(std::move(host), c10::Device(device), library, one_stream, order_each);
         auto* const communicator = made.get();
         const auto end = [made = std::move(made)](comm::Communicator*) mutable {
           if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return made.reset();
@@ -135,7 +138,7 @@ void init_executor(py::module_& m) {
         };
         return std::shared_ptr<comm::Communicator>(communicator, end);
       },
-      "host"_a, "device"_a, "library"_a = "", "one_stream"_a = false,
+      "host"_a, "device"_a, "library"_a = "", "one_stream"_a = false, "order_each"_a = false,
       "A communicator that sends and sums memory of the device by NCCL, and does all else over the "
       "host's. Collective.",
       Unlocked());
@@ -229,7 +232,8 @@ void init_executor(py::module_& m) {
            "device"_a = "cpu", "outputs"_a = plan::Outputs::loss,
            "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none(),
            "kept"_a = py::none(), "bucket_bytes"_a = plan::kBucketBytes,
-           "holders"_a = plan::ParameterHolders(), "show_values"_a = false, "stream"_a = py::none())
+           "holders"_a = plan::ParameterHolders(), "show_values"_a = false, "stream"_a = py::none(),
+           "float32_sums"_a = false)
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

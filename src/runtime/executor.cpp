@@ -26,7 +26,8 @@ struct Executor::Impl {
         training(inference),
         orders(plan, inference->graph, inference->rank, options.outputs, options.bucket_bytes,
                options.holders),
-        kept(options.kept ? options.kept : std::make_shared<KeptGradients>(options.stream)) {
+        kept(options.kept ? options.kept
+                          : std::make_shared<KeptGradients>(options.stream, options.float32_sums)) {
     // Without a loss there is no training step: lowering one says why.
     const bool trains = !plan::backward_comes_first(plan.schedule) || plan::loss_of(graph);
     connect(plan, device, trains, options);
@@ -43,7 +44,7 @@ struct Executor::Impl {
     if (!comm.is_in_order() || comm.size() == 1) return;
     plan.bucket_bytes = options.bucket_bytes;
     runtime::connect(traffic_of(plan, inference->graph, comm.size(), inference->output_values,
-                                trains, options.outputs, options.holders),
+                                trains, options.outputs, options.holders, options.float32_sums),
                      comm, *inference->stream, device);
   }
 

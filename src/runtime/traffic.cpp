@@ -5,27 +5,51 @@
 #include <set>
 #include <utility>
 
+#include "runtime/stage/sync_batch_norm.h"
+
 namespace rannc::runtime {
 namespace {
 
 using Sum = comm::Traffic::Sum;
 
-void add(std::vector<Sum>& sums, std::vector<int> ranks, const std::vector<int64_t>& bytes) {
+void add_new(std::vector<int64_t>& known, const std::vector<int64_t>& sizes) {
+  for (const int64_t size : sizes) {
+    if (size > 0 && std::ranges::find(known, size) == known.end()) known.push_back(size);
+  }
+}
+
+void add(std::vector<Sum>& sums, std::vector<int> ranks, const std::vector<int64_t>& bytes,
+         const std::vector<int64_t>& sharded = {}) {
   if (ranks.size() < 2) return;
   std::ranges::sort(ranks);
   auto known = std::ranges::find(sums, ranks, &Sum::ranks);
-  if (known == sums.end()) known = sums.insert(sums.end(), Sum{std::move(ranks), {}});
-  for (int64_t size : bytes) {
-    const bool is_new = std::ranges::find(known->bytes, size) == known->bytes.end();
-    if (is_new && size > 0) known->bytes.push_back(size);
+  if (known == sums.end()) known = sums.insert(sums.end(), Sum{std::move(ranks), {}, {}});
+  add_new(known->bytes, bytes);
+  add_new(known->sharded, sharded);
+}
+
+/// Statistics of the whole batch that the replicas of a stage gather.
+std::vector<int64_t> gathered_bytes(const plan::Stage& stage, const ir::Graph& graph) {
+  std::vector<int64_t> bytes;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const ir::Node& node = graph.nodes[index];
+    if (!node.whole_batch || std::ranges::find(stage.nodes, node.name) == stage.nodes.end()) {
+      continue;
+    }
+    for (const bool forward : {true, false}) {
+      bytes.push_back(statistics_size(channels_of(graph, ir::NodeId{index}), forward) *
+                      static_cast<int64_t>(stage.ranks.size() * sizeof(double)));
+    }
   }
+  return bytes;
 }
 
 }  // namespace
 
 comm::Traffic traffic_of(const plan::Plan& plan, const ir::Graph& graph, int ranks,
                          const std::vector<ir::ValueId>& outputs, bool trains,
-                         plan::Outputs returned, const plan::ParameterHolders& holders) {
+                         plan::Outputs returned, const plan::ParameterHolders& holders,
+                         bool float32_sums) {
   std::vector<int> all(static_cast<size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   const auto ranks_of = [&](int stage) -> const std::vector<int>& {
@@ -42,7 +66,9 @@ comm::Traffic traffic_of(const plan::Plan& plan, const ir::Graph& graph, int ran
   comm::Traffic traffic;
   traffic.messages.assign(pairs.begin(), pairs.end());
   add(traffic.sums, all, {sizeof(double)});  // numbers of the whole batch, scalar outputs
-  for (const plan::Stage& stage : plan.stages) add(traffic.sums, stage.ranks, {});
+  for (const plan::Stage& stage : plan.stages) {
+    add(traffic.sums, stage.ranks, {}, gathered_bytes(stage, graph));
+  }
   if (!trains) return traffic;
   // Which gradients are summed by whom, and in which buckets, is the same for any rows.
   const std::vector<int64_t> rows(static_cast<size_t>(ranks),
@@ -50,7 +76,12 @@ comm::Traffic traffic_of(const plan::Plan& plan, const ir::Graph& graph, int ran
   const plan::Program program = plan::lower(plan, graph, rows, true, returned, holders);
   for (size_t index = 0; index < program.reductions.size(); ++index) {
     std::vector<int64_t> bytes;
-    for (const plan::Bucket& bucket : program.buckets[index]) bytes.push_back(bucket.bytes);
+    const plan::Reduction& reduction = program.reductions[index];
+    for (const plan::Bucket& bucket : program.buckets[index]) {
+      const ir::DType dtype = graph[reduction.parameters[bucket.parameters.front()]].dtype;
+      bytes.push_back(float32_sums && ir::size_bytes(dtype) == 2 ? 2 * bucket.bytes : bucket.bytes);
+    }
+    bytes.push_back(static_cast<int64_t>(reduction.parameters.size() * sizeof(int64_t)));  // counts
     add(traffic.sums, program.reductions[index].ranks, bytes);
   }
   return traffic;

@@ -12,6 +12,6 @@ namespace rannc::runtime {
 [[nodiscard]] comm::Traffic traffic_of(const plan::Plan& plan, const ir::Graph& graph, int ranks,
                                        const std::vector<ir::ValueId>& outputs, bool trains,
                                        plan::Outputs returned,
-                                       const plan::ParameterHolders& holders);
+                                       const plan::ParameterHolders& holders, bool float32_sums);
 
 }  // namespace rannc::runtime

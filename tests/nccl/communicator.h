@@ -23,6 +23,8 @@ struct ncclComm {
   std::shared_ptr<rannc::standin_nccl::Room> room;
   std::shared_ptr<rannc::standin_nccl::Room> root;
   bool blocking = true;
+  bool in_order = false;                // its config asks for it
+  std::atomic<void*> stream = nullptr;  // of its last call
   std::atomic<State> state = State::joining;
   std::atomic<const char*> inside = nullptr;  // the function that a thread is in
   std::atomic<int> unfinished = 0;            // calls that the device has not ended

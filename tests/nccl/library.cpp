@@ -102,11 +102,11 @@ Result use(Communicator comm, const char* name) {
 
 /// Communicators on one device whose launches nobody orders.
 std::string unordered(const Work& work) {
-  if (launches_in_order()) return "";
+  if (launches_in_order() || work.comm->in_order) return "";
   const std::lock_guard lock(all_mutex);
   for (Communicator other : all_communicators()) {
     if (other == work.comm || other->device != work.comm->device || other->unfinished == 0 ||
-        other->is_stopped()) {
+        other->is_stopped() || other->stream == work.stream) {
       continue;
     }
     return who(work.comm) + " makes " + describe(work.call) + " while a call of communicator " +
@@ -235,11 +235,19 @@ Result ncclGetUniqueId(UniqueId* id) {
   return kSuccess;
 }
 
+static bool asks_for_order(const Config* config) {
+  if (config == nullptr || config->size < sizeof(OrderedConfig)) return false;
+  return reinterpret_cast<const OrderedConfig*>(config)->launch_order_implicit == 1;
+}
+
 Result ncclCommInitRankConfig(Communicator* comm, int ranks, UniqueId id, int rank,
                               Config* config) {
   (void)launches_in_order();
   if (config != nullptr && config->magic != kConfigMagic) {
     return refuse(nullptr, "a config that was not initialised");
+  }
+  if (config != nullptr && config->version > static_cast<unsigned>(version_of(rank))) {
+    return refuse(nullptr, "a config of a newer version");
   }
   if (ranks < 1 || ranks > kMostRanks || rank < 0 || rank >= ranks) {
     return refuse(nullptr, "rank " + std::to_string(rank) + " of " + std::to_string(ranks));
@@ -250,6 +258,7 @@ Result ncclCommInitRankConfig(Communicator* comm, int ranks, UniqueId id, int ra
     made_one->rank = rank;
     made_one->size = ranks;
     made_one->blocking = config == nullptr || config->blocking != 0;
+    made_one->in_order = asks_for_order(config);
     join(made_one, id.internal);
   } catch (const std::exception& error) {
     last_error = error.what();
@@ -280,6 +289,7 @@ Result ncclCommSplit(Communicator comm, int color, int key, Communicator* result
   }
   auto* const made_one = new ncclComm;
   made_one->blocking = config == nullptr ? comm->blocking : config->blocking != 0;
+  made_one->in_order = asks_for_order(config);
   join_split(comm, made_one, color, key);
   made(made_one, result);
   return outcome_of_init(made_one);

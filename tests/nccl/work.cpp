@@ -368,6 +368,7 @@ void run_on_device(std::vector<Work> works) {
   Device& device = *comm->device;
   const int64_t ticket = device.next_ticket();
   void* const stream = works.front().stream;
+  comm->stream = stream;
   device.give(stream, [works = std::move(works), comm, ticket, &device] {
     if (is_one_at_a_time()) {
       while (device.ended() < ticket && !comm->is_stopped()) usleep(20);

@@ -46,7 +46,7 @@ NOT_TUNED = {
     "numbers of formats and exit codes": (
         "_METHOD _FORMATS VERSION INDEX_FORMAT _BAD_INPUT _DOES_NOT_FIT"
     ),
-    "what NCCL knows numbers by": "kUniqueIdBytes kNoColor kOldestVersion kProbeBytes",
+    "what NCCL knows numbers by": "kUniqueIdBytes kNoColor kOldestVersion kProbeBytes ORDERS_EACH",
     "what is shown, and how": (
         "kShown _SHOWN_NAMES MOST_LINES LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
         " kModules kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN QUIET_S"

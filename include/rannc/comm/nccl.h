@@ -26,6 +26,10 @@ struct NcclOptions {
   std::string file;  ///< as for find_nccl()
   /// One stream for everything, where NCCL does not order what several communicators do.
   bool one_stream = false;
+  /// NCCL was started by others without the order of launches that NCCL_LAUNCH_ORDER_IMPLICIT asks
+  /// for: our communicators ask for it themselves, which they can from
+  /// 2.31 on.
+  bool order_each = false;
   /// A stream of the device, of high priority, beside that which computes.
   std::function<std::shared_ptr<Stream>()> make_stream;
   /// Makes this rank's device that of the calling thread.

@@ -17,10 +17,11 @@ namespace rannc::runtime {
 /// A stream of `device` beside the current ones, of high priority: for what others wait for.
 [[nodiscard]] std::shared_ptr<comm::Stream> side_stream(c10::Device device);
 
-/// comm::make_nccl() for `device`, which is not the CPU; `library` and `one_stream` as there.
+/// comm::make_nccl() for `device`, which is not the CPU; the others as there.
 [[nodiscard]] std::shared_ptr<comm::Communicator> nccl(std::shared_ptr<comm::Communicator> host,
                                                        c10::Device device,
-                                                       const std::string& library, bool one_stream);
+                                                       const std::string& library, bool one_stream,
+                                                       bool order_each = false);
 
 /// comm::reconnect_nccl() with memory of `device`.
 void reconnect_nccl(comm::Communicator& communicator, c10::Device device);

@@ -74,6 +74,9 @@ struct Options {
   plan::ParameterHolders holders;
   /// Logs what enters and leaves the stages, on every rank.
   bool show_values = false;
+  /// 16-bit gradients are summed over ranks in float32, also by NCCL, which else sums them as they
+  /// are. Equal on all ranks.
+  bool float32_sums = false;
 };
 
 /// Runs one rank's part of a plan, on batches of any size.

@@ -17,8 +17,9 @@ namespace rannc::runtime {
 /// up itself. The calls of all executors of a model share one. Belongs to the thread that trains.
 class KeptGradients {
  public:
-  /// `stream`: of the device that computes them.
-  explicit KeptGradients(std::shared_ptr<comm::Stream> stream) : stream_(std::move(stream)) {}
+  /// `stream`: of the device that computes them. `float32_sums` as in Options.
+  explicit KeptGradients(std::shared_ptr<comm::Stream> stream, bool float32_sums = false)
+      : stream_(std::move(stream)), float32_sums_(float32_sums) {}
 
   /// Backward passes since the last sum() or drop(). The same on all ranks that train alike.
   [[nodiscard]] int64_t passes() const { return passes_; }
@@ -45,6 +46,7 @@ class KeptGradients {
 
  private:
   std::shared_ptr<comm::Stream> stream_;
+  bool float32_sums_;
   // Detached aliases; `.grad` is what is kept. Ordered alike on all ranks.
   std::map<std::vector<int>, std::map<std::string, at::Tensor>> parameters_;
   int64_t passes_ = 0;

@@ -62,6 +62,25 @@ struct Config {
 };
 static_assert(sizeof(Config) == 48, "no padding that the library would take for a field");
 
+/// The same with the fields that came up to 2.31.
+struct OrderedConfig {
+  Config config{.size = sizeof(OrderedConfig), .version = 23100};
+  const char* comm_name = nullptr;
+  int collnet_enable = kUndefined;
+  int cta_policy = kUndefined;
+  int shrink_share = kUndefined;
+  int nvls_ctas = kUndefined;
+  int channels_per_net_peer = kUndefined;
+  int nvlink_centric_sched = kUndefined;
+  int graph_usage_mode = kUndefined;
+  int num_rma_ctx = kUndefined;
+  int max_p2p_peers = kUndefined;
+  int graph_stream_ordering = kUndefined;
+  int launch_order_implicit = 1;
+  int num_rma_sig = kUndefined;  // else it would be padding
+};
+static_assert(sizeof(OrderedConfig) == 104, "no padding that the library would take for a field");
+
 /// The functions of an opened library.
 struct Api {
   Result (*get_version)(int* version);

@@ -232,11 +232,11 @@ class Nccl final : public Communicator {
     const std::string shared =
         broadcast(*host_, bytes, /*root=*/0, all_, {.what = "id of NCCL's communicators"});
     std::ranges::copy(shared, id.internal);
-    nccl::Config config;
+    nccl::OrderedConfig config = make_config();
     Comm comm = nullptr;
     const std::string what = fmt::format("start with {} ranks", size());
     const Result result = watch_->inside(
-        what, [&] { return api.comm_init_rank_config(&comm, size(), id, rank(), &config); });
+        what, [&] { return api.comm_init_rank_config(&comm, size(), id, rank(), &config.config); });
     if (comm != nullptr) watch_->add(comm);
     settle(result, comm, what, network_advice());
     forward_ = lane(comm, all_);
@@ -258,15 +258,22 @@ class Nccl final : public Communicator {
   }
 
   Comm split(int color, int key, const std::string& what) {
-    nccl::Config config;
+    nccl::OrderedConfig config = make_config();
     Comm made = nullptr;
     const Result result = watch_->inside("split off " + what, [&] {
-      return library_->api.comm_split(forward_.comm, color, key, &made, &config);
+      return library_->api.comm_split(forward_.comm, color, key, &made, &config.config);
     });
     if (made != nullptr) watch_->add(made);
     settle(result, forward_.comm, "split off " + what, network_advice());
     if (made != nullptr) settle(nccl::kInProgress, made, "start " + what, network_advice());
     return made;
+  }
+
+  /// What an older library would not know is not said to be there.
+  [[nodiscard]] nccl::OrderedConfig make_config() const {
+    nccl::OrderedConfig config;
+    if (!options_.order_each) config.config = nccl::Config();
+    return config;
   }
 
   Lane lane(Comm comm, std::vector<int> ranks) {

@@ -77,7 +77,7 @@ std::vector<std::unique_ptr<GradientSum>> CallGradients::make_sums(
     }
     sums[index] = std::make_unique<GradientSum>(
         std::move(of_reduction), orders_.program.buckets[index], call_, *part_.comm, *part_.stream,
-        reduction.ranks, first_bucket_tag(call_, index), count_tag(index));
+        reduction.ranks, first_bucket_tag(call_, index), count_tag(index), part_.float32_sums);
   }
   return sums;
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/util/StringUtil.h>
@@ -40,7 +41,7 @@ constexpr comm::Purpose kPurpose{.what = "gradient reduction"};
 GradientSum::GradientSum(std::vector<at::Tensor> parameters,
                          const std::vector<plan::Bucket>& buckets, int64_t call,
                          comm::Communicator& comm, comm::Stream& stream, std::vector<int> ranks,
-                         int64_t first_tag, int64_t count_tag)
+                         int64_t first_tag, int64_t count_tag, bool in_float32)
     : parameters_(std::move(parameters)),
       places_(parameters_.size()),
       call_(call),
@@ -48,7 +49,8 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters,
       stream_(stream),
       ranks_(std::move(ranks)),
       first_tag_(first_tag),
-      count_tag_(count_tag) {
+      count_tag_(count_tag),
+      in_float32_(in_float32 && comm.is_in_order()) {
   for (const plan::Bucket& bucket : buckets) {
     int64_t begin = 0;
     for (size_t parameter : bucket.parameters) {
@@ -56,7 +58,7 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters,
       places_[parameter].begin = begin;
       begin += parameters_[parameter].numel();
     }
-    buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, false, {}, {}});
+    buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, {}, false, {}, {}});
   }
 }
 
@@ -82,6 +84,21 @@ void GradientSum::finish(size_t index) {
   for (size_t parameter : bucket.parameters) place(parameter);
   if (!bucket.numbers.defined()) bucket.numbers = parameters_[bucket.parameters[0]].mutable_grad();
   bucket.complete = true;
+  const at::ScalarType dtype = bucket.numbers.scalar_type();
+  if (in_float32_ && (dtype == at::kHalf || dtype == at::kBFloat16)) {
+    narrow_summed();  // first what others have taken
+    bucket.wide = bucket.numbers.to(at::kFloat);
+  }
+}
+
+/// What is summed is given back to its array, and the memory of the sum is free.
+void GradientSum::narrow_summed() {
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.wide.defined() || !bucket.sum || !bucket.sum->done()) continue;
+    stream_.wait(*bucket.sum);
+    bucket.numbers.copy_(bucket.wide);
+    bucket.wide.reset();
+  }
 }
 
 void GradientSum::issue(size_t bucket) {
@@ -116,7 +133,7 @@ at::Tensor GradientSum::part_of(size_t parameter) const {
 
 void GradientSum::start(size_t index) {
   Bucket& bucket = buckets_[index];
-  const at::Tensor numbers = as_real(bucket.numbers);
+  const at::Tensor numbers = as_real(bucket.wide.defined() ? bucket.wide : bucket.numbers);
   const std::optional<int64_t> tag =
       first_tag_ < 0 ? std::nullopt : std::optional(first_tag_ + static_cast<int64_t>(index));
   comm::Buffer memory =
@@ -125,10 +142,16 @@ void GradientSum::start(size_t index) {
           : memory_of(numbers, stream_);
   bucket.sum = comm_.start_sum(memory, element_of_gradient(numbers), ranks_, kPurpose,
                                std::make_shared<at::Tensor>(numbers), tag);
+  if (++started_ == buckets_.size() && comm_.is_in_order()) start_counting_on_device();
 }
 
 void GradientSum::start_rest() {
-  if (counting_) return;
+  if (std::exchange(rest_started_, true)) return;
+  if (!comm_.is_in_order()) start_counting();
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) complete(parameter);
+}
+
+void GradientSum::start_counting() {
   counts_ = std::make_shared<std::vector<int64_t>>();
   for (const at::Tensor& parameter : parameters_) {
     counts_->push_back(parameter.mutable_grad().defined());  // grad() warns of aliases
@@ -138,27 +161,57 @@ void GradientSum::start_rest() {
   counting_ =
       comm::start_all_reduce_sum(comm_, counts_->data(), static_cast<int64_t>(counts_->size()),
                                  comm::Element::int64, ranks_, kPurpose, counts_, tag);
-  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) complete(parameter);
 }
 
-bool GradientSum::started() const {
-  return counting_ ||
-         std::ranges::any_of(buckets_, [](const Bucket& bucket) { return bucket.sum != nullptr; });
+/// After the last of the buckets, which all ranks have at one place of the order. Nothing is copied
+/// to the device: a copy would wait for it.
+void GradientSum::start_counting_on_device() {
+  device_counts_ = at::ones({static_cast<int64_t>(parameters_.size())},
+                            buckets_.front().numbers.options().dtype(at::kLong));
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
+    if (parameters_[parameter].mutable_grad().defined()) continue;
+    device_counts_.narrow(0, static_cast<int64_t>(parameter), 1).zero_();
+  }
+  counting_ = comm_.start_sum(memory_of(device_counts_, stream_), comm::Element::int64, ranks_,
+                              kPurpose, std::make_shared<at::Tensor>(device_counts_));
 }
 
-void GradientSum::wait() {
-  start_rest();
-  counting_->wait();
-  // When every rank finds its own number to be the mean, all numbers are equal.
-  if (counts_->back() != call_ * static_cast<int64_t>(ranks_.size())) {
+bool GradientSum::has_gradients_of_all() const {
+  return std::ranges::all_of(
+      parameters_, [](const at::Tensor& parameter) { return parameter.mutable_grad().defined(); });
+}
+
+/// On a device they are read only where this rank lacks a gradient that others may have, and who
+/// computes then waits for the device. Which call it is, all ranks have agreed on before.
+void GradientSum::take_counts() {
+  if (!comm_.is_in_order()) {
+    counting_->wait();
+    // When every rank finds its own number to be the mean, all numbers are equal.
+    if (counts_->back() == call_ * static_cast<int64_t>(ranks_.size())) return;
     throw CommError(c10::str(
         "rank ", comm_.rank(), " runs the backward of forward pass ", call_,
         " while another rank runs that of another one.\n  Every rank must call backward, in the "
         "same order."));
   }
+  if (counting_) stream_.wait(*counting_);  // else there is no bucket
+  counts_ = std::make_shared<std::vector<int64_t>>(parameters_.size(), 1);
+  if (has_gradients_of_all()) return;
+  const at::Tensor counts = device_counts_.to(at::kCPU);
+  std::ranges::copy_n(counts.const_data_ptr<int64_t>(), counts.numel(), counts_->begin());
+}
+
+bool GradientSum::started() const {
+  return rest_started_ ||
+         std::ranges::any_of(buckets_, [](const Bucket& bucket) { return bucket.sum != nullptr; });
+}
+
+void GradientSum::wait() {
+  start_rest();
+  take_counts();
   for (Bucket& bucket : buckets_) {
     RANNC_CHECK(bucket.sum != nullptr, "a bucket that was never issued");
     stream_.wait(*bucket.sum);
+    if (bucket.wide.defined()) bucket.numbers.copy_(std::exchange(bucket.wide, at::Tensor()));
   }
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
     at::Tensor& gradient = parameters_[parameter].mutable_grad();
@@ -171,14 +224,15 @@ void GradientSum::wait() {
 }
 
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
-                   comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks) {
+                   comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks,
+                   bool in_float32) {
   std::vector<plan::Gradient> gradients;
   for (const at::Tensor& parameter : parameters) {
     gradients.push_back(
         {ops::from_torch(parameter.scalar_type()), static_cast<int64_t>(parameter.nbytes())});
   }
   GradientSum(parameters, plan::buckets(gradients), call, comm, stream,
-              {ranks.begin(), ranks.end()}, /*first_tag=*/-1, /*count_tag=*/-1)
+              {ranks.begin(), ranks.end()}, /*first_tag=*/-1, /*count_tag=*/-1, in_float32)
       .wait();
 }
 

@@ -25,9 +25,10 @@ class GradientSum {
   /// what they belong to, to be compared. Buckets have the tags from `first_tag` on, and who has
   /// gradients is counted under `count_tag`, so that each may start when it likes; -1: all start in
   /// the same order on all ranks.
+  /// `in_float32`: 16-bit gradients are summed so; where messages have no order, they always are.
   GradientSum(std::vector<at::Tensor> parameters, const std::vector<plan::Bucket>& buckets,
               int64_t call, comm::Communicator& comm, comm::Stream& stream, std::vector<int> ranks,
-              int64_t first_tag, int64_t count_tag);
+              int64_t first_tag, int64_t count_tag, bool in_float32);
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
@@ -56,6 +57,11 @@ class GradientSum {
   void place(size_t parameter);
   [[nodiscard]] at::Tensor part_of(size_t parameter) const;
   void start(size_t bucket);
+  void start_counting();
+  void start_counting_on_device();
+  void narrow_summed();
+  [[nodiscard]] bool has_gradients_of_all() const;
+  void take_counts();
 
   struct Place {
     size_t bucket = 0;
@@ -68,6 +74,7 @@ class GradientSum {
     size_t missing = 0;  ///< parameters that are not complete
     int64_t size = 0;    ///< numbers
     at::Tensor numbers;  ///< its array
+    at::Tensor wide;     ///< what is summed instead of it, in float32
     bool complete = false;
     std::shared_ptr<comm::Event> ready;  ///< when it was complete; null: the stream's now
     comm::Handle sum;
@@ -82,15 +89,20 @@ class GradientSum {
   const std::vector<int> ranks_;
   const int64_t first_tag_;
   const int64_t count_tag_;
+  const bool in_float32_;
   bool last_ = false;
+  bool rest_started_ = false;
+  size_t started_ = 0;                            ///< buckets
   std::shared_ptr<std::vector<int64_t>> counts_;  ///< [parameter]: ranks that have one; then calls
+  at::Tensor device_counts_;  ///< [parameter]: the same where messages have an order
   comm::Handle counting_;
   std::function<void()> completed_;
 };
 
 /// Sums `.grad` of `parameters` over `ranks`, and waits for it.
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,
-                   comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks);
+                   comm::Communicator& comm, comm::Stream& stream, std::span<const int> ranks,
+                   bool in_float32);
 
 /// A sum of scalars under way.
 struct ScalarSum {

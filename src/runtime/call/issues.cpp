@@ -40,7 +40,11 @@ bool Issues::is_inside(size_t issue) const {
   return issue < issues_.size() && issues_[issue].inside && issues_[issue].action == computation_;
 }
 
-void Issues::issue_next() { ways_.issue(communication(next_++)); }
+void Issues::issue_next() {
+  issuing_ = true;
+  ways_.issue(communication(next_++));
+  issuing_ = false;
+}
 
 void Issues::before(size_t action) {
   const auto until = static_cast<int>(action);
@@ -66,6 +70,7 @@ void Issues::enter(size_t action) {
 }
 
 void Issues::go_on() {
+  if (issuing_) return;
   while (is_inside(next_)) {
     const plan::Communication& next = communication(next_);
     if (next.kind == CommunicationKind::statistics) return;
@@ -74,12 +79,15 @@ void Issues::go_on() {
   }
 }
 
-void Issues::reach_statistics() {
+void Issues::reach_statistics(int node) {
   for (size_t issue = next_; is_inside(issue); ++issue) {
-    if (communication(issue).kind != CommunicationKind::statistics) continue;
-    while (next_ <= issue) issue_next();
+    const plan::Communication& one = communication(issue);
+    if (one.kind != CommunicationKind::statistics || one.part != node) continue;
+    while (next_ < issue) issue_next();
+    ++next_;
     return;
   }
+  RANNC_CHECK(false, c10::str("statistics of node ", node, " have no place here"));
 }
 
 void Issues::leave() {

@@ -16,6 +16,7 @@ namespace rannc::runtime {
 class Issues {
  public:
   struct Ways {
+    /// Statistics are issued here only where nobody has reached them: see reach_statistics().
     std::function<void(const plan::Communication&)> issue;
     /// Of a bucket: whether it can be issued inside of a backward.
     std::function<bool(const plan::Communication&)> is_complete;
@@ -33,8 +34,9 @@ class Issues {
   void enter(size_t action);
   /// Issues what is inside and has come, in order. Nothing outside of a computation.
   void go_on();
-  /// The next statistics of the whole batch are gathered: all that precedes them is issued.
-  void reach_statistics();
+  /// The computation comes to the statistics of `node`: all that precedes them is issued, and they
+  /// themselves by the caller.
+  void reach_statistics(int node);
   /// It has ended: issues all that is left inside.
   void leave();
 
@@ -49,6 +51,7 @@ class Issues {
   const size_t end_;
   const Ways ways_;
   size_t next_ = 0;
+  bool issuing_ = false;  // what is issued may complete what comes after it
   int computation_ = -1;  // that runs; -1: none
 };
 

@@ -35,7 +35,7 @@ std::map<std::string, at::Tensor> KeptGradients::sum(comm::Communicator& comm) {
   for (const auto& [ranks, group] : std::exchange(parameters_, {})) {
     std::vector<at::Tensor> aliases;
     for (const auto& [name, alias] : group) aliases.push_back(alias);
-    if (!ranks.empty()) sum_gradients(aliases, passes, comm, *stream_, ranks);
+    if (!ranks.empty()) sum_gradients(aliases, passes, comm, *stream_, ranks, float32_sums_);
     for (const auto& [name, alias] : group) {
       if (alias.grad().defined()) sums.emplace(name, alias.grad());
     }

@@ -191,9 +191,12 @@ void PipelineCall::run(size_t begin, size_t end) {
       walk(begin, end, moves);
     }
   } catch (const std::exception& error) {
+    issues_.reset();
     // Others may have sent what this rank will not take, or have taken no message of its own. With
-    // a later call of the same tags they would get each other's numbers.
-    if (gradients_.summing() || moves.used()) {
+    // a later call of the same tags they would get each other's numbers; where there are no tags,
+    // also if this rank has issued nothing.
+    const bool in_order = part_->comm->is_in_order() && part_->comm->size() > 1;
+    if (in_order || gradients_.summing() || moves.used()) {
       part_->comm->leave_messages(
           c10::str("a call failed on rank ", part_->rank, ": ", error.what()));
     }
@@ -298,8 +301,14 @@ void PipelineCall::issue(const plan::Communication& communication, RowMoves& mov
   switch (communication.kind) {
     case plan::CommunicationKind::transfer:
       return moves.issue(communication.index, communication.direction);
-    case plan::CommunicationKind::statistics:
-      return;  // the host's, by those that compute them
+    case plan::CommunicationKind::statistics: {
+      // This rank has not come to them: it has no rows, or no gradient flows there.
+      const auto node = ir::NodeId{static_cast<uint32_t>(communication.part)};
+      return join_statistics(channels_of(part_->graph, node),
+                             communication.direction == plan::Direction::forward, part_->device,
+                             *part_->comm, *part_->stream, replicas_of(communication.index),
+                             communication.index);
+    }
     case plan::CommunicationKind::buffers:
       if (!part_->local(communication.index).statistics.shared()) return;
       buffer_sums_.insert_or_assign(communication.index, start_buffers(communication.index));
@@ -383,23 +392,38 @@ std::shared_ptr<const DrawKey> PipelineCall::draw_key(int stage, int micro_batch
       DrawKey{draw_steps_, plan::samples(program().split, micro_batch, share)});
 }
 
+std::vector<plan::Rank> PipelineCall::replicas_of(int stage) const {
+  std::vector<plan::Rank> ranks = program().stage_ranks[static_cast<size_t>(stage)];
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
 /// With the other replicas that have rows; null when there are none, or the stage does not need it.
+/// Where communication has an order, a rank that is alone with its rows meets the others all the
+/// same.
 std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch) {
-  if (!part_->local(stage).stage->needs_whole_batch()) return nullptr;
+  const Stage& local = *part_->local(stage).stage;
+  if (!local.needs_whole_batch()) return nullptr;
   std::vector<plan::Rank> ranks;
   const auto& shares = program().shares[static_cast<size_t>(stage)];
   for (size_t replica = 0; replica < shares.size(); ++replica) {
     if (shares[replica][static_cast<size_t>(micro_batch)].size() == 0) continue;
     ranks.push_back(program().stage_ranks[static_cast<size_t>(stage)][replica]);
   }
-  if (ranks.size() < 2) return nullptr;
+  std::vector<plan::Rank> all = replicas_of(stage);
+  if ((issues_ ? all : ranks).size() < 2) return nullptr;
   std::ranges::sort(ranks);
   // After the tags of the transfers. Stages on the same ranks may share them: they run in the same
   // order everywhere, and messages of equal tags arrive in the order sent.
   const auto transfers = static_cast<int64_t>(program().transfers.size());
   auto whole = std::make_shared<WholeBatch>(part_->comm, part_->stream, std::move(ranks),
                                             first_tag_of(number_) + 2 * transfers, stage);
-  if (issues_) whole->before_gather = [this] { issues_->reach_statistics(); };
+  if (issues_) {
+    whole->all_replicas = std::move(all);
+    whole->reach_statistics = [this, &local](uint32_t node) {
+      issues_->reach_statistics(static_cast<int>(local.whole_node(node).index));
+    };
+  }
   return whole;
 }
 
@@ -459,10 +483,8 @@ RunningStatistics::Sums PipelineCall::start_buffers(int stage) {
     weights.push_back(static_cast<double>(batch.rows) / static_cast<double>(micro_rows[k]));
     updated.push_back(std::exchange(batch.statistics, {}));
   }
-  std::vector<plan::Rank> ranks = program().stage_ranks[static_cast<size_t>(stage)];
-  std::ranges::sort(ranks);
   return local.statistics.start(updated, weights, state_of(local), *part_->comm, *part_->stream,
-                                ranks,
+                                replicas_of(stage),
                                 {.what = "running statistics", .stage = stage, .micro_batch = -1});
 }
 

@@ -79,6 +79,8 @@ class PipelineCall final : public Call {
   void write_once(const LocalStage& local, std::vector<at::Tensor>& state);
   [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
   [[nodiscard]] std::shared_ptr<const DrawKey> draw_key(int stage, int micro_batch) const;
+  /// The ranks of a stage, ascending.
+  [[nodiscard]] std::vector<plan::Rank> replicas_of(int stage) const;
   [[nodiscard]] std::shared_ptr<WholeBatch> whole_batch(int stage, int micro_batch);
 
   const std::shared_ptr<const RankPart> part_;

@@ -61,6 +61,7 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
       prelude(options.preludes, objects, on_device),
       outside_sum(options.outside_sum),
       show_values(options.show_values),
+      float32_sums(options.float32_sums),
       draw_steps(options.draws),
       from_generators(!draw_steps && std::ranges::any_of(model.nodes, &ir::draws)),
       output_values(std::move(outputs)) {

@@ -64,6 +64,7 @@ struct RankPart {
   Prelude prelude;
   bool outside_sum = false;
   bool show_values = false;
+  bool float32_sums = false;
   std::shared_ptr<const DrawSteps> draw_steps;  ///< null: from the generators
   bool from_generators = false;                 ///< some rank draws from its generator, or may
   std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none

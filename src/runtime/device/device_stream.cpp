@@ -57,7 +57,7 @@ std::shared_ptr<comm::Stream> side_stream(c10::Device device) {
 
 std::shared_ptr<comm::Communicator> nccl(std::shared_ptr<comm::Communicator> host,
                                          c10::Device device, const std::string& library,
-                                         bool one_stream) {
+                                         bool one_stream, bool order_each) {
   RANNC_CHECK(!device.is_cpu(), device.str());
   const auto use_device = [device] {
     c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
@@ -65,6 +65,7 @@ std::shared_ptr<comm::Communicator> nccl(std::shared_ptr<comm::Communicator> hos
   use_device();  // NCCL takes the current one
   return comm::make_nccl(std::move(host), {.file = library,
                                            .one_stream = one_stream,
+                                           .order_each = order_each,
                                            .make_stream = [device] { return side_stream(device); },
                                            .use_device = use_device});
 }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -106,6 +107,12 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
   std::unordered_map<std::string, ir::ValueId> by_name;
   for (uint32_t index = 0; index < whole.values.size(); ++index) {
     by_name.emplace(whole.values[index].name, ir::ValueId{index});
+  }
+  std::unordered_map<std::string_view, ir::NodeId> nodes_by_name;
+  for (ir::NodeId node : nodes) nodes_by_name.emplace(whole[node].name, node);
+  for (const ir::Node& node : graph_.nodes) {
+    const auto found = nodes_by_name.find(node.name);
+    whole_nodes_.push_back(found == nodes_by_name.end() ? ir::NodeId{} : found->second);
   }
   std::unordered_set<std::string> written;
   for (const ir::Node& node : graph_.nodes) {

@@ -57,6 +57,8 @@ class Stage {
   [[nodiscard]] const std::vector<std::string>& state_names() const;
   /// Whether a node takes statistics of the whole batch (Node::whole_batch).
   [[nodiscard]] bool needs_whole_batch() const;
+  /// What a node of the stage's graph is in the whole one.
+  [[nodiscard]] ir::NodeId whole_node(uint32_t node) const { return whole_nodes_[node]; }
 
   /// Without anything kept. Outputs are detached. `key` and `batch` as in Interpreter::run().
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
@@ -92,8 +94,9 @@ class Stage {
   ir::Graph graph_;
   std::vector<ir::ValueId> inputs_;
   std::vector<ir::ValueId> outputs_;
-  std::vector<size_t> written_state_;  ///< indices of the state
-  bool only_aten_ = false;             ///< no operator is of another library or of the user
+  std::vector<ir::NodeId> whole_nodes_;  ///< [node]
+  std::vector<size_t> written_state_;    ///< indices of the state
+  bool only_aten_ = false;               ///< no operator is of another library or of the user
   std::unique_ptr<Interpreter> interpreter_;
   c10::Device device_;
 };

@@ -29,6 +29,7 @@ constexpr size_t kTensors = 5, kMomentum = 6, kEps = 7;
 
 constexpr int64_t forward_message(uint32_t node) { return 2 * int64_t{node}; }
 constexpr int64_t backward_message(uint32_t node) { return 2 * int64_t{node} + 1; }
+constexpr uint32_t node_of(int64_t message) { return static_cast<uint32_t>(message / 2); }
 
 /// What a node's backward needs beside tensors that autograd keeps.
 struct Pass : torch::CustomClassHolder {
@@ -120,6 +121,17 @@ BatchStatistics statistics_of(const at::Tensor& input, const WholeBatch& batch, 
   return whole;
 }
 
+at::Tensor rows_of_ranks(int64_t numbers, const at::TensorOptions& options, size_t ranks) {
+  return at::zeros({static_cast<int64_t>(ranks), numbers}, options);
+}
+
+comm::Handle start_gather(const at::Tensor& all, comm::Communicator& comm, comm::Stream& stream,
+                          const std::vector<int>& ranks, int stage, std::optional<int64_t> tag) {
+  return comm.start_all_gather(memory_of(all, stream), comm::Element::float64, ranks,
+                               {.what = "batch statistics", .stage = stage},
+                               std::make_shared<at::Tensor>(all), tag);
+}
+
 }  // namespace
 
 WholeBatch::WholeBatch(std::shared_ptr<comm::Communicator> comm,
@@ -132,7 +144,6 @@ WholeBatch::WholeBatch(std::shared_ptr<comm::Communicator> comm,
       stage_(stage) {}
 
 at::Tensor WholeBatch::gather(const at::Tensor& mine, int64_t message) const {
-  if (before_gather) before_gather();
   return mine.is_cpu() ? gather_on_host(mine, message) : gather_on_device(mine, message);
 }
 
@@ -145,20 +156,31 @@ at::Tensor WholeBatch::gather_on_host(const at::Tensor& mine, int64_t message) c
   return all;
 }
 
-/// A sum in which every replica's numbers stand in a row of zeros of the others: whoever computes
-/// waits for messages only, and a device that sums needs nothing else.
+/// Whoever computes waits for messages only, and under NCCL not at all.
 at::Tensor WholeBatch::gather_on_device(const at::Tensor& mine, int64_t message) const {
-  if (comm_->is_in_order()) {  // its sums are those of the Program; the host waits
-    return gather_on_host(mine.to(at::kCPU), message).to(mine.device());
-  }
-  const auto me = std::ranges::find(ranks_, comm_->rank()) - ranks_.begin();
-  const auto all = std::make_shared<at::Tensor>(
-      at::zeros({static_cast<int64_t>(ranks_.size()), mine.numel()}, mine.options()));
-  all->select(0, me).copy_(mine);
-  stream_->wait(*comm_->start_sum(memory_of(*all, *stream_), comm::Element::float64, ranks_,
-                                  {.what = "batch statistics", .stage = stage_}, all,
-                                  first_tag_ + message));
-  return *all;
+  const bool in_order = comm_->is_in_order();
+  if (in_order) reach_statistics(node_of(message));
+  const std::vector<int>& ranks = in_order ? all_replicas : ranks_;
+  const at::Tensor all = rows_of_ranks(mine.numel(), mine.options(), ranks.size());
+  all.select(0, std::ranges::find(ranks, comm_->rank()) - ranks.begin()).copy_(mine);
+  stream_->wait(*start_gather(all, *comm_, *stream_, ranks, stage_, first_tag_ + message));
+  return all;
+}
+
+int64_t statistics_size(int64_t channels, bool forward) {
+  return 2 * channels + (forward ? 1 : 0);  // count, means and squared deviations; or two sums
+}
+
+int64_t channels_of(const ir::Graph& graph, ir::NodeId node) {
+  return graph[graph.operands(node).front()].dims[1].fixed;
+}
+
+void join_statistics(int64_t channels, bool forward, c10::Device device, comm::Communicator& comm,
+                     comm::Stream& stream, const std::vector<int>& replicas, int stage) {
+  const at::Tensor zeros =
+      rows_of_ranks(statistics_size(channels, forward),
+                    at::TensorOptions().dtype(at::kDouble).device(device), replicas.size());
+  (void)start_gather(zeros, comm, stream, replicas, stage, /*tag=*/{});
 }
 
 SyncBatchNorm::SyncBatchNorm(const ir::Graph& graph, ir::NodeId node) : node_(node.index) {

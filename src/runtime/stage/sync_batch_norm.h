@@ -24,6 +24,9 @@ struct BatchStatistics {
 
 /// The replicas of a stage that share the batch of one pass, those without rows left out. They run
 /// the same nodes in the same order, forward and backward, so each message has its counterparts.
+///
+/// Where messages of devices have an order (Communicator::is_in_order()), all replicas take part in
+/// the statistics: one without rows with zeros, see join_statistics().
 class WholeBatch {
  public:
   /// `ranks` ascending. The tags from `first_tag` on are for this pass alone, because reductions
@@ -35,8 +38,10 @@ class WholeBatch {
   /// `message` tells the exchanges of a pass apart; number of tags above: the largest one + 1.
   [[nodiscard]] at::Tensor gather(const at::Tensor& mine, int64_t message) const;
 
-  /// Called before each exchange; may be empty.
-  std::function<void()> before_gather;
+  /// For an order of messages: all replicas of the stage, and what is called before the statistics
+  /// of a node of the stage's graph are issued. Empty: there is none.
+  std::vector<int> all_replicas;
+  std::function<void(uint32_t node)> reach_statistics;
   /// By node: a second run of the pass, for recompute, takes these and asks nobody.
   std::unordered_map<uint32_t, BatchStatistics> statistics;
 
@@ -50,6 +55,15 @@ class WholeBatch {
   int64_t first_tag_;
   int stage_;
 };
+
+/// Numbers that a replica gives to the statistics of a batch normalisation over `channels`.
+[[nodiscard]] int64_t statistics_size(int64_t channels, bool forward);
+/// Channels of a node of the whole batch.
+[[nodiscard]] int64_t channels_of(const ir::Graph& graph, ir::NodeId node);
+/// Takes part in statistics as a replica that has none, where messages have an order: all of
+/// `replicas` call this or WholeBatch::gather(), at the same place.
+void join_statistics(int64_t channels, bool forward, c10::Device device, comm::Communicator& comm,
+                     comm::Stream& stream, const std::vector<int>& replicas, int stage);
 
 /// A batch_norm node in training that normalises by the statistics of the whole batch, which the
 /// replicas of its stage put together; its backward sums over them likewise. Gradients of weight

@@ -3,6 +3,7 @@
 On the stand-in device with the stand-in NCCL.
 """
 
+import mpi
 import nccl
 import pytest
 
@@ -132,3 +133,92 @@ def test_bfloat16_under_autocast_over_nccl_equals_staged(done):
 @pytest.mark.ranks(RECREATE, before=BEFORE)
 def test_communicators_made_anew_in_the_middle_of_training(done):
     pass
+
+
+# What goes wrong in the middle of training, by a plan of two stages or of two replicas.
+
+STEPS = (
+    BEFORE
+    + """
+import standin
+transport_name, plan, fault, nth = os.environ["TEST_CASE"].split()
+layers = [torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8), torch.nn.Tanh()]
+torch.manual_seed(5)
+model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+config = Config(
+    device_transport=transport_name, nccl_library=FILE, calibrate=False, self_check=False,
+    comm_timeout_s=3, pipeline_num=1, partition_num=2 if plan == "stages" else 1,
+    replica_nums=[1, 1] if plan == "stages" else [2],
+)
+wrapped = pyrannc.RaNNCModule(model, optimizer, config)
+batch = torch.randn(8, 8).to(device)[4 * world.rank : 4 * world.rank + 4]
+def step():
+    optimizer.zero_grad()
+    loss = wrapped(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    torch.accelerator.synchronize()
+step()
+step()
+world.barrier()
+torch.accelerator.empty_cache()
+"""
+)
+FAIL = """
+if world.rank == 0:
+    standin.fail(fault, int(nth))
+step()
+step()
+print("got through", flush=True)
+"""
+
+
+def failure(case):
+    """What is printed, where rank 0 fails as ``transport plan fault nth`` says."""
+    job = mpi.run(STEPS + FAIL, 2, timeout=60, env={"TEST_CASE": case})
+    assert job.returncode != 0, job.stdout + job.stderr
+    assert "got through" not in job.stdout, case
+    assert "rank 0 ends the job" in job.stderr, job.stderr
+    return job.stderr
+
+
+@pytest.mark.parametrize("case", ["nccl stages allocation 1", "staged stages allocation 1"])
+def test_what_fails_in_a_call_ends_the_job_with_its_cause_first(case):
+    text = failure(case)
+    assert "memory" in text.split("rank 0 ends the job")[0], text
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("nth", [2, 5, 9, 14])  # in the forward, the backward, the bucket
+@pytest.mark.parametrize("plan", ["stages", "replicas"])
+@pytest.mark.parametrize("transport", ["nccl", "staged"])
+def test_memory_that_runs_out_anywhere_ends_the_job(transport, plan, nth):
+    text = failure(f"{transport} {plan} allocation {nth}")
+    assert "memory" in text.split("rank 0 ends the job")[0], text
+
+
+LEFT = """
+if world.rank == 0:
+    standin.fail(fault, int(nth))
+for attempt in range(3):
+    try:
+        wrapped(batch)
+    except (pyrannc.RaNNCError, RuntimeError) as error:
+        text = str(error)
+        if attempt == 0:
+            assert world.rank == 0 and "memory" in text, text
+            continue
+        assert "a call failed on rank 0" in text, text
+    else:
+        assert world.rank == 1 and attempt == 0, attempt
+print("all right", flush=True)
+os._exit(0)  # rank 1's device waits for what never comes
+"""
+
+
+def test_after_a_call_that_failed_on_one_rank_no_other_takes_its_messages():
+    """Rank 1 has issued what it receives, and goes on: nothing of the host waits for the device.
+    NCCL's messages have no tags, so rank 0's next call would be taken for the one that failed."""
+    job = mpi.run(STEPS + LEFT, 2, timeout=60, env={"TEST_CASE": "nccl stages allocation 1"})
+    assert job.stdout.count("all right") == 2, job.stdout + job.stderr
