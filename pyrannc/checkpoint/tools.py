@@ -36,6 +36,29 @@ def inspect(folder: Path) -> list[str]:
     return lines
 
 
+def facts(folder: Path) -> dict:
+    """The same as data; ``bytes`` are of the files."""
+    index = index_file.read(folder)
+    return {
+        "ranks": index.ranks,
+        "bytes": sum(index.files.values()),
+        "files": index.files,
+        "model": {
+            name: {key: entry[key] for key in ("dtype", "shape", "file")}
+            for name, entry in index.model.items()
+        },
+        "tied": index.tied,
+        "optimizers": [
+            {
+                "class": each["class"],
+                "groups": [len(group["params"]) for group in each["groups"]],
+                "state": len(each["state"]),
+            }
+            for each in index.optimizers
+        ],
+    }
+
+
 def _elements(entries):
     return sum(torch.Size(entry["shape"]).numel() for entry in entries)
 

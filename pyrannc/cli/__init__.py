@@ -75,14 +75,20 @@ def show(
     width: Annotated[int | None, typer.Option(min=40, help="default: the terminal's")] = None,
     timeline: Annotated[bool, typer.Option("--timeline", help="who computes when")] = False,
     names: Annotated[bool, typer.Option("--names", help="also the names of all operators")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the figures as JSON")] = False,
 ):
     from pyrannc.cli import plans
 
+    if as_json:
+        if html is not None or timeline or names:
+            raise typer.BadParameter("--json goes with --graph and --record only")
+        plans.figures(plan, graph, record)
+        return
     if html is not None:
         plans.write_page(html, [plan], graph, record)
         return
     if record is not None:
-        raise typer.BadParameter("a record is shown in a page: give --html, too")
+        raise typer.BadParameter("a record is shown in a page: give --html, or --json")
     plans.show(plan, graph, global_batch, width, timeline, names)
 
 
@@ -99,11 +105,11 @@ def explain(
         str | None, typer.Option(help="rannc-plan-request; else the plan's rows alone")
     ] = None,
     width: Annotated[int | None, typer.Option(min=40, help="default: the terminal's")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON: the costs alone")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False,
 ):
     from pyrannc.cli import plans
 
-    if (graph is None) != (cluster is None) or (as_json and graph is None):
+    if (graph is None) != (cluster is None):
         raise typer.BadParameter("costs need both: --graph and --cluster")
     plans.explain(plan, module, graph, cluster, request, width, as_json)
 
@@ -176,10 +182,12 @@ def capture(
 
 
 @app.command(help="Check this machine: versions, MPI, memory, message passing.")
-def doctor():
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+):
     from pyrannc.cli.doctor import doctor as examine
 
-    raise typer.Exit(examine())
+    raise typer.Exit(examine(as_json))
 
 
 def main():

@@ -1,6 +1,7 @@
 """``rannc ckpt``: looks at checkpoints of ``pyrannc.save()``, and writes them otherwise."""
 
 import enum
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -28,9 +29,15 @@ def _done(work, *args):
 
 
 @app.command(help="Say what is in it: tensors, optimizers, schedulers.")
-def inspect(folder: Folder):
+def inspect(
+    folder: Folder,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of lines")] = False,
+):
     from pyrannc.checkpoint import tools
 
+    if as_json:
+        print(json.dumps(_done(tools.facts, folder), indent=1))
+        return
     print("\n".join(_done(tools.inspect, folder)))
 
 

@@ -1,5 +1,6 @@
 """``rannc doctor``: whether this machine can train, and what to do where it cannot."""
 
+import json
 import os
 import platform
 import shutil
@@ -44,9 +45,12 @@ if world.rank == 0:
 """
 
 
-def doctor() -> int:
+def doctor(as_json=False) -> int:
     """Prints versions, resources and a trial of message passing; returns 0 when all is well."""
     rows, problems = examine()
+    if as_json:
+        print(json.dumps({"found": dict(rows), "problems": problems}, indent=1))
+        return 1 if problems else 0
     table = Table(show_header=False)
     for name, value in rows:
         table.add_row(name, value)

@@ -26,16 +26,27 @@ def show(plan, graph, global_batch, width, timeline, names) -> None:
     planner.become(["show", plan, *arguments, *flags])
 
 
+def figures(plan, graph, record) -> None:
+    from pyrannc.show import figures as of
+
+    print(json.dumps(answer(lambda: of.of_plan(plan, graph, record)), indent=1))
+
+
 def explain(plan, module, graph, cluster, request, width, as_json) -> None:
+    from pyrannc.show import figures as of
     from pyrannc.show import moves
 
     options = [] if width is None else ["--width", str(width)]
-    if graph is None or cluster is None:
+    with_costs = graph is not None and cluster is not None
+    if as_json:
+        where = answer(lambda: of.of_module(plan, module))
+        if with_costs:
+            where["costs"] = answer(lambda: moves.costs(plan, module, graph, cluster, request))
+        print(json.dumps(where, indent=1))
+        return
+    if not with_costs:
         planner.become(["explain", plan, module, *options])
     found = answer(lambda: moves.costs(plan, module, graph, cluster, request))
-    if as_json:
-        print(json.dumps(found))
-        return
     print(answer(lambda: planner.explain(plan, module, options)))
     print(moves.text(found), end="")
 

@@ -28,7 +28,8 @@ def advise(
     with tempfile.TemporaryDirectory() as folder:
         graphs = _graphs(target, dtype, device, Path(folder))
         rows = answer(lambda: what_if.table(graphs, cluster, *wanted))
-    print(what_if.as_json(rows) if as_json else what_if.text(rows, price), end="")
+    price = price or what_if.price_in(cluster)
+    print(what_if.as_json(rows, price) if as_json else what_if.text(rows, price), end="")
     if html is not None:
         answer(lambda: what_if.write_chart(html, rows, price))
 

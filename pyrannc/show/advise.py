@@ -26,15 +26,7 @@ def clusters(path, devices=None, memory_gb=None) -> dict:
     Raises:
         PlannerInputError: The file is no cluster, or a number cannot be made of its hosts.
     """
-    try:
-        whole = tomllib.loads(read(path))
-        hosts, each = whole["hosts"], whole["devices_per_host"]
-    except (tomllib.TOMLDecodeError, KeyError) as error:
-        raise PlannerInputError(f"{path}: is no cluster: {error}") from None
-    if not (isinstance(hosts, int) and isinstance(each, int) and hosts > 0 < each):
-        raise PlannerInputError(
-            f"{path}: hosts and devices_per_host are numbers above 0; found {hosts!r} and {each!r}"
-        )
+    whole, hosts, each = _described(path)
     most = hosts * each
     wanted = devices or sorted({*(2**k for k in range(most.bit_length()) if 2**k <= most), most})
     found = {}
@@ -49,6 +41,25 @@ def clusters(path, devices=None, memory_gb=None) -> dict:
         if memory_gb:
             found[count]["device_memory_bytes"] = memory_gb * 1e9
     return found
+
+
+def _described(path):
+    """A cluster file, and its two numbers."""
+    try:
+        whole = tomllib.loads(read(path))
+        hosts, each = whole["hosts"], whole["devices_per_host"]
+    except (tomllib.TOMLDecodeError, KeyError) as error:
+        raise PlannerInputError(f"{path}: is no cluster: {error}") from None
+    if not (isinstance(hosts, int) and isinstance(each, int) and hosts > 0 < each):
+        raise PlannerInputError(
+            f"{path}: hosts and devices_per_host are numbers above 0; found {hosts!r} and {each!r}"
+        )
+    return whole, hosts, each
+
+
+def price_in(cluster) -> float:
+    """Of a device for an hour, as a cluster file of version 2 says it; 0 where it does not."""
+    return _described(cluster)[0].get("price_per_device_hour", 0)
 
 
 def request(path) -> dict:
@@ -73,7 +84,8 @@ def table(
         cluster: Path of the largest cluster.
         batches: Rows of global batches.
         request: A plan request as a dict, of which the batch and recompute are replaced.
-        devices, memory: See :func:`clusters`.
+        devices, memory: See :func:`clusters`; with the default the fewest devices that hold the
+            model are found between powers of two, too.
         recompute: ``auto``, ``never``, ``always``.
 
     Returns:
@@ -86,18 +98,41 @@ def table(
     for (precision, graph), batch, gb, how in itertools.product(
         graphs.items(), batches, memory, recompute
     ):
-        curve = []
-        for count, described in clusters(cluster, devices, gb).items():
-            wanted = request | {"global_batch": batch, "recompute": how}
-            plan = planner.plan(graph, described, wanted)
-            case = {
-                "devices": count, "batch": batch, "memory_gb": gb, "recompute": how,
-                "precision": precision, "feasible": plan["feasible"],
-            }  # fmt: skip
-            curve.append(case | _outcome(plan, count, batch))
+        wanted = request | {"global_batch": batch, "recompute": how}
+        asked = {"batch": batch, "memory_gb": gb, "recompute": how, "precision": precision}
+
+        def case(count, graph=graph, gb=gb, wanted=wanted, asked=asked):
+            plan = planner.plan(graph, clusters(cluster, [count], gb)[count], wanted)
+            outcome = _outcome(plan, count, wanted["global_batch"])
+            return {"devices": count} | asked | {"feasible": plan["feasible"]} | outcome
+
+        curve = [case(count) for count in clusters(cluster, devices)]
+        if not devices:
+            curve = _with_fewest(curve, cluster, case)
         knee = _knee(curve)
-        rows += [case | {"knee": case["devices"] == knee} for case in curve]
+        rows += [each | {"knee": each["devices"] == knee} for each in curve]
     return rows
+
+
+def _with_fewest(curve, cluster, case):
+    """The curve, and the case of the fewest devices that hold the model where these lie between two
+    of its own."""
+    fits = [each["devices"] for each in curve if each["feasible"]]
+    if not fits:
+        return curve
+    each = _described(cluster)[2]
+    # Up to one host any number, beyond it whole hosts; of two cases one holds it, and one does not.
+    least = max((one["devices"] for one in curve if one["devices"] < fits[0]), default=0)
+    between = [count for count in range(least + 1, fits[0]) if count <= each or count % each == 0]
+    found = None
+    while between:
+        middle = len(between) // 2
+        tried = case(between[middle])
+        if tried["feasible"]:
+            found, between = tried, between[:middle]
+        else:
+            between = between[middle + 1 :]
+    return sorted([*curve, *([found] if found else [])], key=lambda one: one["devices"])
 
 
 def _outcome(plan, devices, batch):
@@ -126,29 +161,49 @@ def _knee(curve):
     return best
 
 
+_COLUMNS = (
+    ("batch", lambda case: f"{case['batch']}"),
+    ("memory", lambda case: f"{case['memory_gb']:g} GB" if case["memory_gb"] else "-"),
+    ("recompute", lambda case: case["recompute"]),
+    ("precision", lambda case: case["precision"]),
+)
+
+
+def _says_something(column, rows):
+    """Whether its cases differ, or are none that go without saying."""
+    found = {column[1](case) for case in rows}
+    return len(found) > 1 or not found <= {"-", "auto", "as given"}
+
+
+def _milliseconds(ns):
+    return f"{ns / 1e6:.0f} ms" if ns >= 1e7 else f"{ns / 1e6:.3g} ms"
+
+
 def text(rows, price=None) -> str:
-    """The table for 80 columns; ``price``: of a device for an hour."""
+    """The table, for 80 columns unless memory, recompute and precision all differ; ``price``: of a
+    device for an hour."""
     unit = "cost of 1e6 rows" if price else "device-s per row"
-    lines = [
-        f"devices   batch  memory  recompute  precision  stages      step   rows/s  {unit}",
-        "-------  ------  ------  ---------  ---------  ------  --------  -------  "
-        + "-" * len(unit),
+    columns = [each for each in _COLUMNS if _says_something(each, rows)]
+    heads = [
+        "devices",
+        *(f"{name:>9}" for name, _ in columns),
+        "stages",
+        "     step",
+        "  rows/s",
+        unit,
     ]
+    lines = ["  ".join(heads), "  ".join("-" * len(head) for head in heads)]
     for case in rows:
-        memory = f"{case['memory_gb']:g} GB" if case["memory_gb"] else "-"
-        line = (
-            f"{case['devices']:7}  {case['batch']:6}  {memory:>6}  {case['recompute']:9}  "
-            f"{case['precision']:9}  "
-        )
+        line = f"{case['devices']:7}  " + "".join(f"{of(case):>9}  " for _, of in columns)
         if case["feasible"]:
-            cost = cost_of(case, price)
             line += (
-                f"{case['stages']:6}  {case['iteration_ns'] / 1e6:5.0f} ms  "
-                f"{case['rows_per_s']:7.4g}  {cost:.4g}{'  <- knee' if case['knee'] else ''}"
+                f"{case['stages']:6}  {_milliseconds(case['iteration_ns']):>9}  "
+                f"{case['rows_per_s']:8.4g}  {cost_of(case, price):<{len(unit)}.4g}"
+                f"{'  <- knee' if case['knee'] else ''}"
             )
         else:
             line += "does not fit"
-        lines.append(line)
+        lines.append(line.rstrip())
     fewest = min((case["devices"] for case in rows if case["feasible"]), default=None)
     if fewest is None:
         return "\n".join([*lines, "", f"Nothing fits: {rows[-1]['reason']}"]) + "\n"
@@ -250,5 +305,10 @@ def _picture(curves):
     )
 
 
-def as_json(rows) -> str:
-    return json.dumps(rows, indent=1)
+def as_json(rows, price=None) -> str:
+    """The rows, with ``price_per_row`` where a device-hour has a price."""
+    priced = {"price_per_row": lambda case: cost_of(case, price) / 1e6} if price else {}
+    found = [
+        case | {name: of(case) for name, of in priced.items() if case["feasible"]} for case in rows
+    ]
+    return json.dumps(found, indent=1) + "\n"

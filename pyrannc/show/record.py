@@ -8,7 +8,12 @@ FORMAT, VERSION = "rannc-run", 1
 
 
 def checked(path, plan_path) -> str:
-    """The last record in a file of one or of many, a line each, as JSON.
+    """As :func:`found`, as JSON."""
+    return json.dumps(found(path, plan_path))
+
+
+def found(path, plan_path) -> dict:
+    """The last record in a file of one or of many, a line each.
 
     Raises:
         PlannerInputError: It cannot be read, is no record, is of another version, or is of a run
@@ -50,7 +55,7 @@ def checked(path, plan_path) -> str:
         raise PlannerInputError(
             f"{path}: is of a run with {measured} stages, but {plan_path} has {stages}"
         )
-    return json.dumps(record)
+    return record
 
 
 def _malformed(record):

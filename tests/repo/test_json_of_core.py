@@ -32,6 +32,7 @@ ALLOWED = {
     "show/record.py": (2, "records of runs, which Python has written, and the plan of one"),
     "show/moves.py": (1, "a plan file, of which others are made, for a command without extension"),
     "show/advise.py": (1, "the user's own request, of which others are made"),
+    "show/figures.py": (1, "a plan file, whose figures are printed without extension"),
     "show/diff.py": (1, "plan files, for a command that has no extension"),
     "planner.py": (2, "what rannc-plan prints, for those who have no extension and want dicts"),
 }

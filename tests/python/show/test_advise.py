@@ -48,6 +48,7 @@ def test_the_fewest_devices_and_the_knee_are_found(files):
     assert [(case["devices"], case["feasible"]) for case in found] == [
         (1, False), (2, True), (4, True),
     ]  # fmt: skip
+    assert max(map(len, advise.text(found).splitlines())) <= 80
     two, four = found[1:]
     # 64 rows of 12 ms on two devices, without messages that count.
     assert two["iteration_ns"] == pytest.approx(64 * 12e6 / 2, rel=0.05)
@@ -58,6 +59,32 @@ def test_the_fewest_devices_and_the_knee_are_found(files):
     assert "does not fit" in text and "<- knee" in text and "cost of 1e6 rows" in text
     assert "The fewest devices that hold it are 2." in text
     assert advise.cost_of(two, 3.6) == pytest.approx(12, rel=0.05)
+
+
+def test_the_fewest_devices_are_found_between_powers_of_two_too(files):
+    (files / "c.toml").write_text(planner._toml(CLUSTER | {"hosts": 1, "devices_per_host": 8}))
+    graph = json.loads((files / "g.json").read_text())
+    (files / "g.json").write_text(json.dumps(graph | {"nodes": graph["nodes"][:3]}))
+    # Of three operators, each of which takes 0.4 GB, a device of 0.7 GB holds one.
+    found = rows(files, memory=(0.7,))
+    assert [(case["devices"], case["feasible"]) for case in found] == [
+        (1, False), (2, False), (3, True), (4, True), (8, True),
+    ]  # fmt: skip
+    assert "The fewest devices that hold it are 3." in advise.text(found)
+    found = rows(files, memory=(0.7,), devices=[2, 4])
+    assert [case["devices"] for case in found] == [2, 4]  # as asked for
+
+
+def test_a_price_is_one_of_the_cluster_too_and_goes_into_the_json(files):
+    (files / "c.toml").write_text(
+        planner._toml(CLUSTER | {"version": 2, "price_per_device_hour": 3.6})
+    )
+    assert advise.price_in(files / "c.toml") == 3.6
+    found = json.loads(advise.as_json(rows(files), 3.6))
+    assert "price_per_row" not in found[0]  # it does not fit
+    assert found[1]["price_per_row"] == pytest.approx(12e-6, rel=0.05)
+    (files / "c.toml").write_text(planner._toml(CLUSTER))
+    assert advise.price_in(files / "c.toml") == 0
 
 
 def test_memory_and_recompute_have_curves_of_their_own(files):

@@ -1,6 +1,7 @@
 """Checkpoints looked at and written otherwise, by the command and in Hugging Face's layout."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -65,6 +66,9 @@ def test_the_command_tells_verifies_and_converts(tmp_path):
     run = tmp_path / "run"
     pyrannc.save(run, model, optimizer, extra={"epoch": 3})
     told = command("inspect", run).stdout
+    found = json.loads(command("inspect", run, "--json").stdout)
+    assert found["ranks"] == 1 and found["bytes"] == sum(found["files"].values())
+    assert found["model"].keys() | found["tied"].keys() >= dict(model.named_parameters()).keys()
     for text in ("model: 2 tensors, 10 numbers", "AdamW, groups of [2]", "extra: {'epoch': 3}"):
         assert text in told, told
     assert "8 tensors are as they were saved" in command("verify", run).stdout
