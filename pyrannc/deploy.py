@@ -41,6 +41,7 @@ class Proved:
 
     mixing: str  # why rows cannot be told apart, or nothing
     request: object = None  # _C.partition.Request; None for a plan from a file
+    sharing: object = None  # the same where the planner may let replicas share the optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,10 +137,17 @@ def prove(task, call, agreed) -> Proved:
     wanted = schedules.request(captured, task.model.training, config, mixing)
     synced = planner_inputs.whole_batch(captured.graph)
     rows = sum(agreed.local_rows)
-    request = on_rank(
-        0, world, lambda: planner_inputs.request(rows, config, mixing, synced, wanted).to_json()
-    )
-    return Proved(mixing, _C.partition.Request.from_json(request))
+
+    def request(shard):
+        made = on_rank(
+            0,
+            world,
+            lambda: planner_inputs.request(rows, config, mixing, synced, wanted, shard).to_json(),
+        )
+        return _C.partition.Request.from_json(made)
+
+    may_share = task.zero == "auto" and not mixing and world.size > 1
+    return Proved(mixing, request(task.zero is True), request(True) if may_share else None)
 
 
 def measure(task, agreed, proved) -> Measured:
@@ -183,6 +191,8 @@ def choose(task, agreed, proved, measured) -> Chosen:
     _C.plan.verify(plan, graph, world.size)
     if path is not None:
         schedules.check_loaded(plan, path, task.captured, task.model.training, task.config)
+        if task.zero != "auto":  # the state is shared out as the script says, not the file
+            plan.shard_optimizer = bool(task.zero)
     if task.config.partition_num > 1 and world.rank == 0:
         warn_of_nothing_to_do(plan)
     cuts_batch = plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)
@@ -228,6 +238,7 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
         task.config,
         proved.mixing,
         training_steps.held_bytes(task.model, task.optimizers),
+        proved.sharing,
     )
 
 

@@ -84,7 +84,9 @@ class RaNNCModule(nn.Module):
             ``weights`` its modules then initialise what each rank holds.
         zero: True lets the replicas of a stage share the state of ``optimizer``: each keeps that of
             an equal part of their parameters, and steps it (ZeRO, stage 1). For optimizers that
-            treat each number of a parameter by itself, as Adam does; "auto": where they do.
+            treat each number of a parameter by itself, as Adam does; "auto": where they do and the
+            planner finds it fits or is faster. ``.grad`` is then the sum for the numbers that this
+            rank steps, and zero elsewhere.
 
     Attributes:
         module: The model. Other attributes are the model's; where it has none called ``config``,

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
+__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'shard_size', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
 class Prediction:
     @staticmethod
     def __repr__(*args, **kwargs):
@@ -101,6 +101,7 @@ class StepPrediction:
         ...
 class Plan:
     __hash__: typing.ClassVar[None] = None
+    shard_optimizer: bool
     @staticmethod
     def from_json(json: str) -> Plan:
         ...
@@ -354,9 +355,11 @@ def headline(plan: Plan) -> str:
     ...
 def loss_of(graph: pyrannc._C.ir.Graph) -> int | None:
     ...
-def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], training: bool, outputs: Outputs = ..., holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}) -> Program:
+def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], training: bool, outputs: Outputs = ..., holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, bucket_bytes: typing.SupportsInt | typing.SupportsIndex | None = None) -> Program:
     ...
 def map_to(plan: Plan, from_graph: pyrannc._C.ir.Graph, to_graph: pyrannc._C.ir.Graph) -> Plan:
+    ...
+def shard_size(numbers: typing.SupportsInt | typing.SupportsIndex, ranks: typing.SupportsInt | typing.SupportsIndex) -> int:
     ...
 def show(plan: Plan, width: typing.SupportsInt | typing.SupportsIndex = 80, global_batch: typing.SupportsInt | typing.SupportsIndex | None = None, with_names: bool = False) -> str:
     ...

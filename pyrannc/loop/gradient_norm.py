@@ -5,6 +5,7 @@ Trainer and Lightning among it) see the gradients that this rank holds. After :f
 ask here.
 """
 
+import collections
 import functools
 import json
 
@@ -115,6 +116,18 @@ def _to(device, number):
     return number.to(device, non_blocking=True)
 
 
+def _part(deployment, name, parameter):
+    """What this rank answers for of a parameter's gradient: all of it, the numbers of which the
+    sum has come to it, or None."""
+    steps = deployment.sharded_steps
+    piece = steps.shards.mine(parameter) if steps else None
+    if piece is None:
+        first = deployment.owners.ranks[name][0]
+        return parameter.grad if first == deployment.world.rank else None
+    begin, end = piece
+    return parameter.grad.reshape(-1)[begin:end] if begin < end else None
+
+
 def _total(deployments, gradients, norm_type, error_if_nonfinite):
     norm_type = float(norm_type)
     others = {id(gradient): gradient for gradient in gradients}
@@ -125,17 +138,17 @@ def _total(deployments, gradients, norm_type, error_if_nonfinite):
             gradient = None if is_released(parameter) else parameter.grad
             if gradient is None or others.pop(id(gradient), None) is None:
                 continue
-            if deployment.owners.ranks[name][0] == world.rank:
-                found[name] = torch.linalg.vector_norm(gradient, norm_type)
-        mine, everyones = _as_numbers(found), {}
+            if (part := _part(deployment, name, parameter)) is not None:
+                found[name] = torch.linalg.vector_norm(part, norm_type)
+        mine, everyones = _as_numbers(found), collections.defaultdict(list)
         # After the numbers: what the backward has left to be read is there then, without a wait.
         deployment.call_agreement.other(WHAT)
         for item in world.all_gather(json.dumps(mine).encode()):
-            everyones |= json.loads(item)
+            for name, value in json.loads(item).items():
+                everyones[name].append(value)
         # In the order of the model, so that the sum is the same on every rank.
         for name, _ in deployment.model.named_parameters():
-            if name in everyones:
-                value, dtype = everyones[name]
+            for value, dtype in everyones.get(name, ()):
                 norms.append(torch.tensor(value, dtype=getattr(torch, dtype)))
     device = gradients[0].device if gradients else deployments[0].task.device
     if device.type != "cpu":

@@ -87,9 +87,9 @@ class ShardedSteps:
         self.settle()
         if self._begun is not None and self._begun() is optimizer:
             self._begun = None
-            self.gather(optimizer)
-        else:  # the first call was in a closure of this step, which all ranks have taken alike
+        else:  # the first call was in a closure of this step: each rank has stepped its shard, too
             self.loaded(optimizer)
+        self.gather(optimizer)
 
     def lend(self, optimizer) -> None:
         for group in optimizer.param_groups:

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import math
 import time
 
 import torch
@@ -56,12 +57,14 @@ class StepBesideRuns:
     What an optimizer reads and writes drives the parameters out of the caches, and ranks that share
     a host's memory slow each other down: a step alone, or a run without one, is quicker.
 
+    ``share``: the part of the parameters that this rank steps.
+
     Attributes:
         factor: The bytes of all parameters over those of the copies, of which there are at most
             ``MOST_COPIED_BYTES``. They are on ``device``.
     """
 
-    def __init__(self, optimizers, parameters, device="cpu"):
+    def __init__(self, optimizers, parameters, device="cpu", share=1.0):
         self._copies = {}  # index into parameters: tensor
         held = {
             id(p): i for i, p in enumerate(parameters) if p.requires_grad and not is_released(p)
@@ -75,8 +78,9 @@ class StepBesideRuns:
                 for parameter in group["params"]:
                     if id(parameter) not in held:
                         continue
-                    every += parameter.nbytes
-                    part = _part(parameter, MOST_COPIED_BYTES - copied)
+                    every += share * parameter.nbytes
+                    most = min(MOST_COPIED_BYTES - copied, math.ceil(share * parameter.nbytes))
+                    part = _part(parameter, most)
                     if not part.numel():
                         continue
                     copied += part.nbytes

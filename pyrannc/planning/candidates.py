@@ -1,6 +1,7 @@
 """The plans of one job: the best one, and others that may be worth a run beside it."""
 
 from pyrannc import _C
+from pyrannc.errors import InfeasibleError
 
 #: A plan of another arrangement that is slower by more than this share, by its operators, is not
 #: worth a run.
@@ -18,10 +19,12 @@ class Planner:
         request: What :func:`planner_inputs.request` made.
         config: The settings, of which the planner takes what a request does not say.
         mixing: Why rows cannot be told apart, or nothing.
+        sharing: The same request for plans whose replicas share the state of the optimizer, where
+            the faster of both is wanted.
         held_bytes: What a rank with the whole model holds before the first step.
     """
 
-    def __init__(self, step, request, config, mixing, held_bytes):
+    def __init__(self, step, request, config, mixing, held_bytes, sharing=None):
         self.step = step
         options = _C.partition.PlannerOptions(
             max_blocks=config.max_partition_num, one_replica=bool(mixing)
@@ -31,11 +34,24 @@ class Planner:
             powers_of_two=config.limit_dev_num_pot,
             fewest_stages=not config.dp_search_all,
         )
-        self._candidates = _C.partition.Candidates(step, request, options, allowed, held_bytes)
+        self._candidates, self._sharing = (
+            each and _C.partition.Candidates(step, each, options, allowed, held_bytes)
+            for each in (request, sharing)
+        )
 
     def plan(self):
-        """The best one that fits."""
-        return self._candidates.best()
+        """The best one that fits; all others share the state of the optimizer as it does."""
+        if self._sharing is None:
+            return self._candidates.best()
+        try:
+            alone = self._candidates.best()
+        except InfeasibleError:
+            alone = None
+        shared = self._sharing.best() if alone is None or _has_replicas(alone) else None
+        if shared is None or (alone is not None and alone.step.ns <= shared.step.ns):
+            return alone
+        self._candidates = self._sharing
+        return shared
 
     def with_micro_batches(self, plan, count):
         """What plan() would have returned, had the search found ``plan``, which plan() returned,
@@ -54,3 +70,7 @@ class Planner:
     def other_micro_batches(self, plan) -> list[int]:
         """Numbers of micro-batches that may be worth a run, beside that of ``plan``."""
         return self._candidates.other_micro_batches(plan)
+
+
+def _has_replicas(plan) -> bool:
+    return any(len(stage.ranks) > 1 for stage in plan.stages)

@@ -76,12 +76,13 @@ def whole_batch(graph) -> str:
     return f"module '{graph.nodes[found[0]].module}'" if found else ""
 
 
-def request(global_rows, config, mixing, synced, wanted_schedules):
+def request(global_rows, config, mixing, synced, wanted_schedules, shard_optimizer=False):
     """The planner's ``_C.partition.Request``, from the settings.
 
     Args:
         mixing: Why rows cannot be told apart, or nothing.
         synced: What :func:`whole_batch` found.
+        shard_optimizer: The replicas of a stage share the state of its optimizer.
     """
     counts = [1]
     while counts[-1] * 2 <= min(config.max_pipeline, global_rows):
@@ -119,6 +120,7 @@ def request(global_rows, config, mixing, synced, wanted_schedules):
         micro_batches=[count for count in counts if count >= config.min_pipeline] or counts,
         recompute=config.recompute,
         force=_C.partition.Force(**force),
+        shard_optimizer=shard_optimizer,
         **wanted_schedules,
     )
 

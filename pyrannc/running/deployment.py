@@ -54,6 +54,7 @@ class Deployment:
         self.optimizer_steps = OptimizerSteps(self)
         self.late_optimizers = LateOptimizers(self)
         self.sharded_steps = None  # see share_state()
+        self._shards = None  # names of the parameters of each bucket that has shards
         self.call_agreement = CallAgreement(
             self.world, self.unsummed.kept, self.optimizer_steps, self.owners.peers
         )
@@ -114,13 +115,15 @@ class Deployment:
     def share_state(self) -> None:
         """After hold(), with the plan that stays: the replicas of each stage share the state of the
         optimizers, where the user wants it. Collective."""
-        if not self.task.zero:
+        if not self.plan.shard_optimizer:
             return
-        graph, rows = self.task.captured.graph, self.local_rows
+        graph, rows, outputs = self.task.captured.graph, self.local_rows, self.task.outputs
         buckets = []
         # Without a loss there is no training step under some schedules, and nothing to share.
         if not _C.plan.backward_comes_first(self.plan) or _C.plan.loss_of(graph) is not None:
-            program = _C.plan.lower(self.plan, graph, rows, True, self.task.outputs)
+            program = _C.plan.lower(
+                self.plan, graph, rows, True, outputs, bucket_bytes=self._bucket_bytes
+            )
             buckets = layout.find(self.model, graph, program)
         if not buckets:
             if self.world.rank == 0:
@@ -136,6 +139,15 @@ class Deployment:
         self.sharded_steps = ShardedSteps(self, shards)
         for optimizer in self.task.optimizers:
             self.sharded_steps.attach(optimizer)
+        self._shards = [
+            [graph.values[value].name for value in values] for values, _ in program.buckets
+        ]
+        self._take(self.plan)
+
+    def optimizer_share(self) -> float:
+        """The part of the optimizer's step of its parameters that this rank takes."""
+        mine = [stage for stage in self.plan.stages if self.world.rank in stage.ranks]
+        return 1 / len(mine[0].ranks) if mine and self.plan.shard_optimizer else 1.0
 
     def _move_to(self, device):
         """What this rank holds of the model, and the optimizers' state of it."""
@@ -316,4 +328,5 @@ class Deployment:
             holders=holders or {},
             show_values=self.task.config.display_comm_value,
             float32_sums=self.task.config.float32_sums,
+            shards=self._shards,
         )

@@ -104,7 +104,10 @@ class Run:
             self._deployment.local_rows,
             self._deployment.world,
             steps_on_copies.StepBesideRuns(
-                optimizers, self._parameters, self._deployment.task.device
+                optimizers,
+                self._parameters,
+                self._deployment.task.device,
+                self._deployment.optimizer_share(),
             )
             if optimizers
             else None,

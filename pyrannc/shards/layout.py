@@ -10,6 +10,7 @@ ZeroRedundancyOptimizer has them) one large embedding would leave the other rank
 import dataclasses
 import itertools
 
+from pyrannc import _C
 from pyrannc.state import named_tensors
 
 
@@ -51,7 +52,7 @@ class Shards:
     """
 
     def __init__(self, model, buckets, rank: int):
-        self.buckets, self._rank = buckets, rank
+        self.buckets = buckets
         parameters = dict(model.named_parameters())
         self.pieces = {
             name: bucket.pieces(position)
@@ -59,6 +60,7 @@ class Shards:
             for position, name in enumerate(bucket.names)
             if parameters[name].numel()  # else every rank steps it, who has nothing to do
         }
+        self._name = {id(parameters[name]): name for name in self.pieces}
         self._mine = {
             id(parameters[name]): ranges.get(rank, (0, 0)) for name, ranges in self.pieces.items()
         }
@@ -67,9 +69,9 @@ class Shards:
         """The range of its numbers that this rank steps; None: it is not shared out."""
         return self._mine.get(id(parameter))
 
-    def is_cut(self, name: str) -> bool:
-        """Whether several ranks step a part of this parameter."""
-        return len(self.pieces.get(name, ())) > 1
+    def of(self, parameter) -> dict:
+        """By rank the ranges of a parameter's numbers that are stepped; empty: not shared out."""
+        return self.pieces.get(self._name.get(id(parameter)), {})
 
 
 def find(model, graph, program) -> list:
@@ -81,5 +83,6 @@ def find(model, graph, program) -> list:
         inside = [tensors[graph.values[value].name] for value in values]
         begins = (0, *itertools.accumulate(parameter.numel() for parameter in inside))
         names = tuple(first_name[id(parameter)] for parameter in inside)
-        found.append(Bucket(names, begins, tuple(ranks), -(-begins[-1] // len(ranks))))
+        share = _C.plan.shard_size(begins[-1], len(ranks))
+        found.append(Bucket(names, begins, tuple(ranks), share))
     return found

@@ -35,7 +35,14 @@ def gradient(model, deployment, name):
     there = json.dumps(parameter.grad is not None).encode() if world.rank == owner else b""
     if not json.loads(world.broadcast(there, owner)):
         return None
-    return _from_owner(deployment, name, parameter, parameter.grad)
+    whole = _from_owner(deployment, name, parameter, parameter.grad)
+    steps = deployment.sharded_steps
+    for rank, (begin, end) in (steps.shards.of(parameter) if steps else {}).items():
+        part = whole.view(-1)[begin:end]  # its sum has come to this rank alone
+        if rank == world.rank:
+            part.copy_(parameter.grad.detach().reshape(-1)[begin:end])
+        named_tensors.broadcast(world, part, rank, list(range(world.size)))
+    return whole
 
 
 def _from_owner(deployment, name, parameter, held):

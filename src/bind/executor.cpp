@@ -43,15 +43,16 @@ std::unique_ptr<Executor> make_executor(
     plan::Outputs outputs, std::vector<ir::Graph> preludes, bool outside_sum,
     std::shared_ptr<runtime::DrawSteps> draws, std::shared_ptr<runtime::KeptGradients> kept,
     int64_t bucket_bytes, plan::ParameterHolders holders, bool show_values,
-    const std::shared_ptr<comm::Stream>& stream, bool float32_sums) {
+    const std::shared_ptr<comm::Stream>& stream, bool float32_sums,
+    std::optional<std::vector<std::vector<std::string>>> shards) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
   return std::make_unique<Executor>(
       graph, held, plan, std::move(communicator), c10::Device(device),
       runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws),
                        stream ? stream : runtime::device_stream(c10::Device(device)),
-                       std::move(kept), bucket_bytes, std::move(holders), show_values,
-                       float32_sums});
+                       std::move(kept), bucket_bytes, std::move(holders), std::move(shards),
+                       show_values, float32_sums});
 }
 
 /// Calls `function`(output_grads, keep_graph, backward), and lets go of it where Python still runs.
@@ -233,7 +234,7 @@ void init_executor(py::module_& m) {
            "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none(),
            "kept"_a = py::none(), "bucket_bytes"_a = plan::kBucketBytes,
            "holders"_a = plan::ParameterHolders(), "show_values"_a = false, "stream"_a = py::none(),
-           "float32_sums"_a = false)
+           "float32_sums"_a = false, "shards"_a = py::none())
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

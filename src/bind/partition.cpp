@@ -31,7 +31,8 @@ using Unlocked = py::call_guard<py::gil_scoped_release>;
 Request make_request(int64_t global_batch, double gradient_factor, double optimizer_factor,
                      double memory_margin, std::vector<int64_t> micro_batches,
                      const std::vector<std::string>& schedules, int max_interleave,
-                     Recompute recompute, int reduction_buckets, Force force) {
+                     Recompute recompute, int reduction_buckets, Force force, double master_factor,
+                     bool shard_optimizer) {
   Request request{.global_batch = global_batch,
                   .gradient_bytes_per_param_byte = gradient_factor,
                   .optimizer_bytes_per_param_byte = optimizer_factor,
@@ -41,7 +42,9 @@ Request make_request(int64_t global_batch, double gradient_factor, double optimi
                   .max_interleave = max_interleave,
                   .recompute = recompute,
                   .reduction_buckets = reduction_buckets,
-                  .force = std::move(force)};
+                  .force = std::move(force),
+                  .master_bytes_per_param_byte = master_factor,
+                  .shard_optimizer = shard_optimizer};
   for (const std::string& name : schedules) {
     request.schedules.push_back(plan::schedule_from_name(name));
   }
@@ -85,17 +88,19 @@ void init_request(py::module_& m) {
       .def(py::init([](int64_t global_batch, double gradient_factor, double optimizer_factor,
                        double memory_margin, std::vector<int64_t> micro_batches,
                        const std::vector<std::string>& schedules, int max_interleave,
-                       const std::string& recompute, int reduction_buckets, Force force) {
+                       const std::string& recompute, int reduction_buckets, Force force,
+                       double master_factor, bool shard_optimizer) {
              return make_request(global_batch, gradient_factor, optimizer_factor, memory_margin,
                                  std::move(micro_batches), schedules, max_interleave,
                                  partition::recompute_from_name(recompute), reduction_buckets,
-                                 std::move(force));
+                                 std::move(force), master_factor, shard_optimizer);
            }),
            "global_batch"_a, py::kw_only(), "gradient_bytes_per_param_byte"_a = 1.0,
            "optimizer_bytes_per_param_byte"_a = 2.0, "memory_margin"_a = 0.0,
            "micro_batches"_a = std::vector<int64_t>(),
            "schedules"_a = std::vector<std::string>{"gpipe", "1f1b"}, "max_interleave"_a = 1,
-           "recompute"_a = "auto", "reduction_buckets"_a = 1, "force"_a = Force())
+           "recompute"_a = "auto", "reduction_buckets"_a = 1, "force"_a = Force(),
+           "master_bytes_per_param_byte"_a = 0.0, "shard_optimizer"_a = false)
       .def_readonly("global_batch", &Request::global_batch)
       .def_readonly("gradient_bytes_per_param_byte", &Request::gradient_bytes_per_param_byte)
       .def_readonly("optimizer_bytes_per_param_byte", &Request::optimizer_bytes_per_param_byte)

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bind/module.h"
+#include "rannc/plan/buckets.h"
 #include "rannc/plan/program.h"
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
@@ -71,6 +72,7 @@ void init_plans(py::module_& m) {
       .def_readonly("made_for", &plan::Plan::made_for)
       .def_readonly("step", &plan::Plan::step)
       .def_readonly("bucket_bytes", &plan::Plan::bucket_bytes)
+      .def_readwrite("shard_optimizer", &plan::Plan::shard_optimizer)
       .def_readonly("notes", &plan::Plan::notes)
       .def(
           "__eq__", [](const plan::Plan& a, const plan::Plan& b) { return a == b; }, "other"_a);
@@ -171,9 +173,18 @@ void init_programs(py::module_& m) {
       },
       "graph"_a);
   m.def("can_be_dealt_out", &plan::can_be_dealt_out, "output"_a);
-  m.def("lower", &plan::lower, "plan"_a, "graph"_a, "local_rows"_a, "training"_a,
-        "outputs"_a = plan::Outputs::loss, "holders"_a = plan::ParameterHolders(),
-        py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "lower",
+      [](plan::Plan plan, const ir::Graph& graph, const std::vector<int64_t>& local_rows,
+         bool training, plan::Outputs outputs, const plan::ParameterHolders& holders,
+         std::optional<int64_t> bucket_bytes) {
+        if (bucket_bytes) plan.bucket_bytes = bucket_bytes;
+        return plan::lower(plan, graph, local_rows, training, outputs, holders);
+      },
+      "plan"_a, "graph"_a, "local_rows"_a, "training"_a, "outputs"_a = plan::Outputs::loss,
+      "holders"_a = plan::ParameterHolders(), "bucket_bytes"_a = py::none(),
+      py::call_guard<py::gil_scoped_release>());
+  m.def("shard_size", &plan::shard_size, "numbers"_a, "ranks"_a);
   m.def("verify", py::overload_cast<const plan::Program&, const ir::Graph&>(&plan::verify),
         "program"_a, "graph"_a, py::call_guard<py::gil_scoped_release>());
 }

@@ -6,6 +6,11 @@
 
 namespace rannc::plan {
 
+int64_t shard_bytes(const Bucket& bucket, ir::DType dtype, size_t ranks) {
+  const int64_t number_bytes = ir::size_bytes(dtype);
+  return shard_size(bucket.bytes / number_bytes, ranks) * number_bytes;
+}
+
 std::vector<Bucket> buckets(const std::vector<Gradient>& gradients, int64_t bucket_bytes) {
   int64_t total = 0;
   for (const Gradient& gradient : gradients) total += gradient.bytes;

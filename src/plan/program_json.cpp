@@ -124,7 +124,8 @@ std::string to_json(const Program& program) {
   };
   const auto write_buckets = [](const std::vector<Bucket>& buckets) {
     return list(buckets, "", [](const Bucket& bucket) {
-      return fmt::format("[{}]", fmt::join(bucket.parameters, ", "));
+      return fmt::format("[{}{}]", bucket.sharded ? "\"sharded\", " : "",
+                         fmt::join(bucket.parameters, ", "));
     });
   };
   const auto write_issues = [](const std::vector<Issue>& issues) {

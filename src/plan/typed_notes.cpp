@@ -30,7 +30,8 @@ constexpr std::string_view kOrder[] = {"global_batch",
                                        "step_peak_bytes",
                                        "step_from_operators_ns",
                                        "tried_micro_batches",
-                                       "tried_shapes"};
+                                       "tried_shapes",
+                                       "shard_optimizer"};
 
 /// Keys and values as text.
 using Members = std::vector<std::pair<std::string_view, std::string>>;
@@ -54,6 +55,7 @@ Members typed(const Plan& plan) {
   add("bucket_bytes", plan.bucket_bytes);
   add_list("step_peak_bytes", plan.step.peak_bytes);
   add("step_from_operators_ns", plan.step.from_operators_ns);
+  if (plan.shard_optimizer) members.emplace_back("shard_optimizer", "true");
   return members;
 }
 
@@ -101,6 +103,8 @@ bool read_field(std::string_view key, const json::Place& value, Plan& plan) {
     }
   } else if (key == "step_from_operators_ns") {
     plan.step.from_operators_ns = value.integer(0, INT64_MAX);
+  } else if (key == "shard_optimizer") {
+    plan.shard_optimizer = value.boolean();
   } else {
     return false;
   }

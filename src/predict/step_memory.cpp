@@ -28,13 +28,14 @@ class Walker {
  public:
   Walker(const plan::Program& program, const ir::Graph& graph, const cost::GraphProfile& profile,
          const std::vector<StageMemory>& stages, const std::vector<cost::SavedStorage>& saved,
-         const OptimizerMemory& optimizer, int64_t bucket_bytes)
+         const OptimizerMemory& optimizer, int64_t bucket_bytes, bool shard_optimizer)
       : program_(program),
         graph_(graph),
         profile_(profile),
         stages_(stages),
         optimizer_(optimizer),
         bucket_bytes_(bucket_bytes),
+        shard_optimizer_(shard_optimizer),
         times_(message_times(program, profile, stages)),
         computations_until_sent_(
             plan::computations_until_sent(program.schedule, groups_of(program))) {
@@ -69,6 +70,10 @@ class Walker {
     double bytes = 0;
     int takers = 0;
   };
+  struct Shard {
+    double ranks = 1;  ///< that share the optimizer's state of the parameter
+    double bytes = 0;  ///< of one's part of the bucket
+  };
 
   /// Sets of ranks that share no rank.
   static int groups_of(const plan::Program& program) {
@@ -82,18 +87,49 @@ class Walker {
     return cost::cost_at(values, profile_.rows, static_cast<double>(rows));
   }
 
+  /// The part of the optimizer's state of a parameter that is on each of its ranks.
+  [[nodiscard]] double share(const std::string& parameter) const {
+    const auto shard = shard_of_.find(parameter);
+    return shard == shard_of_.end() ? 1 : 1 / shard->second.ranks;
+  }
+
+  /// The most of it that one of them steps.
+  [[nodiscard]] double largest_part(const cost::ProfileParam& param) const {
+    const auto shard = shard_of_.find(param.id);
+    return shard == shard_of_.end() || param.bytes == 0
+               ? 1
+               : std::min(1.0, shard->second.bytes / param.bytes);
+  }
+
   /// Parameters whose gradients are copied into one array before they are summed over ranks.
   void find_arrays(Rank rank) {
     arrays_.clear();
     array_of_.clear();
+    shard_of_.clear();
+    gathered_bytes_ = 0;
+    double before = 0;
     for (const plan::Reduction& reduction : program_.reductions) {
       if (std::ranges::count(reduction.ranks, rank) == 0) continue;
       for (const plan::Bucket& bucket : plan::buckets(reduction, graph_, bucket_bytes_)) {
-        if (bucket.parameters.size() == 1) continue;  // summed where its gradient is
+        auto bytes = static_cast<double>(bucket.bytes);
+        if (shard_optimizer_) {
+          const ir::DType dtype = graph_[reduction.parameters[bucket.parameters[0]]].dtype;
+          const auto ranks = static_cast<double>(reduction.ranks.size());
+          bytes = static_cast<double>(plan::shard_bytes(bucket, dtype, reduction.ranks.size()));
+          for (size_t parameter : bucket.parameters) {
+            shard_of_[graph_[reduction.parameters[parameter]].name] = {ranks, bytes};
+          }
+          bytes *= ranks;
+          // The next one is filled while one travels.
+          gathered_bytes_ = std::max(gathered_bytes_, before + bytes);
+          before = bytes;
+        }
+        const bool is_whole = bytes == static_cast<double>(bucket.bytes);
+        if (bucket.parameters.size() == 1 && is_whole) continue;  // summed where its gradient is
         for (size_t parameter : bucket.parameters) {
           array_of_[graph_[reduction.parameters[parameter]].name] = arrays_.size();
         }
-        arrays_.push_back(static_cast<double>(bucket.bytes));
+        arrays_.push_back(bytes);
       }
     }
   }
@@ -130,8 +166,9 @@ class Walker {
       const cost::ProfileParam& param = profile_.params[index];
       live_ += param.bytes;
       if (!param.trainable) continue;
-      live_ += param.optimizer_bytes >= 0 ? param.optimizer_bytes
-                                          : param.bytes * optimizer_.state_factor;
+      live_ +=
+          share(param.id) * (param.optimizer_bytes >= 0 ? param.optimizer_bytes
+                                                        : param.bytes * optimizer_.state_factor);
     }
     raise_peak(0);
   }
@@ -251,11 +288,14 @@ class Walker {
     double largest = 0, all = 0;
     for (uint32_t param : gradients_) {
       if (!optimizer_.largest_bytes.empty()) {
-        largest = std::max(largest, optimizer_.largest_bytes.at(param));
+        largest = std::max(
+            largest, optimizer_.largest_bytes.at(param) * largest_part(profile_.params[param]));
       }
-      if (!optimizer_.all_bytes.empty()) all += optimizer_.all_bytes.at(param);
+      if (optimizer_.all_bytes.empty()) continue;
+      all += share(profile_.params[param].id) * optimizer_.all_bytes.at(param);
     }
     raise_peak(largest + all);
+    raise_peak(gathered_bytes_);
   }
 
   /// Values that cross between stages and that their operator saves, as relu() does, so that they
@@ -361,6 +401,7 @@ class Walker {
   const std::vector<StageMemory>& stages_;
   const OptimizerMemory& optimizer_;
   const int64_t bucket_bytes_;
+  const bool shard_optimizer_;
   const MessageTimes times_;
   const int computations_until_sent_;
   double now_ns_ = 0;
@@ -374,6 +415,8 @@ class Walker {
   std::set<uint32_t> gradients_;                // parameters that have one
   std::vector<double> arrays_;                  // bytes of each, until it is there
   std::map<std::string, size_t> array_of_;      // by name of the parameter
+  std::map<std::string, Shard> shard_of_;       // by name of the parameter
+  double gathered_bytes_ = 0;                   // of arrays by which parameters come back
 };
 
 }  // namespace
@@ -383,7 +426,8 @@ std::vector<double> step_peak_bytes(const plan::Program& program, const plan::Pl
                                     const std::vector<cost::SavedStorage>& saved,
                                     const OptimizerMemory& optimizer, int64_t bucket_bytes) {
   const std::vector<StageMemory> stages = stage_memories(plan, graph, profile, saved);
-  Walker walker(program, graph, profile, stages, saved, optimizer, bucket_bytes);
+  Walker walker(program, graph, profile, stages, saved, optimizer, bucket_bytes,
+                plan.shard_optimizer);
   std::vector<double> peaks;
   for (const std::vector<Rank>& ranks : program.stage_ranks) {
     double most = 0;

@@ -125,6 +125,7 @@ class Walk {
         graph_(graph),
         cluster_(cluster),
         costs_(costs),
+        shard_optimizer_(plan.shard_optimizer),
         stages_(plan, profile, costs),
         ranks_(program.actions.size()) {
     for (int stage = 0; stage < program.stages(); ++stage) {
@@ -166,14 +167,35 @@ class Walk {
       if (state.waits_until_ns > now_ns_) return;
       if (state.next == actions(rank).size()) {
         const auto place = static_cast<size_t>(rank);
-        compute(state, stages_.optimizer_ns(state.stages) +
-                           (costs_.around_ns.empty() ? 0 : costs_.around_ns.at(place)));
+        compute(state,
+                optimizer_ns(rank) + (costs_.around_ns.empty() ? 0 : costs_.around_ns.at(place)));
       } else if (!begin(rank, actions(rank)[state.next])) {
         return;
       }
       progress_ = true;
       if (!state.computes) finish(rank);
     }
+  }
+
+  /// The optimizer's step, and the parameters' way back to all ranks that share it.
+  [[nodiscard]] double optimizer_ns(Rank rank) {
+    const std::set<int>& stages = state(rank).stages;
+    double ns = stages_.optimizer_ns(stages);
+    if (!shard_optimizer_ || stages.empty()) return ns;
+    ns /= static_cast<double>(program_.stage_ranks[static_cast<size_t>(*stages.begin())].size());
+    for (const plan::Reduction& reduction : program_.reductions) {
+      if (std::ranges::find(reduction.ranks, rank) == reduction.ranks.end()) continue;
+      ns += ring_ns(reduction.ranks, bytes_of(reduction)) / 2;
+    }
+    return ns;
+  }
+
+  [[nodiscard]] double bytes_of(const plan::Reduction& reduction) const {
+    double bytes = 0;
+    for (ir::ValueId value : reduction.parameters) {
+      bytes += static_cast<double>(graph_[value].bytes(1));
+    }
+    return bytes;
   }
 
   void compute(RankState& state, double ns) {
@@ -213,19 +235,18 @@ class Walk {
         return true;
       }
       case ActionKind::sync_buffers:
-        return meet(rank, action, program_.stage_ranks[stage], 0, measured);
+        return meet(rank, action, program_.stage_ranks[stage],
+                    ring_ns(program_.stage_ranks[stage], 0), measured);
       case ActionKind::reduce_outputs: {
         std::vector<Rank> all;
         for (Rank other = 0; other < program_.ranks(); ++other) all.push_back(other);
-        return meet(rank, action, all, 0, measured);
+        return meet(rank, action, all, ring_ns(all, 0), measured);
       }
       case ActionKind::reduce_gradients: {
         const plan::Reduction& reduction = program_.reductions[static_cast<size_t>(action.index)];
-        double bytes = 0;
-        for (ir::ValueId value : reduction.parameters) {
-          bytes += static_cast<double>(graph_[value].bytes(1));
-        }
-        return meet(rank, action, reduction.ranks, bytes, measured);
+        const double ns = ring_ns(reduction.ranks, bytes_of(reduction));
+        // Shards go one way; see optimizer_ns().
+        return meet(rank, action, reduction.ranks, shard_optimizer_ ? ns / 2 : ns, measured);
       }
       case ActionKind::return_outputs:
       case ActionKind::release:
@@ -297,8 +318,8 @@ class Walk {
     return program_.shares[stage][replica][static_cast<size_t>(action.micro_batch)].size();
   }
 
-  /// The last of `members` sets the time at which all of them go on.
-  bool meet(Rank rank, const Action& action, const std::vector<Rank>& members, double bytes,
+  /// The last of `members` sets the time at which all of them go on, `ns` later.
+  bool meet(Rank rank, const Action& action, const std::vector<Rank>& members, double ns,
             const MeasuredAction* measured) {
     RankState& state = this->state(rank);
     const Key key{action.kind, action.stage, action.index};
@@ -311,8 +332,7 @@ class Walk {
     if (std::ranges::find(present, rank) == present.end()) present.push_back(rank);
     state.waits_until_ns = kNever;
     if (present.size() < members.size()) return false;
-    const double end =
-        now_ns_ + (measured != nullptr ? measured->wait_ns : ring_ns(members, bytes));
+    const double end = now_ns_ + (measured != nullptr ? measured->wait_ns : ns);
     met_.emplace(key, end);
     progress_ = true;
     for (Rank member : members) this->state(member).waits_until_ns = end;
@@ -382,6 +402,7 @@ class Walk {
   const ir::Graph& graph_;
   const cost::Cluster& cluster_;
   const StepCosts& costs_;
+  const bool shard_optimizer_;
   const Stages stages_;
   std::vector<RankState> ranks_;
   double now_ns_ = 0;

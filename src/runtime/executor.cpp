@@ -25,7 +25,7 @@ struct Executor::Impl {
             comm, device, options)),
         training(inference),
         orders(plan, inference->graph, inference->rank, options.outputs, options.bucket_bytes,
-               options.holders),
+               options.holders, options.shards),
         kept(options.kept ? options.kept
                           : std::make_shared<KeptGradients>(options.stream, options.float32_sums)) {
     // Without a loss there is no training step: lowering one says why.

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "rannc/plan/buckets.h"
 #include "runtime/stage/sync_batch_norm.h"
 
 namespace rannc::runtime {
@@ -75,14 +76,19 @@ comm::Traffic traffic_of(const plan::Plan& plan, const ir::Graph& graph, int ran
                                   int64_t{2} * plan.micro_batches * ranks);
   const plan::Program program = plan::lower(plan, graph, rows, true, returned, holders);
   for (size_t index = 0; index < program.reductions.size(); ++index) {
-    std::vector<int64_t> bytes;
+    std::vector<int64_t> bytes, sharded;
     const plan::Reduction& reduction = program.reductions[index];
+    const size_t among = reduction.ranks.size();
     for (const plan::Bucket& bucket : program.buckets[index]) {
       const ir::DType dtype = graph[reduction.parameters[bucket.parameters.front()]].dtype;
-      bytes.push_back(float32_sums && ir::size_bytes(dtype) == 2 ? 2 * bucket.bytes : bucket.bytes);
+      const int64_t longer = float32_sums && ir::size_bytes(dtype) == 2 ? 2 : 1;
+      bytes.push_back(longer * bucket.bytes);
+      if (!bucket.sharded) continue;
+      sharded.push_back(longer * plan::shard_bytes(bucket, dtype, among) *
+                        static_cast<int64_t>(among));
     }
     bytes.push_back(static_cast<int64_t>(reduction.parameters.size() * sizeof(int64_t)));  // counts
-    add(traffic.sums, program.reductions[index].ranks, bytes);
+    add(traffic.sums, reduction.ranks, bytes, sharded);
   }
   return traffic;
 }

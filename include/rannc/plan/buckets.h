@@ -39,6 +39,16 @@ struct Gradient {
   int64_t bytes = 0;
 };
 
+/// Numbers of the shard that each of so many ranks has of a bucket; the last ones lie beyond its
+/// end where they do not divide.
+[[nodiscard]] constexpr int64_t shard_size(int64_t numbers, size_t ranks) {
+  const auto count = static_cast<int64_t>(ranks);
+  return (numbers + count - 1) / count;
+}
+
+/// The same of a bucket of numbers of `dtype`, in bytes.
+[[nodiscard]] int64_t shard_bytes(const Bucket& bucket, ir::DType dtype, size_t ranks);
+
 /// Buckets of up to `bucket_bytes` for gradients that are finished in this order. One above the
 /// size has its own.
 [[nodiscard]] std::vector<Bucket> buckets(const std::vector<Gradient>& gradients,

@@ -12,6 +12,9 @@ enum class Direction { forward, backward };
 struct Bucket {
   std::vector<size_t> parameters;  ///< of the reduction, in the order of the array
   int64_t bytes = 0;
+  /// Each rank of the reduction gets its shard of the sum, and the rest of the gradients is zero
+  /// there: it steps that part of the parameters.
+  bool sharded = false;
   friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 

@@ -83,6 +83,8 @@ struct Plan {
   /// In which gradients are summed over replicas; at least kLeastBucketBytes. Empty: it follows
   /// from the links. What is added to what first depends on it, and so the last bit of a sum.
   std::optional<int64_t> bucket_bytes;
+  /// The replicas of a stage share the state of its optimizer: each steps its shard of each bucket.
+  bool shard_optimizer = false;
   /// A JSON object as text, for show alone: how the search went, runners-up; may be empty. The file
   /// has the three fields above among its notes, too.
   std::string notes;

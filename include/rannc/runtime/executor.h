@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ struct Options {
   /// Of parameters that are held by other ranks than those whose stages use them: such a rank takes
   /// part in the sum of their gradients. Equal on all ranks.
   plan::ParameterHolders holders;
+  /// The names of the parameters of each bucket that has shards, in its order: others are summed
+  /// for all their ranks. None: those of the plan.
+  std::optional<std::vector<std::vector<std::string>>> shards;
   /// Logs what enters and leaves the stages, on every rank.
   bool show_values = false;
   /// 16-bit gradients are summed over ranks in float32, also by NCCL, which else sums them as they

@@ -16,6 +16,7 @@ plan::Plan with_verdict(const cost::GraphProfile& profile, const Request& reques
   plan.made_for = {.global_batch = request.global_batch};
   plan.step = {};
   plan.bucket_bytes = {};
+  plan.shard_optimizer = request.shard_optimizer;
   const std::vector<std::string> of_stages = stage_notes(profile, plan, evaluation);
   for (size_t k = 0; k < plan.stages.size(); ++k) plan.stages[k].notes = of_stages[k];
   return plan;

@@ -22,6 +22,7 @@ class Order {
     const int64_t bucket_bytes = plan.bucket_bytes.value_or(kBucketBytes);
     for (const Reduction& reduction : program.reductions) {
       program.buckets.push_back(buckets(reduction, graph, first_users_, bucket_bytes));
+      for (Bucket& bucket : program.buckets.back()) bucket.sharded = plan.shard_optimizer;
     }
   }
 

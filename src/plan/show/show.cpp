@@ -49,6 +49,7 @@ std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int
   }
   text += fmt::format(", schedule {}", name(plan.schedule));
   if (plan.schedule == Schedule::interleaved) text += fmt::format(" (x{})", plan.interleave);
+  if (plan.shard_optimizer) text += ", replicas share the optimizer's state";
   if (plan.iteration_ns > 0) {
     text += fmt::format(", iteration {}", human_ns(static_cast<double>(plan.iteration_ns)));
   }

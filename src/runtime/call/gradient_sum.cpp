@@ -58,7 +58,12 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters,
       places_[parameter].begin = begin;
       begin += parameters_[parameter].numel();
     }
-    buckets_.push_back({bucket.parameters, bucket.parameters.size(), begin, {}, {}, false, {}, {}});
+    Bucket made{.parameters = bucket.parameters, .missing = bucket.parameters.size()};
+    made.size = bucket.sharded
+                    ? plan::shard_size(begin, ranks_.size()) * static_cast<int64_t>(ranks_.size())
+                    : begin;
+    made.sharded = bucket.sharded;
+    buckets_.push_back(std::move(made));
   }
 }
 
@@ -110,10 +115,15 @@ void GradientSum::place(size_t parameter) {
   Place& place = places_[parameter];
   Bucket& bucket = buckets_[place.bucket];
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
-  const bool alone = bucket.parameters.size() == 1;
+  const bool alone = bucket.parameters.size() == 1 && bucket.size == parameters_[parameter].numel();
   if (place.placed || (alone && gradient.defined() && is_plain(gradient))) return;
   if (!bucket.numbers.defined()) {
     bucket.numbers = at::empty({bucket.size}, parameters_[parameter].options());
+    if (bucket.sharded) {  // less than a shard
+      const int64_t last =
+          places_[bucket.parameters.back()].begin + parameters_[bucket.parameters.back()].numel();
+      bucket.numbers.narrow(0, last, bucket.size - last).zero_();
+    }
   }
   place.placed = true;
   const at::Tensor part = part_of(parameter);
@@ -140,8 +150,11 @@ void GradientSum::start(size_t index) {
       bucket.ready
           ? comm::Buffer{numbers.data_ptr(), static_cast<int64_t>(numbers.nbytes()), bucket.ready}
           : memory_of(numbers, stream_);
-  bucket.sum = comm_.start_sum(memory, element_of_gradient(numbers), ranks_, kPurpose,
-                               std::make_shared<at::Tensor>(numbers), tag);
+  const auto owner = std::make_shared<at::Tensor>(numbers);
+  const comm::Element element = element_of_gradient(numbers);
+  bucket.sum = bucket.sharded
+                   ? comm_.start_reduce_scatter(memory, element, ranks_, kPurpose, owner, tag)
+                   : comm_.start_sum(memory, element, ranks_, kPurpose, owner, tag);
   if (++started_ == buckets_.size() && comm_.is_in_order()) start_counting_on_device();
 }
 
@@ -208,10 +221,12 @@ bool GradientSum::started() const {
 void GradientSum::wait() {
   start_rest();
   take_counts();
-  for (Bucket& bucket : buckets_) {
+  for (size_t index = 0; index < buckets_.size(); ++index) {
+    Bucket& bucket = buckets_[index];
     RANNC_CHECK(bucket.sum != nullptr, "a bucket that was never issued");
     stream_.wait(*bucket.sum);
     if (bucket.wide.defined()) bucket.numbers.copy_(std::exchange(bucket.wide, at::Tensor()));
+    if (bucket.sharded) keep_shard(index);
   }
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
     at::Tensor& gradient = parameters_[parameter].mutable_grad();
@@ -221,6 +236,17 @@ void GradientSum::wait() {
       gradient = part_of(parameter);
     }
   }
+}
+
+/// What other ranks step is no sum here, and must not be taken for one.
+void GradientSum::keep_shard(size_t index) {
+  const Bucket& bucket = buckets_[index];
+  const at::Tensor flat = bucket.numbers.view({-1});
+  const auto count = static_cast<int64_t>(ranks_.size());
+  const int64_t place = std::ranges::find(ranks_, comm_.rank()) - ranks_.begin();
+  const int64_t share = bucket.size / count;
+  flat.narrow(0, 0, place * share).zero_();
+  flat.narrow(0, (place + 1) * share, (count - 1 - place) * share).zero_();
 }
 
 void sum_gradients(const std::vector<at::Tensor>& parameters, int64_t call,

@@ -16,6 +16,7 @@ namespace rannc::runtime {
 /// The sum of gradients over ranks, of parameters that have the same ranks: bucket by bucket, each
 /// as soon as this rank's part of it is complete, while the backward of others still runs. Every
 /// one of the ranks makes it with the same parameters, buckets and tags.
+/// Of a sharded bucket each rank gets its shard, and zeros beside it.
 ///
 /// `.grad` becomes a view of its bucket's array when a gradient is first there, so that nothing is
 /// copied at the end; a bucket of one parameter needs no array.
@@ -55,6 +56,7 @@ class GradientSum {
   void complete(size_t parameter);
   void finish(size_t bucket);
   void place(size_t parameter);
+  void keep_shard(size_t bucket);
   [[nodiscard]] at::Tensor part_of(size_t parameter) const;
   void start(size_t bucket);
   void start_counting();
@@ -72,7 +74,8 @@ class GradientSum {
   struct Bucket {
     std::vector<size_t> parameters;
     size_t missing = 0;  ///< parameters that are not complete
-    int64_t size = 0;    ///< numbers
+    int64_t size = 0;    ///< numbers, with what fills up its shards
+    bool sharded = false;
     at::Tensor numbers;  ///< its array
     at::Tensor wide;     ///< what is summed instead of it, in float32
     bool complete = false;

@@ -46,9 +46,31 @@ Orders::Orders(plan::Program lowered, const ir::Graph& graph, int rank)
 
 OrdersCache::OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank,
                          plan::Outputs outputs, int64_t bucket_bytes,
-                         plan::ParameterHolders holders)
-    : plan_(plan), graph_(graph), rank_(rank), outputs_(outputs), holders_(std::move(holders)) {
+                         plan::ParameterHolders holders,
+                         std::optional<std::vector<std::vector<std::string>>> shards)
+    : plan_(plan),
+      graph_(graph),
+      rank_(rank),
+      outputs_(outputs),
+      holders_(std::move(holders)),
+      shards_(std::move(shards)) {
   plan_.bucket_bytes = bucket_bytes;
+}
+
+plan::Program OrdersCache::lower(const std::vector<int64_t>& local_rows, bool training) const {
+  plan::Program program = plan::lower(plan_, graph_, local_rows, training, outputs_, holders_);
+  if (!shards_) return program;
+  // Another capture may have other parameters, or the same in another order.
+  for (size_t index = 0; index < program.buckets.size(); ++index) {
+    for (plan::Bucket& bucket : program.buckets[index]) {
+      std::vector<std::string> names;
+      for (size_t parameter : bucket.parameters) {
+        names.push_back(graph_[program.reductions[index].parameters[parameter]].name);
+      }
+      bucket.sharded = bucket.sharded && std::ranges::find(*shards_, names) != shards_->end();
+    }
+  }
+  return program;
 }
 
 std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local_rows,
@@ -59,8 +81,7 @@ std::shared_ptr<const Orders> OrdersCache::get(const std::vector<int64_t>& local
   if (found != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, found);
   } else {
-    auto orders = std::make_shared<Orders>(
-        plan::lower(plan_, graph_, local_rows, training, outputs_, holders_), graph_, rank_);
+    auto orders = std::make_shared<Orders>(lower(local_rows, training), graph_, rank_);
     entries_.push_front({local_rows, training, std::move(orders)});
     if (entries_.size() > kKeptOrders) entries_.pop_back();
   }

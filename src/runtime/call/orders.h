@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "rannc/ir/graph.h"
@@ -35,13 +37,16 @@ class OrdersCache {
  public:
   /// `graph` must outlive it.
   OrdersCache(const plan::Plan& plan, const ir::Graph& graph, int rank, plan::Outputs outputs,
-              int64_t bucket_bytes, plan::ParameterHolders holders);
+              int64_t bucket_bytes, plan::ParameterHolders holders,
+              std::optional<std::vector<std::vector<std::string>>> shards);
 
   /// Lowers the plan for `local_rows` unless it is among the sizes used last.
   [[nodiscard]] std::shared_ptr<const Orders> get(const std::vector<int64_t>& local_rows,
                                                   bool training);
 
  private:
+  [[nodiscard]] plan::Program lower(const std::vector<int64_t>& local_rows, bool training) const;
+
   struct Entry {
     std::vector<int64_t> local_rows;
     bool training = true;
@@ -52,7 +57,8 @@ class OrdersCache {
   int rank_;
   plan::Outputs outputs_;
   plan::ParameterHolders holders_;
-  std::list<Entry> entries_;  // the one used last first
+  std::optional<std::vector<std::vector<std::string>>> shards_;  // Options::shards
+  std::list<Entry> entries_;                                     // the one used last first
 };
 
 }  // namespace rannc::runtime

@@ -50,6 +50,13 @@ TEST(Buckets, HoldOneDtypeEachHoweverTheyTakeTurns) {
   EXPECT_EQ(parameters_of(found), (std::vector<std::vector<size_t>>{{0, 2}, {1, 3}}));
 }
 
+TEST(Buckets, HaveShardsOfWholeNumbersForAllRanks) {
+  EXPECT_EQ(shard_size(12, 4), 3);
+  EXPECT_EQ(shard_size(13, 4), 4);
+  // Seven numbers of two bytes for two ranks: four each, of which the last is nobody's.
+  EXPECT_EQ(shard_bytes({.parameters = {0}, .bytes = 14}, DType::bfloat16, 2), 8);
+}
+
 TEST(Buckets, AreFewHoweverMuchThereIs) {
   // 4,000 full buckets: 62 fit into a 64th of that.
   const auto found = buckets(std::vector<Gradient>(4'000, {DType::float32, kBucketBytes}));

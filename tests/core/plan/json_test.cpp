@@ -68,6 +68,17 @@ TEST(PlanFile, HasAmongItsNotesWhatSteersAndWhatIsCompared) {
   EXPECT_EQ(to_json(plan), kSaved);
 }
 
+TEST(PlanFile, SaysWhetherReplicasShareTheOptimizersState) {
+  Plan plan = chain_plan({2}, 1);
+  const std::string alone = to_json(plan);
+  EXPECT_EQ(alone.find("shard_optimizer"), std::string::npos) << alone;
+  plan.shard_optimizer = true;
+  const std::string shared = to_json(plan);
+  EXPECT_NE(shared.find("\"shard_optimizer\":true"), std::string::npos) << shared;
+  EXPECT_TRUE(plan_from_json(shared).shard_optimizer);
+  EXPECT_EQ(plan_from_json(shared), plan);
+}
+
 TEST(PlanFile, IsAlsoWrittenInLinesThatCanBeCompared) {
   Plan plan = chain_plan({1}, 1);
   plan.stages[0].notes = R"({"modules":"schön","gap":1.5,"none":[]})";

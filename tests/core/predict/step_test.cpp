@@ -38,6 +38,24 @@ TEST(StepTime, HasTheOptimizerStepAtItsEnd) {
   EXPECT_NEAR(step_of(chain_plan({1}, 1), graph, {2}, {.optimizer_ns = {50}}), 650, 1e-6);
 }
 
+TEST(StepTime, ReplicasThatShareTheOptimizersStateStepAPartAndGatherTheParameters) {
+  // 300 of computing. The 16 bytes of w0 take 16 around a ring of two: there and back before the
+  // step of 50, or there, half of a step, and back.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  plan::Plan plan = chain_plan({2}, 1);
+  const cost::Link link{.bandwidth_bytes_per_s = 1e9, .latency_ns = 0};
+  const cost::Cluster cluster{.devices_per_host = 2, .intra_host = link, .inter_host = link};
+  const auto step_ns = [&](bool shard_optimizer) {
+    plan.shard_optimizer = shard_optimizer;
+    return step_time(plan::lower(plan, graph, {1, 1}, /*training=*/true), plan, graph,
+                     profile_of(graph), cluster,
+                     {.cores = 2, .copy_ns_per_byte = 0, .optimizer_ns = {50}})
+        .ns;
+  };
+  EXPECT_NEAR(step_ns(false), 300 + 16 + 50, 1e-6);
+  EXPECT_NEAR(step_ns(true), 300 + 8 + 25 + 8, 1e-6);
+}
+
 TEST(StepTime, RanksShareTheCoresOfTheirHost) {
   // A row on each of two replicas: 300 side by side, 600 when both share a core.
   const ir::Graph graph = plan::chain(1, /*loss=*/true);
@@ -158,6 +176,33 @@ TEST(StepMemory, GradientsOfReplicasShareAnArray) {
   plan.stages[0].nodes = {"n0", "n1"};
   EXPECT_EQ(peaks_of(plan, graph, {2, 2}, {{{0}, {16, 32}}, {{1}, {16, 32}}}),
             std::vector<double>{192});
+}
+
+TEST(StepMemory, ReplicasShareTheOptimizersState) {
+  // Three ranks, two parameters of 16 bytes: 32, and of their state, 64, a third. Eight numbers
+  // are three shards of three, so the array of gradients has 36; so has that by which the
+  // parameters come back, which is more than what the optimizer computes with: of the largest
+  // parameter a rank steps three quarters at most, and of all a third.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  plan::Plan plan = chain_plan({3}, 1);
+  plan.stages[0].nodes = {"n0", "n1"};
+  plan.shard_optimizer = true;
+  const auto peaks = [&](double largest) {
+    const OptimizerMemory optimizer{
+        .state_factor = 2, .largest_bytes = {largest, 20}, .all_bytes = {3, 3}};
+    return step_peak_bytes(plan::lower(plan, graph, {1, 1, 1}, /*training=*/true), plan, graph,
+                           profile_of(graph), {}, optimizer);
+  };
+  EXPECT_NEAR(peaks(20)[0], 32 + 64 / 3. + 36 + 36, 1e-6);
+  EXPECT_NEAR(peaks(80)[0], 32 + 64 / 3. + 36 + 60 + 2, 1e-6);
+  // A bucket for each parameter: two arrays of 24 rather than of 36, of which one is filled while
+  // the other one travels, so that both are there.
+  const OptimizerMemory nothing{.state_factor = 2};
+  plan.stages[0].ranks = {0, 1, 2};
+  plan.bucket_bytes = 16;
+  EXPECT_NEAR(step_peak_bytes(plan::lower(plan, graph, {1, 1, 1}, /*training=*/true), plan, graph,
+                              profile_of(graph), {}, nothing, /*bucket_bytes=*/16)[0],
+              32 + 64 / 3. + 2 * 24 + 2 * 24, 1e-6);
 }
 
 TEST(StepMemory, BothSidesOfACutKeepWhatBothSave) {

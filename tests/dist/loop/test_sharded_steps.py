@@ -11,6 +11,7 @@ LOOPS = [
     "schedulers/4", "accumulation/2+2", "clipping/2+2", "scaler/4", "closures_and_hooks/2+2",
     "averages/4", "several_optimizers/2+2", "late/2+2", "loaded/2+2", "planned_anew/2+2",
     "evaluated_first/4", "failed_step/2+2", "distributed_checkpoint/2+2", "of_original/2+2",
+    "automatic/4",
 ]  # fmt: skip
 PLAIN = [
     "plain/4", "plain/2+2/dtype=float32", "plain/1+3/recompute=always", "plain/3+1/schedule=1f1b",

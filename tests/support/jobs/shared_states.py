@@ -270,14 +270,56 @@ def accumulation(plan):
         alike(one, other)
 
 
+def check_shards(run):
+    """Gradients are sums where this rank steps, and zero beside it."""
+    assert run.model.plan.shard_optimizer
+    outside = 0
+    for parameter in run.model.parameters(from_global=False):
+        piece = run.model._deployment.sharded_steps.shards.mine(parameter)
+        if piece is not None and parameter.grad is not None:
+            flat = parameter.grad.reshape(-1)
+            assert not flat[: piece[0]].any() and not flat[piece[1] :].any()
+            outside += flat.numel() - (piece[1] - piece[0])
+    assert outside or not run.model._deployment.sharded_steps.shards.pieces
+
+
+def automatic(plan):
+    """The planner shares the state where memory asks for it, and not where it is slower."""
+    from pyrannc import _C  # its plan says so
+
+    inner = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)))
+    bytes_of_model = sum(p.nbytes for p in inner.parameters())
+    shared = []
+    for limit in (3.6, 40.0):
+        torch.manual_seed(7)
+        inner = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)))
+        optimizer = optim.AdamW(inner.parameters())
+        config = pyrannc.Config(
+            partition_num=1, replica_nums=PLANS[plan], calibrate=False, self_check=False,
+            mem_limit_gb=limit * bytes_of_model / 2**30, mem_margin=0.0,
+        )  # fmt: skip
+        model = pyrannc.RaNNCModule(inner, optimizer, config, zero="auto")
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(1, 256)).square().mean().backward()
+            optimizer.step()
+        shared.append(model.plan.shard_optimizer)
+        predicted = _C.plan.Plan.from_json(model.plan.to_json())
+        assert predicted.shard_optimizer == shared[-1]
+    assert shared[0], "two copies of the model and half of the state fit in 3.6 copies"
+
+
 def clipping(plan):
-    norms = []
+    norms, gradients = [], []
     for run in pair(plan):
         norms.append([])
         for step in range(STEPS):
             run.optimizer.zero_grad()
             run.model(*run.batch(step)).backward()
             norms[-1].append(run.model.calc_grad_norm())
+            gradients.append(run.model.get_param_grad("embed.weight"))
+            if run.zero and step == 0:
+                check_shards(run)
             found = nn.utils.clip_grad_norm_(run.model.parameters(), 0.1)
             norms[-1].append(found.item())
             norms[-1].append(run.model.clip_grad_norm(0.05))
@@ -286,6 +328,7 @@ def clipping(plan):
             one = run
     alike(one, run)
     torch.testing.assert_close(torch.tensor(norms[0]), torch.tensor(norms[1]))
+    torch.testing.assert_close(gradients[:STEPS], gradients[STEPS:])
 
 
 def scaler(plan):
@@ -517,7 +560,7 @@ CASES = {
     for each in (
         plain, schedulers, accumulation, clipping, scaler, closures_and_hooks, averages,
         several_optimizers, late, loaded, planned_anew, evaluated_first, failed_step,
-        distributed_checkpoint, of_original,
+        distributed_checkpoint, of_original, automatic,
     )
 }  # fmt: skip
 

@@ -14,17 +14,21 @@ from train_gpt import GPT
 
 MIB = 2**20
 
-#: name -> (schedule, stages, micro-batches, recompute)
+#: name -> (schedule, stages, micro-batches, recompute, and more)
 PLANS = {
     "interleaved, 12 stages": ("interleaved", 12, 16, "never"),
     "interleaved, 12 stages, recomputed": ("interleaved", 12, 16, "always"),
     "interleaved, 8 stages": ("interleaved", 8, 16, "never"),
     "1f1b": ("1f1b", 4, 16, "never"),
     "gpipe": ("gpipe", 4, 8, "never"),
+    "replicas": ("1f1b", 2, 4, "never", [2, 2]),
+    "replicas, shared state": ("1f1b", 2, 4, "never", [2, 2], True),
+    "uneven replicas, shared state": ("1f1b", 2, 4, "always", [3, 1], True),
+    "four replicas, shared state": ("gpipe", 1, 1, "never", [4], True),
 }
 
 
-def train(schedule, stages, micro_batches, recompute):
+def train(schedule, stages, micro_batches, recompute, replicas=None, zero=False):
     """MiB of each stage's ranks: predicted, by the account of section 7 of docs/planner-files.md,
     and measured."""
     torch.manual_seed(0)
@@ -35,13 +39,14 @@ def train(schedule, stages, micro_batches, recompute):
         optimizer,
         pyrannc.Config(
             partition_num=stages,
-            replica_nums=[1] * stages,
+            replica_nums=replicas or [1] * stages,
             pipeline_num=micro_batches,
             schedule=schedule,
             recompute=recompute,
             calibrate=False,
             self_check=False,
         ),
+        zero=zero,
     )
     tokens = torch.randint(256, (4, 128), generator=torch.Generator().manual_seed(1))
 
@@ -58,7 +63,8 @@ def train(schedule, stages, micro_batches, recompute):
             step()
         peaks.append(measured.peak_mib)
     return {
-        "ranks": [stage.ranks[0] for stage in model.plan.stages],
+        "ranks": sorted({rank for stage in model.plan.stages for rank in stage.ranks}),
+        "shared": model.plan.shard_optimizer,
         "predicted": [peak / MIB for peak in model.plan.step.peak_bytes],
         "account": [stage.predicted.peak_bytes / MIB for stage in model.plan.stages],
         "least": [min(stage) for stage in zip(*peaks, strict=True)],

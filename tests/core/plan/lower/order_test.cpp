@@ -83,6 +83,19 @@ TEST(Order, PutsBucketsInsideTheBackwardThatCompletesThem) {
   EXPECT_NE(json.find("[12, 17, \"inside\"],[13, 19]]"), std::string::npos) << json;
 }
 
+TEST(Order, SaysOfWhichBucketsEachRankGetsItsShard) {
+  const ir::Graph graph = chain(2);
+  Plan plan;
+  plan.shard_optimizer = true;
+  plan.stages = {stage({"n0", "n1"}, {0, 1})};
+  const Program program = lower(plan, graph, {2, 2}, true);
+  verify(program, graph);
+  ASSERT_EQ(program.buckets.size(), 1);
+  EXPECT_TRUE(program.buckets[0].at(0).sharded);
+  const std::string json = to_json(program);
+  EXPECT_NE(json.find("\"buckets\": [\n  [[\"sharded\", 1, 0]]]"), std::string::npos) << json;
+}
+
 TEST(Order, LetsABucketWaitForTheLastOfItsRanks) {
   // The last stage uses w0, too: it is done with it long before the first one is.
   GraphMaker maker;
