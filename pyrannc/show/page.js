@@ -4,6 +4,8 @@
 const KINDS = [["param_bytes", "parameters"], ["gradient_bytes", "gradients"], ["optimizer_bytes", "optimizer"],
   ["activation_bytes", "activations"], ["buffer_bytes", "buffers"], ["workspace_bytes", "workspace"]];
 
+const MOST_LABELLED = 16; // stages whose numbers a screen has room for
+
 const peakOf = (plan, s) => (plan.step_peak_bytes ? plan.step_peak_bytes[s] : plan.stages[s].predicted ? plan.stages[s].predicted.peak_bytes : 0);
 const ranksOf = (plan) => new Set(plan.stages.flatMap((stage) => stage.ranks));
 const nameOf = (plan, s) => {
@@ -42,6 +44,9 @@ function strip(plan, graph, units, choose) {
   const busy = plan.stages.map((stage) => (stage.predicted ? stage.predicted.forward_ns + stage.predicted.backward_ns : 0));
   const slowest = Math.max(...busy, 1), fullest = limit || Math.max(...plan.stages.map((_, s) => peakOf(plan, s)), 1);
   const total = sum(plan.stages.map((stage) => stage.nodes.length)) || 1;
+  // Where a stage has no room for its numbers, they stand in what a pointer or a click shows.
+  const many = plan.stages.length > MOST_LABELLED, every = Math.ceil(plan.stages.length / MOST_LABELLED);
+  const labelled = (text) => (many ? null : el("small", {}, text));
   const stages = plan.stages.map((stage, s) => {
     const buttons = units[s].map((unit) => {
       const share = graph ? unit.ns / Math.max(1, sum(units[s].map((each) => each.ns))) : unit.nodes.length / Math.max(1, stage.nodes.length);
@@ -50,17 +55,17 @@ function strip(plan, graph, units, choose) {
       return button;
     });
     const peak = peakOf(plan, s);
-    return el("div", { class: "stage", style: { ...tinted(s), "flex-grow": `${Math.max(stage.nodes.length / total, 0.02)}` } },
-      el("button", { onclick: () => choose(s, null, null), "aria-label": `stage ${s}` }, `${s}`),
+    return el("div", { class: "stage", style: { ...tinted(s), "flex-grow": `${Math.max(stage.nodes.length / total, many ? 0.2 / plan.stages.length : 0.02)}` } },
+      el("button", { onclick: () => choose(s, null, null), "aria-label": `stage ${s}`, title: `stage ${s}: ${nameOf(plan, s)}` }, s % every ? "" : `${s}`),
       el("div", { class: "units" }, buttons),
       el("div", { class: "gauge", title: `time: ${humanTime(busy[s])} of a micro-batch, ${percent(busy[s], slowest)} of the slowest stage` }, el("i", { style: { width: `${100 * busy[s] / slowest}%` } })),
-      el("small", {}, stage.predicted ? humanTime(busy[s]) : "-"),
+      labelled(stage.predicted ? humanTime(busy[s]) : "-"),
       el("div", { class: "gauge", title: `memory: ${humanBytes(peak)}, ${percent(peak, fullest)} of ${limit ? "the limit" : "the fullest"}` }, el("i", { class: limit && peak > limit ? "full" : "", style: { width: `${Math.min(100, 100 * peak / fullest)}%` } })),
-      el("small", {}, stage.predicted ? humanBytes(peak) : "-"));
+      labelled(stage.predicted ? humanBytes(peak) : "-"));
   });
   return section("The model, by stages",
     el("p", { class: "soft" }, "Modules in the order in which they run. Beneath each stage the time of one micro-batch (forward and backward) beside the slowest stage's, and the memory of a rank beside the limit. A module can be chosen."),
-    el("div", { class: "scroll" }, el("div", { class: "strip" }, stages)));
+    el("div", { class: "scroll" }, el("div", { class: many ? "strip many" : "strip" }, stages)));
 }
 
 /** What is known of a module or of a whole stage. */

@@ -261,6 +261,26 @@ def test_a_page_of_a_thousand_devices_opens_at_once_on_any_screen(browser, tmp_p
 
 
 @in_browser
+@pytest.mark.parametrize("stages", [8, 16, 88])
+def test_the_strip_shows_every_stage_and_cuts_no_label_and_two_pages_are_printed(
+    browser, tmp_path, stages
+):
+    (tmp_path / "plan.json").write_text(json.dumps(long_plan(stages, 8 * stages, 40 * stages)))
+    page.write(tmp_path / "p.html", [tmp_path / "plan.json"])
+    opened(browser, tmp_path / "p.html")
+    found = browser.execute_script(
+        "const strip = document.querySelector('.strip'), frame = strip.parentElement;"
+        "const labels = [...strip.querySelectorAll('small')];"
+        "return [strip.children.length, frame.scrollWidth - frame.clientWidth,"
+        " labels.filter((each) => each.scrollWidth > each.clientWidth).length,"
+        " strip.lastChild.getBoundingClientRect().width >= 6]"
+    )
+    assert found == [stages, 0, 0, True]
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
+    assert len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) <= 2
+
+
+@in_browser
 def test_what_does_not_fit_and_two_plans_have_pages(browser, files):
     small = pyrannc.plan(graph(), CLUSTER | {"device_memory_bytes": 100}, REQUEST)
     (files / "small.json").write_text(json.dumps(small))
