@@ -23,7 +23,13 @@ from pyrannc.capture.torch_patches import (
     plain_sizes,
     settings,
 )
-from pyrannc.capture.torch_private import FakeTensorMode, TorchDispatchMode
+from pyrannc.capture.torch_private import (
+    READ_NUMBER,
+    DataDependentOutputException,
+    FakeTensorMode,
+    TorchDispatchMode,
+)
+from pyrannc.capture.values import known_numbers
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -94,8 +100,16 @@ class _RecordByHand(TorchDispatchMode):
             return func(*args, **kwargs)
         tracer = self.session.tracer
         unrecorded = tracer.unrecorded() and func.namespace != "prim"
-        with self.session.hidden():
-            outputs = func(*args, **kwargs)
+        try:
+            with self.session.hidden():
+                outputs = func(*args, **kwargs)
+        except DataDependentOutputException:
+            if func is not READ_NUMBER:
+                raise
+            found = known_numbers.number(self.session, args[0])
+            if found is None:
+                raise
+            return found
         if unrecorded:
             arguments = list(args)
             for argument in func._schema.arguments[len(args) :]:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
+import types
 
 import torch
 from torch.utils.checkpoint import CheckpointFunction
@@ -155,8 +156,17 @@ def constants(session):
             requires_grad=requires_grad,
         )  # fmt: skip
 
+    divide = torch.div
+
+    def div(input, other, *args, **kwargs):
+        """Of two sizes: what is made with it is a size."""
+        if not session.here() or not (type(input) is int and type(other) is int):
+            return divide(input, other, *args, **kwargs)
+        with session.hidden(), disable_current_modes():
+            return divide(input, other, *args, **kwargs).item()
+
     makers = {name: recorded(getattr(torch, name)) for name in ("tensor", "as_tensor", "asarray")}
-    with replaced(torch, **makers), replaced(FakeTensor, new_tensor=new_tensor):
+    with replaced(torch, **makers, div=div), replaced(FakeTensor, new_tensor=new_tensor):
         yield
 
 
@@ -182,6 +192,7 @@ def calls(session):
             return function(*arguments)
         tensors, shape = pytree.flatten(args)
         mask_selections.refuse_in(shape)
+        _refuse_hidden_parameters(cls, args, {id(tensor) for tensor in tensors})
         written = written_in(tensors)
         with session.hidden():
             outputs = call(*args, **kwargs)
@@ -213,6 +224,44 @@ def calls(session):
         replaced(scripted, __call__=call_scripted),
     ):
         yield
+
+
+def _refuse_hidden_parameters(function, arguments, given):
+    """Refuses a custom function that is handed modules: what its backward adds to the gradients of
+    their parameters goes past autograd, and would be this rank's rows' alone."""
+    for module in _modules_in(arguments):
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad and id(parameter) not in given:
+                raise TraceError(
+                    f"the autograd function {function.__qualname__} is handed a "
+                    f"{type(module).__name__} instead of tensors: the gradient of its parameter "
+                    f"'{name}' would be made inside of the function's backward, past autograd, and "
+                    "not be summed over the ranks.\n  Hand over the parameters as tensors, or call "
+                    "the module outside of the function; torch.utils.checkpoint is understood."
+                )
+
+
+def _modules_in(value, inside=()):
+    """The modules among arguments, in lists of them, and in what functions among them hold."""
+    if isinstance(value, torch.nn.Module):
+        yield value
+        return
+    if isinstance(value, list | tuple):
+        held = value
+    elif isinstance(value, dict):
+        held = value.values()
+    elif isinstance(value, functools.partial):
+        held = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, types.MethodType):
+        held = [value.__self__]
+    elif isinstance(value, types.FunctionType):
+        cells = value.__closure__ or ()
+        held = [cell.cell_contents for cell in cells if cell != types.CellType()]  # not empty
+    else:
+        return
+    if not any(value is each for each in inside):  # a function may hold itself
+        for each in held:
+            yield from _modules_in(each, (*inside, value))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from torch import nn
 # one of a real tensor (`fake_tensor_converter.from_real_tensor(make_constant=True)`), and the
 # exceptions by which FakeTensors refuse what depends on data. Without them nothing can be captured.
 from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
@@ -31,6 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 
 __all__ = [
+    "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
@@ -45,10 +47,12 @@ NATIVE = torch._C
 #: Asked here, whatever stands in its place for others. Without it no call is known to be traced.
 is_tracing = torch._C._is_tracing
 #: Which value of the trace a tensor is. Without it two equal masks that select cannot be told to be
-#: equal, so what they select cannot be brought together.
+#: equal, so what they select cannot be brought together, and no number that a model reads is known.
 value_in_trace = torch._C._get_value_trace
 #: The operator of a mixture of experts. Without it there is nothing to let pass (torch_favours).
 GROUPED_MM = torch.ops.aten._grouped_mm.default
+#: The operator behind tensor.item(). Without it no number that a model reads is known.
+READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 #: Where FakeTensors log a stack for mistakes that the caller then reports. Without it both show.
 FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
 

@@ -102,6 +102,9 @@ FUNCTIONS = {
         + (3.0 - x.size(0))
         + torch.arange(8) / float(len(x))
     ),
+    "a quotient of sizes": lambda m, x: m.linear(x).view(
+        len(x), torch.div(x.size(1), 4, rounding_mode="trunc"), 4
+    ),
     "a tensor of a size": lambda m, x: m.linear(x) / torch.tensor(x.size(0)),
     "a loss averaged by hand": lambda m, x: m.linear(x).sum() / x.size(0),
     "rows that meet": lambda m, x: m.linear(x) @ x.t(),
@@ -526,6 +529,46 @@ IMPOSSIBLE = {
 def test_control_flow_on_values_is_an_error_that_names_the_line(what):
     with pytest.raises(TraceError, match=rf"{HERE}:\d+.*values of a tensor decide"):
         capture_function(IMPOSSIBLE[what])
+
+
+class Recomputed(torch.autograd.Function):
+    """Trains a module behind autograd's back, as Reformer's reversible layers do."""
+
+    @staticmethod
+    def forward(ctx, x, call, *parameters):
+        ctx.call = call
+        ctx.save_for_backward(x)
+        return call(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            ctx.call(x).backward(gradient)
+        return x.grad, None
+
+
+def closure(module):
+    return lambda x: module(x)
+
+
+HIDDEN = {
+    "a module": lambda m: m.linear,
+    "a method": lambda m: m.linear.forward,
+    "a function": lambda m: closure(m.linear),
+}
+
+
+@pytest.mark.parametrize("what", HIDDEN)
+def test_a_function_that_trains_modules_past_autograd_is_an_error_that_names_them(what):
+    """It passed the self-check, which asks autograd for gradients; ranks did not sum them."""
+    with pytest.raises(TraceError, match=r"Recomputed is handed a Linear.*'weight'.*past autograd"):
+        capture_function(lambda m, x: Recomputed.apply(x + 0, HIDDEN[what](m)))
+
+
+def test_a_function_that_is_also_handed_the_parameters_is_captured():
+    capture_function(lambda m, x: Recomputed.apply(x, m.linear, *m.linear.parameters()))
 
 
 @pytest.mark.parametrize("module", [random, numpy.random], ids=["random", "numpy.random"])

@@ -1,0 +1,1 @@
+"""What of a traced model depends on the values of tensors."""

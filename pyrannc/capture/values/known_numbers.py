@@ -1,0 +1,157 @@
+"""Numbers that a model reads from tensors which depend on none of its inputs, parameters, buffers
+or random numbers: ``if mask.any().item():`` of a mask of ones that the model has made itself.
+
+Such a number is the same in every call, so it is computed where it is asked for: by the operators
+that the trace has recorded for it, on real tensors. Where it depends on the batch size, the traces
+at several batch sizes tell.
+"""
+
+import torch
+
+from pyrannc.capture import torch_private
+
+
+def _names(text):
+    return frozenset(text.split())
+
+
+# What makes tensors of numbers alone. Others without a tensor among their operands may be random.
+_FACTORIES = _names(
+    """
+    aten::arange aten::eye aten::full aten::full_like aten::linspace aten::new_full aten::new_ones
+    aten::new_zeros aten::ones aten::ones_like aten::scalar_tensor aten::zeros aten::zeros_like
+    """
+)
+# Of the first operand of these, only sizes and dtype count.
+_OF_SIZES = _names(
+    """
+    aten::full_like aten::new_full aten::new_ones aten::new_zeros aten::ones_like aten::zeros_like
+    """
+)
+# Operators that compute the same from the same.
+_FUNCTIONS = _names(
+    """
+    aten::__and__ aten::__or__ aten::__xor__ aten::abs aten::add aten::all aten::amax aten::amin
+    aten::any aten::bitwise_and aten::bitwise_not aten::bitwise_or aten::bitwise_xor aten::cat
+    aten::ceil aten::clamp aten::clone aten::contiguous aten::cumsum aten::detach aten::div
+    aten::eq aten::expand aten::expand_as aten::flatten aten::flip aten::floor aten::floor_divide
+    aten::ge aten::gt aten::index aten::index_select aten::le aten::logical_and aten::logical_not
+    aten::logical_or aten::logical_xor aten::lt aten::masked_fill aten::max aten::mean aten::min
+    aten::mul aten::narrow aten::ne aten::neg aten::pad aten::permute aten::remainder aten::repeat
+    aten::reshape aten::round aten::rsub aten::select aten::slice aten::squeeze aten::stack
+    aten::sub aten::sum aten::t aten::to aten::transpose aten::tril aten::triu aten::type_as
+    aten::unsqueeze aten::view aten::view_as aten::where
+    """
+)
+# The same into the memory of their first operand.
+_WRITERS = _names(
+    """
+    aten::copy_ aten::fill_ aten::index_put_ aten::masked_fill_
+    """
+)
+
+
+class _Unknown(Exception):
+    """It depends on what a call gives, or nobody can tell."""
+
+
+def number(session, tensor):
+    """The only element of a traced tensor, or None where it is not known while tracing."""
+    value, found = torch_private.value_in_trace(tensor), {}
+    try:
+        with session.hidden(), torch_private.disable_current_modes():
+            result = _computed(value, found).item()
+    except _Unknown:
+        return None
+    return None if _is_out_of_date(value.node().owningBlock(), found) else result
+
+
+def _computed(value, found):
+    name = value.debugName()
+    if name not in found:
+        found[name] = _result_of(value.node(), found)
+    return found[name]
+
+
+def _result_of(node, found):
+    kind, operands = node.kind(), list(node.inputs())
+    if kind == "prim::Constant":
+        constant = node.output().toIValue()
+        if isinstance(constant, torch.Tensor):  # what the model holds may be changed between calls
+            raise _Unknown
+        return constant
+    if kind == "aten::lift_fresh":
+        return _number_in_code(operands[0].toIValue())
+    if kind == "prim::ListConstruct":
+        return [_computed(each, found) for each in operands]
+    if kind not in _FACTORIES | _FUNCTIONS | _WRITERS:
+        raise _Unknown
+    like = [_with_sizes_of(operands.pop(0))] if kind in _OF_SIZES else []
+    values = [*like, *(_computed(each, found) for each in operands)]
+    if kind in _WRITERS:  # what others read of that memory is looked at in the end
+        values[0] = values[0].clone()
+    result = _called(node, values)
+    if not isinstance(result, torch.Tensor):
+        raise _Unknown
+    return result
+
+
+def _number_in_code(tensor):
+    """``-inf`` of ``mask[found] = -inf``."""
+    if isinstance(tensor, torch_private.FakeTensor):
+        tensor = tensor.constant
+    if tensor is None or tensor.dim() > 0:
+        raise _Unknown
+    return tensor
+
+
+def _with_sizes_of(value):
+    sizes, dtype = value.type().sizes(), value.type().dtype()
+    if sizes is None or dtype is None:
+        raise _Unknown
+    return torch.empty(sizes, dtype=dtype, device="meta")
+
+
+def _called(node, values):
+    """The operator of a node, on the host, wherever the model is."""
+    name = node.schema().partition("(")[0]
+    namespace, _, operator = name.partition("::")
+    operator, _, overload = operator.partition(".")
+    call = getattr(getattr(getattr(torch.ops, namespace), operator), overload or "default")
+    arguments, named = [], {}
+    for argument, value in zip(call._schema.arguments, values, strict=True):
+        if argument.name == "device":
+            value = torch.device("cpu")
+        if argument.kwarg_only:
+            named[argument.name] = value
+        else:
+            arguments.append(value)
+    return call(*arguments, **named)
+
+
+def _is_out_of_date(block, found) -> bool:
+    """Whether something of ``found`` was computed from memory that had been written, not from what
+    the write gave: the write is not in ``found``, or a view from before it was read after it."""
+    written = {}  # name of a value that owns memory -> values that writes to it gave
+    for node in block.nodes():
+        operands = list(node.inputs())
+        if any(each.debugName() in found for each in node.outputs()):
+            for each in operands:
+                writes = written.get(_line(each)[-1], ())
+                if writes and writes[-1] not in _line(each):
+                    return True
+        if node.kind().endswith("_") and not node.kind().endswith("__"):
+            gave = node.output().debugName()
+            written.setdefault(_line(operands[0])[-1], []).append(gave)
+            if gave not in found and any(name in found for name in _line(operands[0])):
+                return True
+    return False
+
+
+def _line(value):
+    """Names of the value, of the first operand of what made it, and so on: each may be a view of
+    the next, and all of them may share the memory of the last."""
+    names = [value.debugName()]
+    while (value := next(value.node().inputs(), None)) is not None:
+        names.append(value.debugName())
+    return names
