@@ -96,6 +96,7 @@ def agree(task, call) -> Agreed:
         "optimizer": [type(each).__name__ for each in task.optimizers],
         "outputs": task.outputs.name,
         "zero": task.zero,
+        "master_weights": task.master_weights,
         "outside_loss": task.outside_loss,
         "model.training": task.model.training,
         "sync_params_on_init()": switches.is_on("sync_params_on_init"),
@@ -170,7 +171,7 @@ def measure(task, agreed, proved) -> Measured:
         task.config.graph_profile_file if task.config.save_graph_profile else "",
     )
     parameters = named_tensors.tensors(task.model)
-    costs = step_costs.measure(graph, parameters, task.optimizers, world)
+    costs = step_costs.measure(graph, parameters, task)
     process.give_back_freed_memory()  # single operators on whole batches need more than steps
     return Measured(devices, links, table, traced.storages, costs)
 

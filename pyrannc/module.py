@@ -26,6 +26,7 @@ from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import (
     distributed_checkpoint,
     gradient_norm,
+    master_steps,
     optimizer_state,
     samplers,
     shared_overflow,
@@ -87,6 +88,8 @@ class RaNNCModule(nn.Module):
             treat each number of a parameter by itself, as Adam does; "auto": where they do and the
             planner finds it fits or is faster. ``.grad`` is then the sum for the numbers that this
             rank steps, and zero elsewhere.
+        master_weights: True lets ``optimizer`` step a float32 copy of each parameter of 16 bits,
+            which stands among its state as "master"; the parameter is that copy, rounded.
 
     Attributes:
         module: The model. Other attributes are the model's; where it has none called ``config``,
@@ -128,6 +131,7 @@ class RaNNCModule(nn.Module):
         gather_inputs=True,
         weights=None,
         zero=False,
+        master_weights=False,
         **of_original,
     ):
         super().__init__()
@@ -162,6 +166,8 @@ class RaNNCModule(nn.Module):
             elementwise.check(each, elementwise_optimizer)
             named_state.mark(each, model)
             optimizer_state.install(each)
+            if master_weights:
+                master_steps.attach(each)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "module", model)
         self._config = config
@@ -174,7 +180,7 @@ class RaNNCModule(nn.Module):
         self._outputs = getattr(_C.plan.Outputs, outputs)
         self._outside_loss = outside_loss
         self._weights, self._when_held = weights, None
-        self._zero = zero
+        self._zero, self._master_weights = zero, master_weights
         self._gather_inputs = gather_inputs or launch.get_world_size() == 1
         self._ended = ""  # why there will be no other plan
         self._elementwise_optimizer = elementwise_optimizer
@@ -275,6 +281,7 @@ class RaNNCModule(nn.Module):
             hooks=hooks,
             elementwise_optimizer=self._elementwise_optimizer,
             zero=self._zero,
+            master_weights=self._master_weights,
             counts_state=not self._optimizers and self.training and torch.is_grad_enabled(),
             plan_file=self._load_deployment or from_file,
             world=world,

@@ -4,7 +4,7 @@ import weakref
 
 from pyrannc import log
 from pyrannc.job import process
-from pyrannc.loop import at_work, optimizer_state
+from pyrannc.loop import at_work, master_steps, optimizer_state
 from pyrannc.optimizer import elementwise, per_number, user_optimizer
 from pyrannc.state import gradients_elsewhere
 from pyrannc.state.released import is_released
@@ -53,6 +53,8 @@ class LateOptimizers:
             if deployment.sharded_steps:
                 per_number.check(optimizer)
             optimizer_state.install(optimizer)
+            if deployment.task.master_weights:
+                master_steps.attach(optimizer)
             self._late.add(optimizer)
             self._new = weakref.ref(optimizer)
         self._known.add(optimizer)

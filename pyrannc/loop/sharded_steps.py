@@ -12,8 +12,7 @@ import torch
 
 from pyrannc import _C
 from pyrannc.job import process
-from pyrannc.loop import at_work
-from pyrannc.optimizer import fused_step
+from pyrannc.loop import at_work, master_steps
 from pyrannc.shards import states
 from pyrannc.state import torch_private
 
@@ -58,6 +57,8 @@ class ShardedSteps:
 
     def settle(self) -> None:
         """After a step that has failed: the parameters are whole again."""
+        for optimizer in self._attached:
+            master_steps.settle(optimizer)
         while self._lent:
             self._lent.pop().take_back()
 
@@ -70,10 +71,9 @@ class ShardedSteps:
         self.settle()
         before, after, _ = self._attached[optimizer]
         pre_hooks, post_hooks = torch_private.step_hooks(optimizer)
-        last = [key for key, hook in pre_hooks.items() if fused_step.chooses(hook)]
-        for key in (before.id, *last):
-            pre_hooks.move_to_end(key)
+        pre_hooks.move_to_end(before.id)
         post_hooks.move_to_end(after.id, last=False)
+        master_steps.arrange(optimizer)  # of the part that is stepped
 
     def loaded(self, optimizer) -> None:
         states.cut(optimizer, self.shards, self._deployment().model)

@@ -8,7 +8,7 @@ import time
 import torch
 
 from pyrannc import log
-from pyrannc.optimizer import fused_step
+from pyrannc.optimizer import fused_step, master_weights
 from pyrannc.state.released import is_released
 
 #: Bytes of the parameters on whose copies an optimizer steps in calibration. A step touches several
@@ -57,14 +57,14 @@ class StepBesideRuns:
     What an optimizer reads and writes drives the parameters out of the caches, and ranks that share
     a host's memory slow each other down: a step alone, or a run without one, is quicker.
 
-    ``share``: the part of the parameters that this rank steps.
+    ``share``: the part of the parameters that this rank steps; ``masters``: as copies of 32 bits.
 
     Attributes:
         factor: The bytes of all parameters over those of the copies, of which there are at most
             ``MOST_COPIED_BYTES``. They are on ``device``.
     """
 
-    def __init__(self, optimizers, parameters, device="cpu", share=1.0):
+    def __init__(self, optimizers, parameters, device="cpu", share=1.0, masters=False):
         self._copies = {}  # index into parameters: tensor
         held = {
             id(p): i for i, p in enumerate(parameters) if p.requires_grad and not is_released(p)
@@ -84,7 +84,8 @@ class StepBesideRuns:
                     if not part.numel():
                         continue
                     copied += part.nbytes
-                    tensor = torch.zeros_like(part, requires_grad=True, device=device)
+                    dtype = master_weights.stepped_dtype(part) if masters else part.dtype
+                    tensor = torch.zeros_like(part, dtype=dtype, requires_grad=True, device=device)
                     self._copies[held[id(parameter)]] = tensor
                     groups[-1].append(tensor)
             self._trials.append((optimizer, trial(optimizer, groups)))
@@ -99,10 +100,14 @@ class StepBesideRuns:
         if not self.factor:
             return 0
         clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+        given = []
         for index, tensor in self._copies.items():
             if gradients[index] is not None:
-                tensor.grad = gradients[index][: len(tensor)] if tensor.dim() else gradients[index]
+                short = gradients[index][: len(tensor)] if tensor.dim() else gradients[index]
+                given.append((tensor, short))
         begin = clock()
+        for tensor, short in given:
+            tensor.grad = short.to(tensor.dtype)
         try:
             for optimizer, copied in self._trials:
                 step(optimizer, copied)

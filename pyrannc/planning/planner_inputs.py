@@ -5,7 +5,7 @@ import os
 from pyrannc import _C, log
 from pyrannc.errors import ConfigError
 from pyrannc.job import transport
-from pyrannc.optimizer import user_optimizer
+from pyrannc.optimizer import master_weights, user_optimizer
 from pyrannc.planning import device_memory
 
 GIB = 2**30
@@ -132,7 +132,13 @@ def optimizer_bytes(graph, parameters, task) -> list[float]:
         copies |= user_optimizer.state_copies(optimizer, factor)
     if task.counts_state:
         copies = {id(each): factor for each in parameters.values() if each.requires_grad}
-    return [
-        copies.get(id(parameters[name]), 0) * parameters[name].nbytes
-        for name in _C.ir.state_names(graph)
-    ]
+    return [_state_bytes(parameters[name], copies, task) for name in _C.ir.state_names(graph)]
+
+
+def _state_bytes(parameter, copies, task):
+    held = copies.get(id(parameter))
+    if held is None:
+        return 0
+    if task.master_weights:
+        return held * master_weights.stepped_bytes(parameter) + master_weights.bytes_of(parameter)
+    return held * parameter.nbytes

@@ -9,7 +9,7 @@ import time
 import torch
 
 from pyrannc import _C
-from pyrannc.optimizer import steps_on_copies
+from pyrannc.optimizer import master_weights, steps_on_copies
 
 #: Elements of the two parameters by which an optimizer's step is timed: the large one leaves the
 #: cache and is still quick; the most bytes of one parameter of its trial, whose temporaries are as
@@ -30,15 +30,15 @@ class Costs:
     optimizer: object  # _C.predict.OptimizerMemory
 
 
-def measure(graph, parameters, optimizers, world) -> Costs:
+def measure(graph, parameters, task) -> Costs:
     """Every rank measures, and the median counts.
 
     Args:
         graph: ``_C.ir.Graph``.
         parameters: All tensors of the model, by name.
-        optimizers: The user's. They are not touched.
-        world: The communicator of the job.
+        task: Whose optimizers are not touched.
     """
+    optimizers, world = task.optimizers, task.world
     world.barrier()  # side by side, as in a step: ranks of a host share its memory's bandwidth
     trained = sum(parameter.nbytes for parameter in parameters.values() if parameter.requires_grad)
     lines = [line for optimizer in optimizers for line in _optimizer_lines(optimizer)]
@@ -59,7 +59,11 @@ def measure(graph, parameters, optimizers, world) -> Costs:
         if parameter is None or id(parameter) not in group_of or not value.requires_grad:
             return (0.0, 0.0, 0.0)
         fixed, *per_byte = lines[group_of[id(parameter)]]
-        ns, largest, every = (factor * parameter.nbytes for factor in per_byte)
+        stepped, longer = parameter.nbytes, 0
+        if task.master_weights and master_weights.has_master(parameter):
+            stepped = longer = master_weights.bytes_of(parameter)  # of the gradient, for a while
+        ns, largest, every = (factor * stepped for factor in per_byte)
+        every += longer
         return (fixed + ns, largest, every)
 
     # In the order of the profile's parameters, which are those of the graph.

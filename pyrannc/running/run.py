@@ -108,6 +108,7 @@ class Run:
                 self._parameters,
                 self._deployment.task.device,
                 self._deployment.optimizer_share(),
+                self._deployment.task.master_weights,
             )
             if optimizers
             else None,

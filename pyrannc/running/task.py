@@ -22,6 +22,7 @@ class Task:
         counts_state: The plan counts state of an optimizer that may come later: none was given, and
             the first call trains.
         zero: The replicas of a stage share the state of the optimizers: True, False or "auto".
+        master_weights: The optimizers step copies of 32 bits of what has 16.
         plan_file: Path of the plan to run; None to make one.
         world: The communicator of the job.
         device: Where this rank computes.
@@ -41,6 +42,7 @@ class Task:
     elementwise_optimizer: bool
     counts_state: bool
     zero: bool | str
+    master_weights: bool
     plan_file: str | None
     world: object
     device: torch.device

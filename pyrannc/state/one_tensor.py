@@ -35,7 +35,7 @@ def gradient(model, deployment, name):
     there = json.dumps(parameter.grad is not None).encode() if world.rank == owner else b""
     if not json.loads(world.broadcast(there, owner)):
         return None
-    whole = _from_owner(deployment, name, parameter, parameter.grad)
+    whole = _from_owner(deployment, name, parameter, parameter.grad).contiguous()
     steps = deployment.sharded_steps
     for rank, (begin, end) in (steps.shards.of(parameter) if steps else {}).items():
         part = whole.view(-1)[begin:end]  # its sum has come to this rank alone
@@ -47,6 +47,9 @@ def gradient(model, deployment, name):
 
 def _from_owner(deployment, name, parameter, held):
     world, owner = deployment.world, deployment.owners.ranks[name][0]
-    whole = held.detach().cpu().clone() if world.rank == owner else blank(parameter, device="cpu")
+    if world.rank == owner:  # a gradient may be longer than its parameter
+        whole = held.detach().to("cpu", parameter.dtype, copy=True)
+    else:
+        whole = blank(parameter, device="cpu")
     named_tensors.broadcast(world, whole, owner, list(range(world.size)))
     return whole

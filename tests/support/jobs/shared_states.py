@@ -158,6 +158,7 @@ class Run:
         self.optimizer = make(groups(inner) if grouped else inner.parameters())
         self.inner = inner
         settings = {"calibrate": False, "self_check": False}
+        masters = more.pop("master_weights", False)
         schedule = more.pop("schedule", "interleaved" if "x" in plan else "1f1b")
         path = write_plan(inner, self.batch(0), plan, schedule, more.pop("recompute", "never"))
         self.zero = zero
@@ -166,6 +167,7 @@ class Run:
             self.optimizer,
             pyrannc.Config(**settings, **more),
             load_deployment=path,
+            master_weights=masters,
             **({"enable_zero": True} if zero == "enable_zero" else {"zero": zero}),
         )
 

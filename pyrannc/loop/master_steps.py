@@ -1,0 +1,177 @@
+"""Steps of the user's optimizer on masters of its parameters.
+
+Between steps the optimizer is what it was, and a parameter's master stands among its state, under
+``master_weights.KEY``: so it is saved, loaded, shared out and moved with it. For the time of a step
+the parameter is its master and its gradient is of 32 bits, so the rest of the state is, too.
+"""
+
+import weakref
+
+import torch
+
+from pyrannc.job import process
+from pyrannc.optimizer import fused_step
+from pyrannc.optimizer.master_weights import KEY, SHORT, has_master
+from pyrannc.state import torch_private
+
+_of_optimizer = weakref.WeakKeyDictionary()
+
+
+def attach(optimizer: torch.optim.Optimizer) -> None:
+    """From here on ``optimizer`` steps masters."""
+    if optimizer not in _of_optimizer:
+        _of_optimizer[optimizer] = _MasterSteps(optimizer)
+
+
+def attached(optimizer) -> bool:
+    return optimizer in _of_optimizer
+
+
+def settle(optimizer) -> None:
+    """After a step or a loading that has failed: the parameters are themselves again."""
+    if optimizer in _of_optimizer:
+        _of_optimizer[optimizer].take_back()
+
+
+def arrange(optimizer) -> None:
+    """First of all hooks before a step: ours are the last before it, but for that which looks at
+    the tensors to be stepped, and the first after it. Others see parameters as they are."""
+    pre_hooks, post_hooks = torch_private.step_hooks(optimizer)
+    for is_last in (_is_ours, fused_step.chooses):
+        for key in [key for key, hook in pre_hooks.items() if is_last(hook)]:
+            pre_hooks.move_to_end(key)
+    for key in [key for key, hook in post_hooks.items() if _is_ours(hook)]:
+        post_hooks.move_to_end(key, last=False)
+
+
+def _is_ours(hook) -> bool:
+    return isinstance(getattr(hook, "__self__", None), _MasterSteps)
+
+
+def lengthen_gradients(optimizer) -> None:
+    """Gradients become those of the masters, as a scaler would lose small ones of 16 bits."""
+    if optimizer not in _of_optimizer:
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if has_master(parameter) and parameter.grad is not None:
+                gradient = parameter.grad.float()
+                parameter.grad = None
+                parameter.grad_dtype = None  # of any dtype
+                parameter.grad = gradient
+
+
+class _MasterSteps:
+    """Hooks around the steps of an optimizer."""
+
+    def __init__(self, optimizer):
+        self._lent, self._optimizer = [], weakref.ref(optimizer)
+        _lengthen_state(optimizer)
+        process.before_optimizer_steps(self, _MasterSteps._arrange)
+        optimizer.register_step_pre_hook(self.before)
+        optimizer.register_step_post_hook(self.after)
+        optimizer.register_load_state_dict_pre_hook(self.loads)
+        optimizer.register_load_state_dict_post_hook(self.loaded)
+
+    def _arrange(self, optimizer):
+        if optimizer is self._optimizer():
+            self.take_back()
+            arrange(optimizer)
+
+    def take_back(self):
+        while self._lent:
+            self._lent.pop().take_back()
+
+    def before(self, optimizer, args, kwargs):
+        """A closure of the user's runs on the parameters themselves."""
+        self.take_back()
+        self._lend(optimizer)
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            return None
+
+        def on_parameters(*given, **named):
+            self.take_back()
+            try:
+                return closure(*given, **named)
+            finally:
+                self._lend(optimizer)
+
+        if len(args) > 1:
+            return (args[0], on_parameters, *args[2:]), kwargs
+        return args, {**kwargs, "closure": on_parameters}
+
+    def after(self, *_):
+        self.take_back()
+
+    def loads(self, optimizer, state):
+        """torch gives a state the dtype of its parameter."""
+        self.take_back()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if has_master(parameter):
+                    self._lent.append(_OfAnyValue(parameter))
+
+    def loaded(self, *_):
+        self.take_back()
+
+    @torch.no_grad()
+    def _lend(self, optimizer):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if has_master(parameter) and parameter.grad is not None:
+                    self._lent.append(_Lent(parameter, optimizer.state))
+
+
+class _Lent:
+    """A parameter during a step, which is its master then."""
+
+    def __init__(self, parameter, state):
+        self._parameter, self._state = parameter, state
+        self._short, self._gradient = parameter.data, parameter.grad
+        self._master = _brought_up_to(state[parameter].pop(KEY, None), self._short)
+        parameter.grad = None
+        parameter.data = self._master
+        parameter.grad = self._gradient.float()
+
+    @torch.no_grad()
+    def take_back(self):
+        parameter = self._parameter
+        parameter.grad = None
+        self._state[parameter][KEY] = parameter.data  # the optimizer may have put another there
+        self._short.copy_(parameter.data)
+        parameter.data = self._short
+        if self._gradient.dtype != self._short.dtype:
+            parameter.grad_dtype = None
+        parameter.grad = self._gradient
+
+
+class _OfAnyValue:
+    """A parameter while its state is loaded: of 32 bits, and without memory."""
+
+    def __init__(self, parameter):
+        self._parameter, self._short, self._gradient = parameter, parameter.data, parameter.grad
+        parameter.grad = None
+        parameter.data = torch.zeros((), device=self._short.device).expand(self._short.shape)
+
+    def take_back(self):
+        self._parameter.data = self._short
+        if self._gradient is not None and self._gradient.dtype != self._short.dtype:
+            self._parameter.grad_dtype = None
+        self._parameter.grad = self._gradient
+
+
+def _lengthen_state(optimizer):
+    """What a class keeps of each parameter from the start on, as Adagrad does, is of 32 bits."""
+    for parameter, entry in optimizer.state.items():
+        for key, value in entry.items():
+            if torch.is_tensor(value) and value.shape == parameter.shape and value.dtype in SHORT:
+                entry[key] = value.float()
+
+
+def _brought_up_to(master, short):
+    """``master``, or what has been written to the parameter since, such as loaded weights."""
+    if master is None:
+        return short.float()
+    written = master.to(short.dtype) != short
+    return torch.where(written, short.float(), master) if written.any() else master
