@@ -14,7 +14,7 @@ namespace {
 
 /// A long tensor of an operator that is timed repeats this many random numbers: drawing each would
 /// take longer than most operators that read them.
-/// tuned by: no measurement is known.
+/// tuned by: a bound on the time of profiling.
 /// without it: profiling a model with large operands is mostly drawing numbers.
 constexpr int64_t kPatternLength = 1 << 16;
 

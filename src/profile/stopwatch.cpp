@@ -15,7 +15,7 @@ namespace rannc::profile {
 Stopwatch::Stopwatch(c10::Device device)
     : device_(device), thread_time_(device.is_cpu() && at::get_num_threads() == 1) {
   /// Readings of a clock of which the shortest is what a reading takes.
-  /// tuned by: no measurement is known.
+  /// tuned by: a safety margin: one of so many readings is not disturbed.
   /// without it: short operators are timed too long by the time of two readings.
   constexpr int kReadings = 16;
   int64_t least = std::numeric_limits<int64_t>::max();

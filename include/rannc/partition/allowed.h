@@ -17,7 +17,7 @@ struct Allowed {
 };
 
 /// On more ranks only equal numbers of replicas are looked at, where not all are allowed.
-/// tuned by: no measurement is known.
+/// tuned by: a bound on the time of planning.
 /// without it: the ways to share out ranks double with each rank, and each is a search.
 inline constexpr int kMostRanksInAllWays = 8;
 

@@ -28,7 +28,7 @@ inline constexpr int64_t kMostBucketBytes = int64_t{32} << 20;
 
 /// Where there is much to sum, a bucket may be one part in so many of it, so that there are few of
 /// them; the runtime has tags for twice as many.
-/// tuned by: no measurement is known.
+/// tuned by: a bound: the tags of a call.
 /// without it: a model of many gigabytes has hundreds of buckets, and the tags of a call do not
 /// suffice.
 inline constexpr int64_t kBucketShare = 64;

@@ -15,8 +15,7 @@ namespace rannc::predict {
 inline constexpr double kBucketWakeNs = 100e3;
 
 /// Part of a bucket's transfer that these costs may be.
-/// tuned by: no measurement is known. It is what a step may lose to them, and was chosen as little
-/// beside the noise of runs.
+/// tuned by: a bound: what a step may lose to them, little beside the noise of runs.
 /// without it: with more, buckets are smaller and messages take time of the backward; with less,
 /// the last bucket is longer, which nothing hides.
 inline constexpr double kBucketOverhead = 0.03;

@@ -23,12 +23,12 @@ constexpr milliseconds kLook{50};
 
 /// What a thread that is inside of NCCL is given to come back before its communicators end, and
 /// what they are given to end. NCCL's abort may wait for threads that never come back.
-/// tuned by: no measurement is known.
+/// tuned by: a deadline, part of the time within which a job that cannot go on ends.
 /// without it: a rank whose abort hangs would not end its job.
 constexpr milliseconds kAbort{1000};
 
 /// What operations under way are given to end before their communicators are.
-/// tuned by: no measurement is known.
+/// tuned by: a deadline, part of the 10 s within which a rank that waits in vain gives up.
 /// without it: a rank that is ready first would take a message away that another one still waits
 /// for; and one that leaves in the middle of a step would wait for all of comm_timeout_s.
 constexpr milliseconds kLastOperations{5000};

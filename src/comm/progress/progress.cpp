@@ -25,14 +25,14 @@ using namespace std::chrono_literals;
 
 /// How long a rank that gives up waits for its receives to be cancelled, and for the answer of a
 /// rank that it asks what that is doing.
-/// tuned by: no measurement is known.
+/// tuned by: a deadline, part of the 10 s within which a rank that waits in vain gives up.
 /// without it: a rank that hangs keeps the one that reports it from ending; with less time, a busy
 /// rank is reported as one that does not answer.
 constexpr auto kAnswerTime = 2s;
 
 /// How long a rank waits until it asks whether it does so in vain, and asks again. The second time
 /// in a row, if no piece of any message has come between, it gives up.
-/// tuned by: no measurement is known; three times this is less than the 10 s that are promised.
+/// tuned by: a deadline: three times this is less than the 10 s that are promised.
 /// without it: where a rank makes a step alone it waits as long as for one that computes.
 constexpr double kDoubtTimeS = 3;
 

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Plans of other arrangements that run before the first step, and the time to find them, after
 /// which no other is searched for.
-/// tuned by: no measurement is known.
+/// tuned by: a deadline: what a first step may wait.
 /// without it: the first step waits longer for plans that are further behind.
 constexpr size_t kMostArrangements = 3;
 constexpr std::chrono::seconds kMostPlanningTime{2};

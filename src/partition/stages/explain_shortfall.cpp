@@ -17,7 +17,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// To say why nothing fits, a table has a cell for each block and each number of ranks (or of units
 /// of ranks, beyond this); of more blocks, only even cuts are looked at.
-/// tuned by: no measurement is known.
+/// tuned by: a bound on the time of planning.
 /// without it: an infeasible giant is explained after minutes.
 constexpr int kExplainedPositions = 64;
 constexpr int kExplainedBlocks = 128;

@@ -10,8 +10,7 @@ namespace {
 constexpr int64_t kNotYet = -1;
 
 /// Where a plan predicts nothing.
-/// tuned by: no measurement is known. Gradients for inputs and for parameters cost about a forward
-/// each.
+/// tuned by: a convention: gradients for inputs and for parameters cost about a forward each.
 /// without it: plans that somebody wrote by hand would have no order of communication.
 constexpr int64_t kForwardTime = 1;
 constexpr int64_t kBackwardTime = 2;
@@ -20,7 +19,7 @@ constexpr int64_t kBackwardTime = 2;
 constexpr int64_t kLongestTime = 1'000'000'000'000;
 
 /// Between the begin of a pass, its gathers and its end.
-/// tuned by: no measurement is known. It is the least that has a whole number inside.
+/// tuned by: a convention: the least that has a whole number inside.
 /// without it: with 1, no bucket of a hand-written plan would end between two gathers.
 constexpr int64_t kLeastPart = 2;
 

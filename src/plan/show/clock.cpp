@@ -12,7 +12,7 @@ namespace {
 
 /// Micro-batches times stages of a plan that the timeline of `rannc show` works out: it keeps every
 /// one, where the planner keeps a few.
-/// tuned by: no measurement is known.
+/// tuned by: a bound on memory.
 /// without it: a file with large counts would take gigabytes to be shown.
 constexpr int64_t kMostShownTurns = int64_t{1} << 20;
 

@@ -13,7 +13,7 @@ namespace rannc::plan {
 namespace {
 
 /// Ranks that a timeline shows, each in a line.
-/// tuned by: no measurement is known.
+/// tuned by: what is shown; nothing is decided by it.
 /// without it: a picture of a thousand ranks would be shown, which nobody reads.
 constexpr size_t kMostTimelines = 64;
 

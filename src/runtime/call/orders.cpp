@@ -10,7 +10,7 @@ namespace {
 
 /// Lowered orders that are kept, by numbers of rows: a full batch and the last partial one, in
 /// training and without; the rest is for free sizes.
-/// tuned by: no measurement is known.
+/// tuned by: a bound on memory: two sizes of batches, in training and without, are four.
 /// without it: with fewer, batches whose sizes take turns are lowered anew at every call; with
 /// more, old orders take memory for nothing.
 constexpr size_t kKeptOrders = 16;

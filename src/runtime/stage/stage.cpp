@@ -79,7 +79,7 @@ void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::
 
 /// Buffers up to this size are copied for the backward, as another call may write them before it:
 /// counters and averages are no larger.
-/// tuned by: no measurement is known.
+/// tuned by: what separates counters and averages of channels from masks and tables.
 /// without it: a larger limit copies masks and tables at every call; a smaller one lets a second
 /// forward change the statistics that a backward reads.
 constexpr size_t kCopiedStateBytes = size_t{16} << 10;
