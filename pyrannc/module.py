@@ -312,6 +312,8 @@ class RaNNCModule(nn.Module):
         deployment.when_it_ends(lambda reason: own() and own()._forget(reason))
 
     def _forget(self, reason):
+        if self._runs:
+            self._runs.end()
         self._deployment = self._runs = None
         self._ended = reason
 

@@ -64,6 +64,7 @@ class Capture:
         batch_dims: The dimension of each of them that holds the rows; None where there are none.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
         changed_attributes: Paths of the attributes that forward() changes in Python.
+        tensors_left: Those of them that hold tensors; see ``module_attributes.tensors_left``.
         probes: Of hooks for the backward of modules: further inputs of the graph.
         hooked_calls: Where they are; ``hook_probes.ModuleCalls.ends``.
     """
@@ -71,6 +72,7 @@ class Capture:
     def __init__(self, native_capture, call, batch_dims, outputs, states, choices, probes, traced):
         self.native = native_capture
         self.changed_attributes = module_attributes.without_marks(traced.changes)
+        self.tensors_left = module_attributes.tensors_left(traced.changes)
         self.probes = probes
         self.hooked_calls = traced.watching.ends if traced.watching else []
         graph, changed = _C.ir.dense_gradients(native_capture.graph)

@@ -12,6 +12,7 @@ from pyrannc import log
 # What modules keep things in; hooks are in OrderedDicts.
 CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 REGISTRIES = ("_parameters", "_buffers", "_modules")
+TENSOR = object()  # stands where forward() has left a tensor
 
 _PLAIN = (numbers.Number, str, bytes, torch.dtype, torch.device)
 # These are torch's: hooks, what is registered (by other rules), and nn.LSTM's list of weights.
@@ -67,6 +68,21 @@ def are_plain(changes) -> bool:
     return bool(changes) and all(map(_is_plain, changes.values()))
 
 
+def tensors_left(changes) -> dict:
+    """Those of ``changes`` that are tensors or hold some, with ``TENSOR`` in their places."""
+    found = {path: _marked(value) for path, value in changes.items()}
+    return {path: value for path, value in found.items() if _holds_one(value)}
+
+
+def mapped(function, value):
+    """``value`` with ``function`` of each item, where it is a container; else itself."""
+    if isinstance(value, dict):
+        return {key: function(each) for key, each in value.items()}
+    if type(value) in (list, tuple, collections.deque):
+        return type(value)(function(each) for each in value)
+    return value
+
+
 def without_marks(changes) -> list[str]:
     """The paths of ``changes`` but of such that say that something has been done once."""
     marks = [path for path, value in changes.items() if _is_mark(path, value)]
@@ -77,6 +93,17 @@ def without_marks(changes) -> list[str]:
             + ", ".join(marks),
         )
     return [path for path in changes if path not in marks]
+
+
+def _marked(value):
+    return TENSOR if isinstance(value, torch.Tensor) else mapped(_marked, value)
+
+
+def _holds_one(value) -> bool:
+    items = value.values() if isinstance(value, dict) else value
+    if isinstance(value, (dict, list, tuple, collections.deque)):
+        return any(map(_holds_one, items))
+    return value is TENSOR
 
 
 def _is_plain(value) -> bool:

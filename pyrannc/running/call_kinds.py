@@ -9,6 +9,7 @@ from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
+from pyrannc.running.attributes_left import AttributesLeft
 from pyrannc.running.attributes_now import Attributes, difference
 from pyrannc.state.model_device import Places
 
@@ -61,6 +62,8 @@ class CallKinds:
         self._places = Places(device, device)  # where the model is from now on
         self._attributes.leave_out(self._hooks.changed_attributes)
         self._first_attributes = self._attributes.now()
+        self._left = AttributesLeft(deployment.model)
+        self._left.add(first.capture.tensors_left)
         self._changes = 0  # captures because of attributes
         self._batch_dims, self._padding = batch_dims, padding
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
@@ -93,13 +96,23 @@ class CallKinds:
             call = self._padding.apply(self._deployment.model, call, turn.sizes)
             kind = self._find(settings, call)
         if kind is None:
-            kind = self._capture(settings, call)
+            with self.own_attributes():
+                kind = self._capture(settings, call)
+        self._left.put()
         self._deployment.note_batch(turn.local_rows)
         return kind.run, turn, call
 
     def _settings_of(self, call):
         device = self._deployment.task.device
         return (*settings_of(self._modules, call, device), self._deployment.dropout)
+
+    def own_attributes(self):
+        """A context in which the model runs its own Python."""
+        return self._left.taken()
+
+    def end(self):
+        """It does so from now on."""
+        self._left.take()
 
     def known_dims(self):
         """The dimension of each input of the first call that holds the rows, by its path."""
@@ -170,6 +183,7 @@ class CallKinds:
         if not self._deployment.dropout:
             captured = captured.without_dropout()
         self._attributes.leave_out(captured.changed_attributes)
+        self._left.add(captured.tensors_left)
         self._warn_of_attributes(settings)
         return self._add(settings, call, self._deployment.run_of(captured))
 

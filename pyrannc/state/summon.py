@@ -41,7 +41,8 @@ def of_module(module, writeback: bool, rank0_only: bool):
     if module._deployment is None:  # every rank has the whole
         yield
         return
-    with summoned(module.module, module._deployment, writeback, rank0_only):
+    whole = summoned(module.module, module._deployment, writeback, rank0_only)
+    with module._runs.own_attributes(), whole:
         yield
 
 
@@ -109,7 +110,8 @@ def on_rank_0(module, what: str, work):
     refuse_in_forward(module, what)
     comm = module._deployment.world
     result, fault, cause = None, "", None
-    with summoned(module.module, module._deployment, rank0_only=True, undo=False):
+    whole = summoned(module.module, module._deployment, rank0_only=True, undo=False)
+    with module._runs.own_attributes(), whole:
         if comm.rank == 0:
             try:
                 result = work()

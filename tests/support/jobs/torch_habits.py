@@ -519,6 +519,34 @@ def hooks_for_all_modules():
 
 
 @case
+def tensors_that_forward_leaves_in_attributes():
+    """`loss + model.aux`, `sum(model.losses)`: tensors that forward() leaves in attributes"""
+
+    class Leaving(Net):
+        def __init__(self):
+            super().__init__()
+            self.aux, self.losses = 0.0, []
+
+        def forward(self, x):
+            y = super().forward(x)
+            self.aux = y.abs().mean()
+            self.losses.append(y.square().mean())
+            return y
+
+    torch.manual_seed(0)
+    model = Leaving()
+    wrapped = RaNNCModule(model, config=Config(partition_num=min(SIZE, 2), calibrate=False))
+    for step in range(2):
+        model.losses = []
+        loss = wrapped(mine(rows(seed=step))).square().mean()
+        with raises("'aux' of the model is a tensor that forward() leaves in an attribute"):
+            loss = loss + model.aux
+        with raises("'losses' of the model is a tensor that forward() leaves in an attribute"):
+            loss = loss + sum(model.losses)
+        loss.backward()
+
+
+@case
 def one_optimizer_over_two_models():
     """one optimizer over two wrapped models, given to neither"""
     torch.manual_seed(0)

@@ -1,0 +1,75 @@
+"""Tensors that forward() leaves in attributes are not those of an earlier call."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pyrannc import Config, RaNNCError, RaNNCModule
+
+
+class Leaving(nn.Module):
+    """Keeps its tensors in attributes: one that there was, one that there was not, and a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.aux, self.seen = nn.Linear(4, 4), None, {"h": None, "name": "x"}
+
+    def forward(self, x):
+        if isinstance(self.aux, torch.Tensor):
+            raise AssertionError("forward() is captured with the model as it was")
+        h = self.linear(x)
+        self.aux, self.mean, self.seen["h"] = h.abs().mean(), h.mean(), h
+        return h.square().mean()
+
+
+def wrapped():
+    model = nn.Sequential(Leaving())
+    return model[0], RaNNCModule(model, config=Config(calibrate=False))
+
+
+@pytest.mark.parametrize("use", [float, bool, torch.abs, copy.copy, lambda x: x + 1])
+@pytest.mark.parametrize("read", [lambda m: m.aux, lambda m: m.mean, lambda m: m.seen["h"]])
+def test_who_uses_one_is_told(use, read):
+    leaving, model = wrapped()
+    model(torch.randn(2, 4)).backward()
+    with pytest.raises(RaNNCError, match=r"'0\.\w+' of the model is a tensor that forward\(\) leaves"):
+        use(read(leaving))
+    assert leaving.seen["name"] == "x"
+
+
+def test_what_a_script_sets_before_a_call_is_not_what_it_reads_after_it():
+    leaving, model = wrapped()
+    for _ in range(2):
+        leaving.aux = 0.0
+        model(torch.randn(2, 4)).backward()
+        with pytest.raises(RaNNCError, match="leaves in an attribute"):
+            leaving.aux + 1
+
+
+def test_another_capture_finds_what_the_model_had():
+    leaving, model = wrapped()
+    model(torch.randn(2, 4)).backward()
+    model(torch.randn(2, 2, 4)).backward()  # is captured anew
+
+
+def test_the_whole_model_runs_its_own_python():
+    leaving, model = wrapped()
+    x = torch.randn(2, 4)
+    model(x).backward()
+    with model.summon():
+        leaving(x)
+        assert float(leaving.mean) == float(leaving.linear(x).mean())
+    model(x)
+    with pytest.raises(RaNNCError, match="leaves in an attribute"):
+        float(leaving.mean)
+
+
+def test_a_model_without_its_plan_has_its_own_again():
+    leaving, model = wrapped()
+    model(torch.randn(2, 4)).backward()
+    model.undeploy()
+    assert leaving.aux is None
+    assert not hasattr(leaving, "mean")
+    assert leaving.seen == {"h": None, "name": "x"}
