@@ -34,7 +34,9 @@ def wrapped():
 def test_who_uses_one_is_told(use, read):
     leaving, model = wrapped()
     model(torch.randn(2, 4)).backward()
-    with pytest.raises(RaNNCError, match=r"'0\.\w+' of the model is a tensor that forward\(\) leaves"):
+    with pytest.raises(
+        RaNNCError, match=r"'0\.\w+' of the model is a tensor that forward\(\) leaves"
+    ):
         use(read(leaving))
     assert leaving.seen["name"] == "x"
 
@@ -49,7 +51,7 @@ def test_what_a_script_sets_before_a_call_is_not_what_it_reads_after_it():
 
 
 def test_another_capture_finds_what_the_model_had():
-    leaving, model = wrapped()
+    _, model = wrapped()
     model(torch.randn(2, 4)).backward()
     model(torch.randn(2, 2, 4)).backward()  # is captured anew
 
