@@ -10,7 +10,7 @@ from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
 from pyrannc.running.attributes.left import AttributesLeft
-from pyrannc.running.attributes.now import Attributes, difference
+from pyrannc.running.attributes.now import Attributes, changed, difference
 from pyrannc.state.model_device import Places
 
 #: Kinds of calls whose captures are kept.
@@ -164,7 +164,7 @@ class CallKinds:
 
     def _capture(self, settings, call):
         log.info("deploy", f"captured again, for a call in {self._describe(call)}")
-        config = self._deployment.task.config
+        config, before = self._deployment.task.config, self._attributes.now()
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self._deployment.model,
@@ -183,8 +183,10 @@ class CallKinds:
         if not self._deployment.dropout:
             captured = captured.without_dropout()
         self._attributes.leave_out(captured.changed_attributes)
+        self._attributes.leave_out(changed(before, self._attributes.now()))
         self._left.add(captured.tensors_left)
         self._warn_of_attributes(settings)
+        settings = settings[0], self._attributes.now()
         return self._add(settings, call, self._deployment.run_of(captured))
 
     def _warn_of_attributes(self, settings):

@@ -1,0 +1,109 @@
+"""What forward() reads from its file or a closure is what it is now, not at the first capture."""
+
+import argparse
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from pyrannc import Config, RaNNCModule
+from pyrannc.running.attributes.around import Around
+
+SCALE = [1.0]
+ALPHA = 1.0
+ARGS = argparse.Namespace(beta=1.0)
+OTHER = 5.0  # is read by nobody
+CALLS = 0
+
+
+def scaled(x):
+    return x * ALPHA
+
+
+class Reading(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return (lambda y: scaled(y) * SCALE[0] * ARGS.beta)(self.linear(x))
+
+
+class Counting(Reading):
+    def forward(self, x):
+        global CALLS
+        CALLS += 1
+        return super().forward(x)
+
+
+def made(settings):
+    class Local(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.linear(x) * settings["alpha"]
+
+    return Local()
+
+
+def set_scale(value, monkeypatch):
+    monkeypatch.setitem(globals(), "SCALE", [value])
+
+
+def set_alpha(value, monkeypatch):
+    monkeypatch.setitem(globals(), "ALPHA", value)
+
+
+def set_args(value, monkeypatch):
+    monkeypatch.setattr(ARGS, "beta", value)
+
+
+@pytest.mark.parametrize("change", [set_scale, set_alpha, set_args])
+@pytest.mark.parametrize("kind", [Reading, Counting])
+def test_a_number_of_the_file_is_that_of_the_call(kind, change, monkeypatch):
+    model = kind()
+    wrapped = RaNNCModule(model, config=Config(calibrate=False))
+    x = torch.randn(2, 4)
+    for value in (1.0, 3.0, 3.0, -2.0, 1.0):
+        change(value, monkeypatch)
+        with torch.no_grad():
+            torch.testing.assert_close(wrapped(x), model.linear(x) * value)
+
+
+def test_a_number_of_a_closure_is_that_of_the_call():
+    settings = {"alpha": 1.0}
+    model = made(settings)
+    wrapped = RaNNCModule(model, config=Config(calibrate=False))
+    x = torch.randn(2, 4)
+    for value in (1.0, 3.0):
+        settings["alpha"] = value
+        with torch.no_grad():
+            torch.testing.assert_close(wrapped(x), model.linear(x) * value)
+
+
+def test_what_forward_counts_is_no_reason_to_capture_anew():
+    wrapped = RaNNCModule(Counting(), config=Config(calibrate=False))
+    wrapped(torch.randn(2, 4))
+    before = CALLS
+    for _ in range(3):
+        wrapped(torch.randn(2, 4))
+    assert before == CALLS
+
+
+def test_only_what_the_code_names_is_read():
+    names = {name.rpartition(".")[2] for name, _ in Around(Reading()).now()}
+    assert names == {"SCALE", "ALPHA", "beta"}
+    found = dict(Around(made({"alpha": 2.0, "t": torch.ones(1)})).now())
+    assert list(found.values()) == [2.0]
+    assert not list(Around(nn.Sequential(nn.Linear(2, 2), nn.Dropout())).now())
+
+
+def test_settings_of_a_namespace_count_and_what_changes_every_time_not():
+    holder = types.SimpleNamespace(a=1, b=torch.ones(1), c="x")
+    assert dict(Around(made(holder)).now()).keys() == {
+        "made.<locals>.Local.forward reads settings.a",
+        "made.<locals>.Local.forward reads settings.c",
+    }
