@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'shard_size', 'show', 'show_dot', 'simulate', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
+__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
 class Prediction:
     @staticmethod
     def __repr__(*args, **kwargs):
@@ -366,6 +366,8 @@ def show(plan: Plan, width: typing.SupportsInt | typing.SupportsIndex = 80, glob
 def show_dot(plan: Plan, graph: pyrannc._C.ir.Graph, stage: typing.SupportsInt | typing.SupportsIndex | None = None) -> str:
     ...
 def simulate(program: Program, durations: Durations) -> Simulation:
+    ...
+def simulate_in_order(program: Program, durations: Durations) -> Simulation:
     ...
 def summarize(plan: Plan, graph: pyrannc._C.ir.Graph, global_rows: typing.SupportsInt | typing.SupportsIndex) -> list[StageSummary]:
     ...

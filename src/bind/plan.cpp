@@ -216,6 +216,8 @@ void init_simulation(py::module_& m) {
 
   m.def("simulate", &plan::simulate, "program"_a, "durations"_a,
         py::call_guard<py::gil_scoped_release>());
+  m.def("simulate_in_order", &plan::simulate_in_order, "program"_a, "durations"_a,
+        py::call_guard<py::gil_scoped_release>());
   m.def("foretold_events", &plan::foretold_events, "plan"_a, "program"_a, "begin_ns"_a, "step"_a,
         py::call_guard<py::gil_scoped_release>());
   m.def("timeline", &plan::timeline, "program"_a, py::call_guard<py::gil_scoped_release>());

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "plan/check_durations.h"
 #include "rannc/util/error.h"
 
 namespace rannc::plan {
@@ -43,7 +44,7 @@ class Simulator {
  public:
   Simulator(const Program& program, const Durations& durations)
       : program_(program), durations_(durations), ranks_(program.actions.size()) {
-    check_durations();
+    check_durations(program, durations);
     for (auto& arrivals : arrivals_) arrivals.assign(program.transfers.size(), kNever);
     result_.peak_in_flight.assign(program.stage_ranks.size(), 0);
   }
@@ -65,21 +66,6 @@ class Simulator {
   }
 
  private:
-  void check_durations() const {
-    const size_t stages = program_.stage_ranks.size();
-    const auto is_square = [&](const std::vector<std::vector<double>>& matrix) {
-      return matrix.size() == stages &&
-             std::ranges::all_of(matrix, [&](const auto& row) { return row.size() == stages; });
-    };
-    RANNC_CHECK(durations_.forward_ns.size() == stages, "a forward time per stage");
-    RANNC_CHECK(!program_.training || durations_.backward_ns.size() == stages,
-                "a backward time per stage");
-    RANNC_CHECK(is_square(durations_.transfer_ns), "a transfer time per pair of stages");
-    RANNC_CHECK(durations_.transfer_back_ns.empty() || is_square(durations_.transfer_back_ns),
-                "a backward transfer time per pair of stages");
-    RANNC_CHECK(durations_.reduce_ns.size() == program_.reductions.size(), "a time per reduction");
-  }
-
   [[nodiscard]] const Action& next_action(Rank rank) const {
     return program_.actions[rank][ranks_[rank].next];
   }

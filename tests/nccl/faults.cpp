@@ -36,4 +36,9 @@ int version_of(int rank) {
 bool is_buffered() { return is_set("STANDIN_NCCL_BUFFERED"); }
 bool is_one_at_a_time() { return is_set("STANDIN_NCCL_ONE_AT_A_TIME"); }
 
+double bytes_per_s() {
+  const std::string set = variable("STANDIN_NCCL_BYTES_PER_S");
+  return set.empty() ? 0 : std::stod(set);
+}
+
 }  // namespace rannc::standin_nccl

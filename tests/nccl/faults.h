@@ -13,6 +13,8 @@ namespace rannc::standin_nccl {
 ///   never_completes  its call `number` does not end until it is aborted
 ///   async_error      its call `number` ends with an asynchronous error
 ///   abort_hangs      its ncclCommAbort does not return
+///   hangs_inside     its call `number` does not return before its communicator is aborted
+///   stays_inside     its call `number` never returns
 ///
 /// The number of a fault of `rank`; 0: it has none of this kind. Calls are counted from 1.
 int fault(const std::string& kind, int rank);
@@ -25,5 +27,8 @@ bool is_buffered();
 /// STANDIN_NCCL_ONE_AT_A_TIME: a device runs a call when those before it have ended, on whatever
 /// streams they are.
 bool is_one_at_a_time();
+/// STANDIN_NCCL_BYTES_PER_S: as fast are the links, on which each call is for itself; 0: they take
+/// no time.
+double bytes_per_s();
 
 }  // namespace rannc::standin_nccl

@@ -2,7 +2,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <type_traits>
 
 #include "comm/half.h"
@@ -310,6 +312,15 @@ void run(const std::vector<Work>& works) {
   run_messages(works);
 }
 
+/// What the bytes take on their way, from when all who take part are there.
+void travel(const std::vector<Work>& works) {
+  const double rate = bytes_per_s();
+  if (rate <= 0) return;
+  int64_t bytes = 0;
+  for (const Work& work : works) bytes += work.call.count * size_of(work.call.type);
+  std::this_thread::sleep_for(std::chrono::duration<double>(static_cast<double>(bytes) / rate));
+}
+
 /// The k-th calls of two ranks that both take part in are one.
 bool match(const Call& mine, const Call& other) {
   const bool message = mine.kind == Kind::send || mine.kind == Kind::receive;
@@ -374,6 +385,7 @@ void run_on_device(std::vector<Work> works) {
       while (device.ended() < ticket && !comm->is_stopped()) usleep(20);
     }
     run(works);
+    travel(works);
     device.end_one();
     --comm->unfinished;
   });

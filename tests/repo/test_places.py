@@ -24,6 +24,7 @@ OF_THE_WHOLE = {
     "torch/accelerator/nccl_library",
     "torch/accelerator/one_rank",
     "torch/accelerator/shards",
+    "torch/accelerator/slow_links",
     "torch/accelerator/staged",
     "torch/capture/golden_graphs",
     "torch/capture/guesses",

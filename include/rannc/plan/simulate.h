@@ -41,6 +41,17 @@ struct Simulation {
 /// actions).
 [[nodiscard]] Simulation simulate(const Program& program, const Durations& durations);
 
+/// The same where messages have no tags and block, as under NCCL: ranks issue communications at
+/// their places in Program::order. One begins when all its ends have come to it, what it needs is
+/// there (rows that are sent; memory for what is received, which a rank takes as the computation
+/// before begins; gradients of a bucket), and what came before it in its line has ended: a rank has
+/// a line for each direction of transfers, and one for each set of ranks that sum. Messages of one
+/// micro-batch between two stages share its duration, buckets by their bytes that of their
+/// reduction, and sums are waited for at the end of a phase. Never earlier than simulate() with
+/// messages that take no time. Throws PlanError when a rank needs something before its place in the
+/// order. O(actions log actions).
+[[nodiscard]] Simulation simulate_in_order(const Program& program, const Durations& durations);
+
 /// "F0 F1 F2  .  . B0 B1 B2": one line per rank, one column per unit of time; every forward and
 /// backward takes one, messages none. A rank with several stages shows them, too: "F2.1" is the
 /// forward of micro-batch 2 in stage 1.
