@@ -7,6 +7,7 @@ pytestmark = pytest.mark.skipif(not standin.built(), reason="the stand-in device
 
 BEFORE = """
 import copy
+import os
 
 import standin
 import torch
@@ -160,6 +161,21 @@ def test_two_ranks_on_one_device_are_an_error_that_names_the_setting(done):
 
 @ranks(
     """
+    count = torch.accelerator.device_count
+    torch.accelerator.device_count = lambda: 1  # of two
+    wrapped, _ = wrap(build(), device="standin")
+    print("fewer:", error_of(lambda: wrapped(batch()[1])))
+    torch.accelerator.device_count = count
+    """
+)
+def test_fewer_devices_than_ranks_of_a_host_are_an_error_that_names_the_setting(done):
+    text = "fewer: ConfigError: ranks 0 and 1 compute on one device, standin:0 (stand-in) of host"
+    assert done.stdout.count(text) == 2
+    assert "If there are fewer devices than ranks, Config(share_device=True)" in done.stdout
+
+
+@ranks(
+    """
     wrapped, _ = wrap(build())
     inputs = batch(device="standin:1" if rank else None)[1]
     print(error_of(lambda: wrapped(inputs)))
@@ -169,6 +185,7 @@ def test_two_ranks_on_one_device_are_an_error_that_names_the_setting(done):
     wrapped, _ = wrap(half, device="standin")
     print(error_of(lambda: wrapped(inputs)))
     wrapped, _ = wrap(build(), device="cuda")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     print(error_of(lambda: wrapped(inputs)))
     wrapped, _ = wrap(build(), device="standin:7")
     print(error_of(lambda: wrapped(inputs)))
@@ -179,7 +196,8 @@ def test_ranks_on_different_kinds_or_without_a_device_are_an_error_on_every_rank
     assert done.stdout.count("rank 0: the CPU") == 2
     half = "'0.weight' is on cpu and '1.weight' on standin:1: a rank computes on one device"
     assert done.stdout.count(half) == 2
-    assert done.stdout.count("Config(device='cuda'): this rank sees no devices of this kind") == 2
+    none = "Config(device='cuda'): this rank sees no devices of this kind, as CUDA_VISIBLE_DEVICES"
+    assert done.stdout.count(f"{none} is ''") == 2
     assert done.stdout.count("Config(device='standin:7'): this rank sees 2 devices") == 2
 
 

@@ -50,6 +50,22 @@ else:
     raise AssertionError("an NCCL that is too old was taken")
 """
 
+SHARED = """
+one = torch.device("standin:0")
+standin.share_devices()
+reason = chosen.refusal(world, one, Config(nccl_library=FILE))
+assert reason == f"ranks 0 and 1 compute on one device of host {world.host}", reason
+try:
+    transport.of_messages(world, one, Config(nccl_library=FILE, device_transport="nccl"))
+except pyrannc.ConfigError as error:
+    assert "device_transport is nccl, but ranks 0 and 1 compute on one device" in str(error)
+    assert "Config(device_transport='staged') needs none" in str(error)
+else:
+    raise AssertionError("two ranks took NCCL on one device")
+finally:
+    standin._owner = ""
+"""
+
 MISSING = """
 file = FILE if world.rank == 0 else "/none/libnccl.so.2"
 reason = chosen.refusal(world, device, Config(nccl_library=file))
@@ -117,6 +133,11 @@ def test_automatic_takes_nccl_where_all_ranks_can_use_it(done):
 
 @pytest.mark.ranks(VERSIONS, before=BEFORE)
 def test_other_versions_are_everybodys_reason(done):
+    pass
+
+
+@pytest.mark.ranks(SHARED, before=BEFORE)
+def test_nccl_on_a_device_that_two_ranks_share_is_everybodys_error(done):
     pass
 
 

@@ -35,6 +35,21 @@ def test_an_operation_that_never_completes_while_the_abort_hangs():
     assert re.search(rf"rank \d waited 2 s {MESSAGE}", text), text
 
 
+@pytest.mark.parametrize("fault", ["hangs_inside", "stays_inside"])
+def test_a_call_that_does_not_return_from_nccl(fault):
+    """Its communicator is aborted under it, which makes it return, or it never does: the process
+    ends all the same."""
+    text = failure("step", "stages", f"{fault}:1:1", TEST_PATIENT="0")
+    inside = rf"rank 1 has been inside of NCCL for 2 s, to issue what is {MESSAGE}"
+    seen = rf"rank 1 ends the job: {inside} \(stage \d\): it does not return"
+    assert re.search(seen, text), text
+
+
+def test_a_rank_that_dies_while_it_is_connected():
+    text = failure("start", "stages", "dies:1:1", TEST_PATIENT="0")
+    assert "rank 1" in text, text
+
+
 def test_an_asynchronous_error():
     text = failure("step", "replicas", "async_error:1:1")
     # Said by the rank's next call, or by who watches NCCL, whichever is first.
@@ -45,10 +60,21 @@ def test_an_asynchronous_error():
 
 @pytest.mark.all
 @pytest.mark.parametrize(("shape", "waits"), [("stages", MESSAGE), ("replicas", SUM)])
-@pytest.mark.parametrize("fault", ["stops:1:1", "never_completes:1:1"])
+@pytest.mark.parametrize(
+    "fault", ["stops:1:1", "never_completes:1:1", "hangs_inside:0:1", "stays_inside:0:1"]
+)
 def test_a_rank_that_stops_in_the_middle(fault, shape, waits):
     text = failure("step", shape, fault)
-    assert re.search(rf"rank \d waited 2 s {waits}", text), text
+    inside = "has been inside of NCCL for 2 s, to issue what is"
+    assert re.search(rf"rank \d (waited 2 s|{inside}) {waits}", text), text
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("fault", ["stops:1:1", "never_completes:1:1", "async_error:1:1"])
+def test_a_rank_that_fails_while_it_is_connected(fault):
+    text = failure("start", "stages", fault)
+    seen = r"waited 2 s|remote process exited"
+    assert re.search(rf"rank \d.*({seen})", text), text
 
 
 @pytest.mark.all
