@@ -179,6 +179,21 @@ def _milliseconds(ns):
     return f"{ns / 1e6:.0f} ms" if ns >= 1e7 else f"{ns / 1e6:.3g} ms"
 
 
+def _rate(number):
+    return f"{number:.0f}" if number >= 1000 else f"{number:.4g}"
+
+
+def _fewest(rows):
+    """In words, of all curves."""
+    found = {}
+    for case in rows:
+        if case["feasible"]:
+            curve = tuple(of(case) for _, of in _COLUMNS)
+            found[curve] = min(case["devices"], found.get(curve, case["devices"]))
+    least, most = min(found.values()), max(found.values())
+    return f"{least}" if least == most else f"{least}, or up to {most} in other lines of the table"
+
+
 def text(rows, price=None) -> str:
     """The table, for 80 columns unless memory, recompute and precision all differ; ``price``: of a
     device for an hour."""
@@ -198,18 +213,17 @@ def text(rows, price=None) -> str:
         if case["feasible"]:
             line += (
                 f"{case['stages']:6}  {_milliseconds(case['iteration_ns']):>9}  "
-                f"{case['rows_per_s']:8.4g}  {cost_of(case, price):<{len(unit)}.4g}"
+                f"{_rate(case['rows_per_s']):>8}  {cost_of(case, price):<{len(unit)}.4g}"
                 f"{'  <- knee' if case['knee'] else ''}"
             )
         else:
             line += "does not fit"
         lines.append(line.rstrip())
-    fewest = min((case["devices"] for case in rows if case["feasible"]), default=None)
-    if fewest is None:
+    if not any(case["feasible"] for case in rows):
         return "\n".join([*lines, "", f"Nothing fits: {rows[-1]['reason']}"]) + "\n"
     last = (
-        f"The fewest devices that hold it are {fewest}. The knee is the last number up to which "
-        f"each doubling makes a step at least {WORTH} times as fast."
+        f"The fewest devices that hold it are {_fewest(rows)}. The knee is the last number up "
+        f"to which each doubling makes a step at least {WORTH} times as fast."
     )
     return "\n".join([*lines, "", *_wrapped(last)]) + "\n"
 
@@ -289,7 +303,7 @@ def _picture(curves):
                 f"<title>{label}</title></circle>"
             )
         parts.append(
-            f'<text x="700" y="{40 + 16 * index}" fill="{color}">{html.escape(name)}</text>'
+            f'<text x="700" y="{40 + 16 * index}" style="fill: {color}">{html.escape(name)}</text>'
         )
     for count in sorted({case["devices"] for case in cases}):
         x = at({"devices": count, "rows_per_s": 1})[0]

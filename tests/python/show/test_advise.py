@@ -1,6 +1,7 @@
 """Other numbers of devices, batches and memory, and what they cost."""
 
 import json
+import re
 
 import pytest
 
@@ -93,12 +94,17 @@ def test_memory_and_recompute_have_curves_of_their_own(files):
         (2, "auto", True), (2, "never", True), (0.1, "auto", False), (0.1, "never", False),
     ]  # fmt: skip
     assert "Nothing fits: no plan fits" in advise.text(found[2:])
+    found = rows(files, memory=(2, 1), devices=[1, 2, 4])
+    assert "are 1, or up to 2 in other lines of the table." in " ".join(advise.text(found).split())
 
 
 def test_a_chart_is_a_file_without_anything_from_elsewhere(files):
     advise.write_chart(files / "p.html", rows(files))
     text = (files / "p.html").read_text()
     assert text.count("<circle") == 2 and "http" not in text
+    # A legend of the curves' own colours, which a rule of the page would override as an attribute.
+    (color,) = re.findall(r'stroke="(hsl[^"]*)"', text)
+    assert f'style="fill: {color}">64 rows, as given<' in text
     with pytest.raises(PlannerInputError, match="cannot be written"):
         advise.write_chart("/no/folder/p.html", rows(files))
 
