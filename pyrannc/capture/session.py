@@ -29,7 +29,7 @@ from pyrannc.capture.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
 )
-from pyrannc.capture.values import known_numbers
+from pyrannc.capture.values import known_numbers, placeholders
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -62,7 +62,7 @@ class Session:
             stack.enter_context(_RecordByHand(self))
             for patch in (
                 plain_sizes, module_paths, conversions, constants, calls, settings,
-                torch_favours.done,
+                torch_favours.done, placeholders.checked,
             ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(mask_selections.allowed(self, replaced))

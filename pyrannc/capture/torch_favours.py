@@ -57,6 +57,17 @@ def no_look_at_variances(session):
     return replaced(functional, gaussian_nll_loss=gaussian_nll_loss)
 
 
+def no_checks_of_values(session):
+    """What checks that all elements of a tensor are true leaves it alone."""
+    name = torch_private.CHECK_OF_VALUES
+    check = getattr(torch, name)
+
+    def unless_traced(*args, **kwargs):
+        return None if session.here() else check(*args, **kwargs)
+
+    return replaced(torch, **{name: unless_traced})
+
+
 @contextlib.contextmanager
 def no_fused_encoder(_session):
     before = torch.backends.mha.get_fastpath_enabled()
@@ -117,6 +128,12 @@ FAVOURS = (
         "2.11 to 2.13",
         "looks at the values of variances, only to raise an error for negative ones",
         no_look_at_variances,
+    ),
+    Favour(
+        "torch's check that all of a tensor is true",
+        "2.11 to 2.13",
+        "looks at the values of a tensor, only to raise an error where one is not true",
+        no_checks_of_values,
     ),
     Favour(
         "torch.nn.TransformerEncoderLayer",

@@ -53,6 +53,9 @@ value_in_trace = torch._C._get_value_trace
 GROUPED_MM = torch.ops.aten._grouped_mm.default
 #: The operator behind tensor.item(). Without it no number that a model reads is known.
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
+#: What looks whether all elements of a tensor are true, only to raise an error where one is not.
+#: Without it models that check their input so cannot be traced.
+CHECK_OF_VALUES = "_check_tensor_all_with"
 #: Where FakeTensors log a stack for mistakes that the caller then reports. Without it both show.
 FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
 

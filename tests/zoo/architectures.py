@@ -36,6 +36,7 @@ KINDS = {
         data2vec-audio wav2vec2-bert wav2vec2-conformer whisper
         """),
     "video": ("AutoModelForVideoClassification", "videomae timesformer vivit"),
+    "vision-language": ("AutoModelForImageTextToText", "llava vipllava internvl"),
 }  # fmt: skip
 
 #: What a configuration gets where it has a number of this name.
@@ -122,6 +123,9 @@ OF_ONE = {
     "swiftformer": {"depths": [1, 1, 1, 1], "embed_dims": [8, 16, 32, 64]},
     "hiera": {"patch_size": [4, 4], "embed_dim": 8, "depths": [1, 1, 1, 1],
               "num_heads": [1, 2, 2, 4], "patch_stride": [2, 2], "patch_padding": [1, 1]},
+    "llava": {"image_token_id": 99, "vision_feature_layer": -1},
+    "vipllava": {"image_token_id": 99, "vision_feature_layers": [-1, -2]},
+    "internvl": {"image_token_id": 99},
     "funnel": {"block_sizes": [1, 1], "num_decoder_layers": 1},
     "efficientnet": {"hidden_dim": 320, "width_coefficient": 0.25, "depth_coefficient": 0.25},
     **dict.fromkeys(_WITH_CONVOLUTIONS, _SMALL_CONVOLUTIONS),
@@ -131,18 +135,28 @@ OF_ONE = {
 def model_of(kind: str, name: str) -> torch.nn.Module:
     """A tiny one without dropout; the same each time."""
     plain = CONFIG_MAPPING[name]()
+    parts = {
+        part: {"model_type": of_part.model_type} | _tiny(of_part)
+        for part in ("text_config", "vision_config")
+        if kind == "vision-language" and (of_part := getattr(plain, part))
+    }
+    sizes = _tiny(plain)
+    if kind == "encoder-decoder":
+        sizes["decoder_start_token_id"] = 0
+    torch.manual_seed(zlib.crc32(name.encode()))
+    random.seed(0)
+    config = CONFIG_MAPPING[name](**sizes | parts | OF_ONE.get(name, {}))
+    return getattr(transformers, KINDS[kind][0]).from_config(config).train()
+
+
+def _tiny(plain) -> dict:
+    """What of TINY a configuration has, and no dropout."""
     known = plain.to_dict()
     sizes = {key: value for key, value in TINY.items() if isinstance(known.get(key), int | float)}
     sizes |= {key: TINY[key] for key in ("pad_token_id", "use_cache") if key in known}
-    if kind == "encoder-decoder":
-        sizes["decoder_start_token_id"] = 0
-    dropouts = {
+    return sizes | {
         key: 0.0 for key, value in known.items() if "drop" in key and isinstance(value, float)
     }
-    torch.manual_seed(zlib.crc32(name.encode()))
-    random.seed(0)
-    config = CONFIG_MAPPING[name](**sizes | dropouts | OF_ONE.get(name, {}))
-    return getattr(transformers, KINDS[kind][0]).from_config(config).train()
 
 
 def call_of(kind: str, model, rows: int, seed: int = 0) -> dict:
@@ -164,6 +178,14 @@ def call_of(kind: str, model, rows: int, seed: int = 0) -> dict:
             return {name: torch.randn(rows, 2000, generator=generator), "labels": labels}
         length = getattr(model.config, "max_length", 100) or 100
         return {name: torch.randn(rows, length, 128, generator=generator), "labels": labels}
+    if kind == "vision-language":
+        images = torch.randn(rows, 3, 32, 32, generator=generator)
+        with torch.no_grad():
+            features = model.get_image_features(pixel_values=images[:1]).pooler_output
+        places = torch.full((rows, len(torch.cat(list(features)))), model.config.image_token_id)
+        ids = torch.randint(3, 99, (rows, 12), generator=generator)
+        ids = torch.cat([places, ids], 1)
+        return {"input_ids": ids, "pixel_values": images, "labels": ids.clone()}
     ids = torch.randint(3, 100, (rows, 12), generator=generator)
     return {"input_ids": ids, "labels": ids.clone()}
 

@@ -371,6 +371,12 @@ class Walk(Interpreter):
             raise TraceError(f"{writer.place()}: torch.export recorded a call of {name}")
         if name in _OF_NEW_CONSTANTS:
             return args[0]
+        if name.startswith("aten.masked_scatter"):
+            raise TraceError(
+                f"{writer.place()}: under torch.export nobody looks whether each part of the batch "
+                "has as many places as masked_scatter() puts elements there.\n  Use "
+                "Config(frontend='torchscript')."
+            )
         return writer.call(target, args, kwargs, result)
 
     def _inside(self, target, args):

@@ -17,10 +17,10 @@ class WithMask(nn.Module):
     def __init__(self):
         super().__init__()
         self.transformer = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(6))
 
     def forward(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
-        return self.transformer(x, x, tgt_mask=mask)
+        return self.transformer(x, x, tgt_mask=self.mask)
 
 
 class Likelihood(nn.Module):
@@ -40,6 +40,12 @@ class Experts(nn.Module):
     def forward(self, x):
         ends = torch.tensor([3, 6], dtype=torch.int32)
         return torch._grouped_mm(x[0], self.weight, ends)
+
+
+class Checked(nn.Module):
+    def forward(self, x):
+        torch._check_tensor_all(x > -100)
+        return 2 * x
 
 
 class Refused(nn.Module):
@@ -86,6 +92,7 @@ CASES = {
     "torch.nn.modules.transformer._detect_is_causal_mask": (WithMask, captures),
     "torch.distributions.Distribution": (lambda: Likelihood(normal), captures),
     "torch.nn.functional.gaussian_nll_loss": (lambda: Likelihood(gaussian), captures),
+    "torch's check that all of a tensor is true": (Checked, captures),
     "torch.nn.TransformerEncoderLayer": (
         lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).requires_grad_(False),
         is_encoder_taken_apart,
