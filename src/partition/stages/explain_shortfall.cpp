@@ -331,6 +331,15 @@ std::string explain_shortfall(const cost::GraphProfile& profile,
                                                 coarse_grid(cluster, space, positions(ranges))));
   }
   const StageMemory& memory = fullest.memory;
+  if (memory.peak_bytes() <= available) {
+    return fmt::format(
+        "no plan was found, though one may exist: {}{} needs about {} at {} row{}{}, and a device "
+        "offers {} (after the safety margin), but of all that was searched nothing fits.\n"
+        "  Try other numbers of stages and micro-batches, or fewer forced values.",
+        fullest.place, nodes_of(profile, blocks, fullest.stage), human_bytes(memory.peak_bytes()),
+        fullest.rows, fullest.rows == 1 ? "" : "s", fullest.stage.recompute ? ", recomputed" : "",
+        human_bytes(available));
+  }
   const double parameters = memory.param_bytes + memory.gradient_bytes + memory.optimizer_bytes;
   return fmt::format(
       "no plan fits: {}{} needs {} at {} row{}{}, but a device offers {} (after the safety "

@@ -96,9 +96,11 @@ class StageCosts {
   int64_t rows(int replicas) const;
 
   /// With many ranks, only numbers of replicas count whose share is smaller than that of one
-  /// replica less: the others cost reduction time and save no compute.
+  /// replica less: the others cost reduction time and save no compute. Where replicas share the
+  /// optimizer's state they save memory, and where they are forced there is no choice.
   bool skips(int replicas) const {
-    return ranks() > kFewRanks && replicas > 1 && rows(replicas) == rows(replicas - 1);
+    return ranks() > kFewRanks && replicas > 1 && rows(replicas) == rows(replicas - 1) &&
+           !request_.shard_optimizer && !request_.force.replicas;
   }
   /// With more ranks (or units of ranks), numbers of replicas that leave the largest share as it is
   /// are skipped.

@@ -159,6 +159,18 @@ TEST(Planner, ObeysWhatIsForced) {
   }
 }
 
+// With many ranks, numbers of replicas that leave the largest share as it is are not searched; no
+// plan was found where such a number was forced.
+TEST(Planner, ObeysForcedReplicasThatSaveNoTime) {
+  Request request = batch(12);
+  request.force.micro_batches = 1;
+  request.force.replicas = {8, 8};
+  const plan::Plan plan = make_plan(chain({{}, {}, {}, {}}), cluster(5, 8), request);
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_EQ(plan.stages[0].ranks.size(), 8u);
+  EXPECT_EQ(plan.stages[1].ranks.size(), 8u);
+}
+
 TEST(Planner, LeavesRanksIdleAtTheEnd) {
   Request request = batch(4);
   request.force.replicas = {1, 1};
