@@ -318,7 +318,7 @@ import standin
 standin.start(devices=4, memory_bytes=256 << 20, delay_us=50)
 from nccl import FILE
 from on_devices import run
-from pyrannc import _C
+from pyrannc import _C, errors
 
 def connect(one_stream, order_each):
     return lambda host, device: _C.runtime.nccl(host, device, str(FILE), one_stream, order_each)
