@@ -10,6 +10,7 @@ import weakref
 import torch
 
 from pyrannc.job import process
+from pyrannc.loop import closures
 from pyrannc.optimizer import fused_step
 from pyrannc.optimizer.master_weights import KEY, SHORT, has_master
 from pyrannc.state import torch_private
@@ -86,20 +87,7 @@ class _MasterSteps:
         """A closure of the user's runs on the parameters themselves."""
         self.take_back()
         self._lend(optimizer)
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if closure is None:
-            return None
-
-        def on_parameters(*given, **named):
-            self.take_back()
-            try:
-                return closure(*given, **named)
-            finally:
-                self._lend(optimizer)
-
-        if len(args) > 1:
-            return (args[0], on_parameters, *args[2:]), kwargs
-        return args, {**kwargs, "closure": on_parameters}
+        return closures.between(args, kwargs, self.take_back, lambda: self._lend(optimizer))
 
     def after(self, *_):
         self.take_back()
@@ -174,4 +162,6 @@ def _brought_up_to(master, short):
     if master is None:
         return short.float()
     written = master.to(short.dtype) != short
-    return torch.where(written, short.float(), master) if written.any() else master
+    if short.device.type == "cpu" and not written.any():  # elsewhere to ask is to wait
+        return master
+    return torch.where(written, short.float(), master)

@@ -12,7 +12,7 @@ import torch
 
 from pyrannc import _C
 from pyrannc.job import process
-from pyrannc.loop import at_work, master_steps
+from pyrannc.loop import at_work, closures, master_steps
 from pyrannc.shards import states
 from pyrannc.state import torch_private
 
@@ -196,20 +196,7 @@ class _Before:
         if steps is None:
             return None
         steps.begin(optimizer)
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if closure is None:
-            return None
-
-        def on_whole(*given, **named):
-            steps.settle()
-            try:
-                return closure(*given, **named)
-            finally:
-                steps.lend(optimizer)
-
-        if len(args) > 1:
-            return (args[0], on_whole, *args[2:]), kwargs
-        return args, {**kwargs, "closure": on_whole}
+        return closures.between(args, kwargs, steps.settle, lambda: steps.lend(optimizer))
 
 
 class _After:

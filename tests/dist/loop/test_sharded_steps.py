@@ -1,10 +1,9 @@
 """State of optimizers that replicas share: steps, states and gradients are those without."""
 
 import itertools
-import json
 
-import mpi
 import pytest
+import selected_cases
 import standin
 
 LOOPS = [
@@ -26,23 +25,7 @@ FEW = ["adamw_fused", "momentum", "adagrad", "by_hand"]
 
 @pytest.fixture(scope="module")
 def found(request, tmp_path_factory):
-    """By name of a case, what was wrong in it. Of the selected cases of this file, which share one
-    start for each number of ranks."""
-    wanted = {}
-    for item in request.session.items:
-        if item.path == request.path and "case" in getattr(item, "fixturenames", ()):
-            ranks, name = item.callspec.params["case"]
-            wanted.setdefault(ranks, []).append(name)
-    results = {}
-    for ranks, names in wanted.items():
-        path = tmp_path_factory.mktemp("cases") / "cases.json"
-        path.write_text(json.dumps(names))
-        job = mpi.run([str(mpi.JOBS / "shared_states.py"), str(path)], ranks, timeout=600)
-        done = path.with_suffix(".found")
-        faults = json.loads(done.read_text()) if done.exists() else {}
-        for name in names:
-            results[ranks, name] = faults.get(name, f"did not run:\n{job.stderr[-3000:]}")
-    return results
+    return selected_cases.found("shared_states.py", request, tmp_path_factory, lambda case: case)
 
 
 def check(found, case):

@@ -1,10 +1,9 @@
 """Every class of optimizers that steps each parameter by itself steps as in one process."""
 
 import itertools
-import json
 
-import mpi
 import pytest
+import selected_cases
 
 FEW = ["adafactor", "by_hand", "adamw_fused", "momentum"]
 OTHERS = [
@@ -23,18 +22,7 @@ def cases(names, plans):
 
 @pytest.fixture(scope="module")
 def found(request, tmp_path_factory):
-    """By name of a case, what was wrong in it; of the selected ones, which share one start."""
-    names = [
-        item.callspec.params["case"]
-        for item in request.session.items
-        if item.path == request.path and "case" in getattr(item, "fixturenames", ())
-    ]
-    path = tmp_path_factory.mktemp("cases") / "cases.json"
-    path.write_text(json.dumps(names))
-    job = mpi.run([str(mpi.JOBS / "optimizers.py"), str(path)], 4, timeout=600)
-    done = path.with_suffix(".found")
-    faults = json.loads(done.read_text()) if done.exists() else {}
-    return {name: faults.get(name, f"did not run:\n{job.stderr[-3000:]}") for name in names}
+    return selected_cases.found("optimizers.py", request, tmp_path_factory)
 
 
 @pytest.mark.parametrize(

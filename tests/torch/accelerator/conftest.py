@@ -14,6 +14,8 @@ import pytest
 import standin
 import torch
 
+from pyrannc.job import process
+
 REPORTS = "STANDIN_REPORTS"  # in the process of its own: the file that gets what came of tests
 FOLDER = Path(__file__).parent
 DEADLINE_S = 900  # against hangs
@@ -33,6 +35,16 @@ def devices():
     """Four devices, in the process of its own."""
     if REPORTS in os.environ:
         standin.start(devices=4, memory_bytes=256 << 20, delay_us=50)
+
+
+@pytest.fixture
+def nccl_environment():
+    """NCCL has the environment of our jobs, and what a test has set does not reach the next."""
+    process.order_nccl_launches()
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,11 @@ from pipeline import make_plan, run_ranks
 
 from pyrannc import _C
 from pyrannc.capture.model import capture
-from pyrannc.job import process
 
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} was not built")
+pytestmark = [
+    pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} was not built"),
+    pytest.mark.usefixtures("nccl_environment"),
+]
 MODES = {
     "as it is": {},
     "one call at a time on a device": {"STANDIN_NCCL_ONE_AT_A_TIME": "1"},
@@ -28,13 +30,11 @@ MODES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def environment():
-    process.order_nccl_launches()
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
+def executor_of(captured, plan, comm, device, **settings):
+    plan = _C.plan.Plan.from_json(json.dumps(plan))
+    return _C.runtime.Executor(
+        captured.graph, captured.objects, plan, comm, device=device, **settings
+    )
 
 
 def connect(host, device, one_stream=False):
@@ -185,13 +185,7 @@ def replicas(name, connect, backwards, rows=ROWS, **stage):
     def one_rank(host):
         device = f"standin:{host.rank}"
         standin.set_device(host.rank)
-        executor = _C.runtime.Executor(
-            captured.graph,
-            captured.objects,
-            _C.plan.Plan.from_json(json.dumps(plan)),
-            connect(host, device),
-            device=device,
-        )
+        executor = executor_of(captured, plan, connect(host, device), device)
         parameters = [state[n].detach().to(device) for n in executor.parameter_names]
         for parameter in parameters:
             parameter.requires_grad_()
@@ -266,13 +260,8 @@ def gradient_of_scale(dtype, parts, connect, float32_sums):
     def one_rank(host):
         device = f"standin:{host.rank}"
         standin.set_device(host.rank)
-        executor = _C.runtime.Executor(
-            captured.graph,
-            captured.objects,
-            _C.plan.Plan.from_json(json.dumps(plan)),
-            connect(host, device),
-            device=device,
-            float32_sums=float32_sums,
+        executor = executor_of(
+            captured, plan, connect(host, device), device, float32_sums=float32_sums
         )
         scale = torch.ones(1, dtype=dtype, device=device).requires_grad_()
         row = torch.full((1, 1), parts[host.rank], dtype=dtype, device=device)

@@ -12,9 +12,11 @@ from nccl import FILE
 from pipeline import run_ranks
 
 from pyrannc import _C, errors
-from pyrannc.job import process
 
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} was not built")
+pytestmark = [
+    pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} was not built"),
+    pytest.mark.usefixtures("nccl_environment"),
+]
 EACH = 3000  # elements of a shard
 TRANSPORTS = {
     "staged": lambda host, device: _C.runtime.staged(host, device),
@@ -22,15 +24,6 @@ TRANSPORTS = {
     "nccl on one stream": lambda host, device: _C.runtime.nccl(host, device, str(FILE), True),
 }
 CARELESS = "nccl, which forgets what it reads and writes"
-
-
-@pytest.fixture(autouse=True)
-def environment():
-    process.order_nccl_launches()
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def on_devices(ranks, transport, body, over=None, timeout_s=20.0):

@@ -11,11 +11,14 @@ import torch
 from graph_text import GraphText
 from nccl import FILE
 from pipeline import local_state, make_plan, run_ranks
+from torch import library as operators
 
 from pyrannc import _C
-from pyrannc.job import process
 
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} was not built")
+pytestmark = [
+    pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} was not built"),
+    pytest.mark.usefixtures("nccl_environment"),
+]
 FORWARD_US, BACKWARD_US = 60_000, 120_000  # one to two, as a plan without predictions has it
 MESSAGE_US = 30_000
 FEATURES = 1000
@@ -24,28 +27,19 @@ RUNS = 8  # what disturbs a run makes it longer, never shorter
 ONE = torch.ones((), dtype=torch.float64)
 
 
-@pytest.fixture(autouse=True)
-def environment():
-    process.order_nccl_launches()
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
-
-
 def busy(us):
     """The current stream does nothing else for so long."""
     usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
     standin._library.standin_give(standin.current_stream().native_handle, usleep, us)
 
 
-@torch.library.custom_op("standin_test::work", mutates_args=())
+@operators.custom_op("standin_test::work", mutates_args=())
 def work(x: torch.Tensor) -> torch.Tensor:
     busy(FORWARD_US)
     return x.clone()
 
 
-@torch.library.custom_op("standin_test::work_back", mutates_args=())
+@operators.custom_op("standin_test::work_back", mutates_args=())
 def work_back(gradient: torch.Tensor) -> torch.Tensor:
     busy(BACKWARD_US)
     return gradient.clone()
