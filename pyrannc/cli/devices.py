@@ -51,16 +51,13 @@ def driver() -> str:
 def _names(kind, count) -> str:
     import torch
 
-    module = torch.get_device_module(kind)
-    names = [
-        f"{module.get_device_name(index)} ({_memory_gib(module, index):.1f} GiB)"
-        for index in range(count)
-    ]
-    return ", ".join(f"{kind.type}:{index} {name}" for index, name in enumerate(names))
+    from pyrannc.job import device_facts
 
-
-def _memory_gib(module, index) -> float:
-    return module.get_device_properties(index).total_memory / 2**30
+    devices = [torch.device(kind.type, index) for index in range(count)]
+    return ", ".join(
+        f"{device} {device_facts.name(device)} ({device_facts.total_bytes(device) / 2**30:.1f} GiB)"
+        for device in devices
+    )
 
 
 def _nccl(extension, file) -> tuple[str, str]:

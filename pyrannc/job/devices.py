@@ -5,7 +5,7 @@ import os
 
 from pyrannc import log
 from pyrannc.errors import ConfigError
-from pyrannc.job import process
+from pyrannc.job import device_facts, process
 from pyrannc.job.agreement import hosts_of
 from pyrannc.job.by_rank import by_rank
 from pyrannc.state import model_device
@@ -40,8 +40,8 @@ def choose(model, call, optimizers, config, world) -> model_device.Places:
         mine |= {
             "kind": places.device.type,
             "moves": places.moves,
-            "identity": model_device.identity(places.device, world.host),
-            "name": model_device.name_of(places.device),
+            "identity": _identity(places.device, world.host),
+            "name": _name(places.device),
         }
     ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
     faults = [rank["fault"] for rank in ranks]
@@ -60,6 +60,21 @@ def choose(model, call, optimizers, config, world) -> model_device.Places:
         names = ", ".join(f"{number} on {rank['name']}" for number, rank in enumerate(ranks))
         log.info("deploy", f"ranks compute: {names}")
     return places
+
+
+def _identity(device, host: str) -> str:
+    """The same for two ranks exactly where they compute on one device; empty for the CPU."""
+    if device.type == "cpu":
+        return ""
+    return device_facts.uuid(device) or f"{host}, {device}"
+
+
+def _name(device) -> str:
+    """In words: cuda:1 (NVIDIA H100)."""
+    if device.type == "cpu":
+        return "the CPU"
+    name = device_facts.name(device)
+    return f"{device} ({name})" if name else str(device)
 
 
 def by_ranks(faults) -> str:

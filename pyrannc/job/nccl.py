@@ -3,11 +3,9 @@
 import json
 import weakref
 
-import torch
-
 from pyrannc import _C, log
 from pyrannc.errors import CommError, ConfigError
-from pyrannc.job import process
+from pyrannc.job import device_facts, process
 
 # By world, as long as it lives: (device, communicator).
 _made = weakref.WeakKeyDictionary()
@@ -95,5 +93,4 @@ def reconnect(world) -> None:
 
 def _identity(device) -> str:
     """What no other device of a host is called."""
-    properties = torch.get_device_module(device).get_device_properties(device)
-    return str(getattr(properties, "uuid", device.index))
+    return device_facts.uuid(device) or str(device.index)

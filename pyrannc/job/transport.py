@@ -6,7 +6,7 @@ import weakref
 import torch
 
 from pyrannc import _C, log
-from pyrannc.job import nccl
+from pyrannc.job import device_facts, nccl
 
 # By world, as long as it lives: what has been made over it.
 _made = weakref.WeakKeyDictionary()
@@ -57,8 +57,8 @@ def counting_memory(device):
 
 
 def _beside_torch(device):
-    free, total = torch.accelerator.get_memory_info(device)
-    return total - free - torch.accelerator.memory_reserved(device)
+    known = device_facts.memory(device)
+    return known[1] - known[0] - torch.accelerator.memory_reserved(device) if known else 0
 
 
 def left_messages(world) -> str:

@@ -2,20 +2,25 @@
 
 import torch
 
+from pyrannc.job import device_facts
 
-def available_bytes(device, model, optimizers) -> int:
+
+def available_bytes(device, model, optimizers) -> int | None:
     """What is free there now, what torch keeps there without using it, and what the model and its
     optimizers hold there, as the plan counts that.
 
     Never more than ``set_per_process_memory_fraction()`` leaves to this process. The context of the
-    device and what other libraries hold is in none of it.
+    device and what other libraries hold is in none of it. None where its backend says nothing.
 
     Args:
         device: ``torch.device`` with its index.
         model: The user's.
         optimizers: The user's.
     """
-    free, total = torch.accelerator.get_memory_info(device)
+    known = device_facts.memory(device)
+    if known is None:
+        return None
+    free, total = known
     reserved = torch.accelerator.memory_reserved(device)
     allocated = torch.accelerator.memory_allocated(device)
     own = held_bytes(device, model, optimizers)

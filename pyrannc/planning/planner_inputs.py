@@ -23,15 +23,37 @@ def memory_bytes(task, ranks_on_host: int) -> int:
 
 def memory_of(device, task, ranks_on_host: int) -> int:
     """What this rank may use there: of the host the limit that is set, else its share; of an
-    accelerator what is there for it, and no more than the limit."""
+    accelerator what is there for it, and no more than the limit.
+
+    Where the backend of an accelerator does not say what is there, the limit alone counts, or the
+    share of the host's memory, with a warning.
+    """
     limit = int(task.config.mem_limit_gb * GIB)
     if device.type != "cpu":
         there = device_memory.available_bytes(device, task.model, task.optimizers)
+        if there is None:
+            return limit or _unknown(device, task.world, ranks_on_host)
         if task.config.share_device:
             there //= ranks_on_host
         return min(limit, there) if limit else there
     if limit and task.device == device:
         return limit
+    return _share_of_host(ranks_on_host)
+
+
+def _unknown(device, world, ranks_on_host) -> int:
+    share = _share_of_host(ranks_on_host)
+    if world.rank == 0:
+        log.warn(
+            "deploy",
+            f"the backend of {device} does not say how much memory it has: plans count on as much "
+            f"as a rank's share of the host's, {share / GIB:.1f} GiB. Config(mem_limit_gb=...) "
+            "says it",
+        )
+    return share
+
+
+def _share_of_host(ranks_on_host) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // ranks_on_host
 
 

@@ -10,6 +10,7 @@ import torch
 
 from pyrannc import __version__, files, log
 from pyrannc.errors import ConfigError
+from pyrannc.job import device_facts
 
 _HOST = torch.device("cpu")
 FORMAT, VERSION = "rannc-profile-cache", 1
@@ -145,11 +146,10 @@ def environment_of_process(device=_HOST) -> dict:
 
 def _accelerator(device):
     """Its kind, what runs it, and with what precision torch computes there."""
-    properties = torch.get_device_module(device.type).get_device_properties(device)
     return {
         "kind": device.type,
-        "name": getattr(properties, "name", ""),
-        "memory": getattr(properties, "total_memory", 0),
+        "name": device_facts.name(device),
+        "memory": device_facts.total_bytes(device),
         "runtime": torch.version.cuda or torch.version.hip or "",
         "driver": _driver(),
         "precision": torch.get_float32_matmul_precision(),

@@ -200,8 +200,8 @@ def _earlier_ns(world) -> int:
 
 
 def _held_bytes(device) -> int:
-    """Bytes of tensors on a GPU, or of the process."""
-    if device.type == "cuda":
-        return torch.cuda.memory_allocated(device)
+    """Bytes of tensors on an accelerator, or of the process."""
+    if device.type != "cpu":
+        return torch.accelerator.memory_allocated(device)
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

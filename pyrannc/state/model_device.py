@@ -179,21 +179,3 @@ def _seen(kind: str, count: int) -> str:
     chosen = os.environ.get(variable) if variable else None
     text = f"{count or 'no'} device{'s' * (count != 1)} of this kind"
     return f"{text}, as {variable} is '{chosen}'" if chosen is not None else text
-
-
-def identity(device: torch.device, host: str) -> str:
-    """The same for two ranks exactly where they compute on one device."""
-    if device.type == "cpu":
-        return ""
-    properties = torch.get_device_module(device.type).get_device_properties(device)
-    uuid = getattr(properties, "uuid", None)
-    return str(uuid) if uuid else f"{host}, {device}"
-
-
-def name_of(device: torch.device) -> str:
-    """In words: cuda:1 (NVIDIA H100)."""
-    if device.type == "cpu":
-        return "the CPU"
-    module = torch.get_device_module(device.type)
-    name = getattr(module.get_device_properties(device), "name", "")
-    return f"{device} ({name})" if name else str(device)

@@ -57,7 +57,7 @@ BELOW["checkpoint"] = {
 }  # fmt: skip
 BELOW["comm_utils"] = {"launch", "loop", "job"}
 BELOW["amp"] = BELOW["opt"] = set()
-BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show", "stored"}
+BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show", "stored", "job"}
 
 
 def imported(path):

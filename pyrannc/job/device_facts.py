@@ -1,0 +1,37 @@
+"""What an accelerator's backend says of a device. Backends of torch need not say any of it."""
+
+import torch
+
+
+def name(device) -> str:
+    """In the words of its backend, as NVIDIA H100; empty where it has none."""
+    return getattr(_properties(device), "name", "")
+
+
+def uuid(device) -> str | None:
+    """What no other device in the world is called; None where the backend has no such names."""
+    found = getattr(_properties(device), "uuid", None)
+    return str(found) if found else None
+
+
+def total_bytes(device) -> int:
+    """Of its memory; 0 where the backend does not say."""
+    if total := getattr(_properties(device), "total_memory", 0):
+        return total
+    known = memory(device)
+    return known[1] if known else 0
+
+
+def memory(device) -> tuple[int, int] | None:
+    """Bytes that are free there, and all of them; None where the backend does not say."""
+    try:
+        return torch.accelerator.get_memory_info(device)
+    except (RuntimeError, NotImplementedError):  # its allocator is none that could be asked
+        return None
+
+
+def _properties(device):
+    device = torch.device(device)
+    module = torch.get_device_module(device.type)
+    asked = getattr(module, "get_device_properties", None)
+    return None if asked is None else asked(device)

@@ -1,0 +1,54 @@
+"""Devices whose backends say less of them than CUDA does."""
+
+import types
+
+import pytest
+import torch
+
+from pyrannc.job import device_facts
+from pyrannc.planning import planner_inputs
+
+DEVICE = torch.device("meta")  # no test computes on it
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """A backend with streams and memory, and nothing to ask about its devices."""
+
+    def unknown(device):
+        raise RuntimeError("Allocator for privateuseone is not a DeviceAllocator.")
+
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: types.SimpleNamespace())
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", unknown)
+
+
+def test_what_no_backend_says_is_left_open(silent):
+    assert device_facts.name(DEVICE) == ""
+    assert device_facts.uuid(DEVICE) is None
+    assert device_facts.memory(DEVICE) is None
+    assert device_facts.total_bytes(DEVICE) == 0
+
+
+def test_what_a_backend_says_counts(monkeypatch):
+    properties = types.SimpleNamespace(name="Slate 5", uuid="1-2", total_memory=64)
+    module = types.SimpleNamespace(get_device_properties=lambda device: properties)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda device: (10, 64))
+    assert device_facts.name(DEVICE) == "Slate 5"
+    assert device_facts.uuid(DEVICE) == "1-2"
+    assert device_facts.memory(DEVICE) == (10, 64)
+    assert device_facts.total_bytes(DEVICE) == 64
+
+
+@pytest.mark.parametrize("limit_gb", [0.0, 2.0])
+def test_without_a_word_on_memory_the_limit_counts_or_the_hosts_share(silent, capfd, limit_gb):
+    config = types.SimpleNamespace(mem_limit_gb=limit_gb, share_device=False)
+    task = types.SimpleNamespace(
+        config=config, model=None, optimizers=[], device=DEVICE, world=types.SimpleNamespace(rank=0)
+    )
+    found = planner_inputs.memory_of(DEVICE, task, ranks_on_host=2)
+    said = "does not say how much memory it has" in "".join(capfd.readouterr())
+    if limit_gb:
+        assert found == 2 * 2**30 and not said
+    else:
+        assert found == planner_inputs._share_of_host(2) and said
