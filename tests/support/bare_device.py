@@ -1,0 +1,37 @@
+"""torch's device "bare": the least that a backend has to offer (tests/accelerator/bare).
+
+``start()`` loads it into this process, where no other accelerator may be. It computes at once, on
+the host; nothing says how much memory it has, what it is called, or what its UUID is.
+"""
+
+import types
+from pathlib import Path
+
+import torch
+
+LIBRARY = Path(__file__).resolve().parents[2] / "build" / "tests" / "accelerator" / "libbare.so"
+
+
+def start():
+    """Makes the devices "bare:0" and "bare:1"; once in a process."""
+    torch.ops.load_library(str(LIBRARY))
+    torch.utils.rename_privateuse1_backend("bare")
+    torch._register_device_module("bare", _module())
+    torch.utils.generate_methods_for_privateuse1_backend()
+
+
+def _module():
+    """As ``torch.cuda`` for CUDA, with what torch itself asks of it."""
+    module = types.ModuleType("torch.bare")
+    module.is_available = module.is_initialized = lambda: True
+    module._is_in_bad_fork = lambda: False
+    module.device_count = torch.accelerator.device_count
+    module.current_device = torch.accelerator.current_device_index
+    module.set_device = torch.accelerator.set_device_index
+    module.synchronize = torch.accelerator.synchronize
+    module.device = lambda device: torch.accelerator.device_index(torch.device(device).index)
+    # Its operators draw from the host's generator.
+    module.manual_seed = module.manual_seed_all = lambda seed: None
+    module.get_rng_state = lambda device="bare": torch.get_rng_state()
+    module.set_rng_state = lambda state, device="bare": torch.set_rng_state(state)
+    return module
