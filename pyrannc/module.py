@@ -15,6 +15,7 @@ from pyrannc.capture.arguments import rank_0
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.arguments.padding import Padding
+from pyrannc.capture.arguments.refusals import refuse_transforms
 from pyrannc.capture.model import capture
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError, RaNNCError
@@ -204,6 +205,7 @@ class RaNNCModule(nn.Module):
 
     @summon.forward_pass
     def _call(self, args, kwargs):
+        refuse_transforms()
         known = self._runs.known_dims() if self._runs else None
         if not self._gather_inputs:
             world = launch.world(self._config.comm_timeout_s)
@@ -565,10 +567,15 @@ class RaNNCModule(nn.Module):
                 return self.module.state_dict(
                     destination=destination, prefix=prefix, keep_vars=keep_vars
                 )
+            self._deployment.given_copies.refuse_written()
             self._deployment.call_agreement.other("state_dict()", inside_summon=True)
-            return checkpoint.gather_state(
+            if self._deployment.call_agreement.summoned is None:
+                self._deployment.call_agreement.check_replicas()
+            found = checkpoint.gather_state(
                 self.module, self._deployment, rank0_only, destination, prefix
             )
+            self._deployment.given_copies.add(found)
+            return found
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
         """Loads a whole model's state by name; each rank keeps its part. Every rank calls it.
@@ -577,6 +584,7 @@ class RaNNCModule(nn.Module):
         """
         if self._deployment is None:
             return self.module.load_state_dict(state_dict, strict, assign)
+        self._deployment.given_copies.forget()
         self._deployment.call_agreement.other("load_state_dict()")
         return checkpoint.scatter_state(self.module, self._deployment, state_dict, strict)
 

@@ -85,6 +85,17 @@ def has_compiled_forward(module) -> bool:
     return getattr(inspect.unwrap(forward), "__func__", None) is type(module).forward
 
 
+#: The innermost of torch.func.grad, vmap and their kin in which the caller runs, or None. Without
+#: it their tensors, which have no memory, fail deep inside of a call.
+innermost_transform = torch._C._functorch.peek_interpreter_stack
+
+
+def computes_tangents() -> bool:
+    """Whether the caller runs inside of forward-mode autograd, whose tangents are lost without
+    this."""
+    return torch.autograd.forward_ad._current_level >= 0
+
+
 #: Private attributes by name: an object that has each, and what breaks without it.
 ATTRIBUTES = {
     "_apply": (nn.Module, "to(), float() and the like of a module in forward() are not noticed"),

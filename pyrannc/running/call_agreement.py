@@ -9,6 +9,7 @@ import torch
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import process, transport
 from pyrannc.job.by_rank import by_rank
+from pyrannc.loop.equal_replicas import is_checked_at, refuse_unequal
 from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
 
 (
@@ -50,11 +51,14 @@ class CallAgreement:
         kept: Gradients under ``no_sync()``.
         steps: :class:`~pyrannc.loop.optimizer_steps.OptimizerSteps`.
         peers: Function that gives the ranks that share a parameter with this one.
+        held: Function that gives the model and the ranks that hold each of its tensors, by name.
     """
 
-    def __init__(self, world, kept, steps, peers):
+    def __init__(self, world, kept, steps, peers, held):
         self._world, self._kept, self._steps, self._peers = world, kept, steps, peers
+        self._held = held
         self._calls = 0
+        self._replicas_checked = 0  # at which number of steps
         self.model = process.number_of_model(world)
         self.scales = LossScales()
         self.summoned = None  # state.summon.Summoned, inside summon()
@@ -85,6 +89,8 @@ class CallAgreement:
         )
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
+        if is_checked_at(self._steps.taken) and self._steps.taken > self._replicas_checked:
+            self.check_replicas()
         return AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes)
 
     def backward(self, number, keep_graph) -> None:
@@ -97,6 +103,13 @@ class CallAgreement:
             0,
             lambda: f"backward of forward pass {number}{how}",
         )
+
+    def check_replicas(self) -> None:
+        """Collective, where parameters may have come apart."""
+        if self._steps.taken == self._replicas_checked:
+            return
+        self._replicas_checked = self._steps.taken
+        refuse_unequal(self._world, *self._held())
 
     def other(self, what, inside_summon=False) -> None:
         """Agrees on something else that all ranks do together, ``what`` in words.
@@ -126,17 +139,17 @@ class CallAgreement:
         left = what != _OTHER and transport.left_messages(self._world)
         if left:
             what = _REFUSED
-        steps = self._steps.taken
+        steps, settings = self._steps.taken, self._steps.take_settings()
         all_rows, same = self._world.agree(
             rows,
             what + _KINDS * kept,
             number + self.model * _CALLS,
-            fingerprint(kind if sizes is None else [kind, sizes], steps, scales),
+            fingerprint(kind if sizes is None else [kind, sizes], steps, settings, scales),
         )
         everyones, all_sizes = [scales], [sizes]
         if not same:
             everyones, all_sizes = self._compare(
-                [what, kept, number, kind], steps, scales, left or describe(), sizes
+                [what, kept, number, kind], steps, settings, scales, left or describe(), sizes
             )
         if left:
             raise RaNNCError(
@@ -146,14 +159,14 @@ class CallAgreement:
         self._loss_seed = loss_seed(everyones, self._loss_seed)
         return all_rows, all_sizes
 
-    def _compare(self, turn, steps, scales, text, sizes):
+    def _compare(self, turn, steps, settings, scales, text, sizes):
         """Raises an error where the ranks differ in more than the last bits of scales, or in scales
         that are of no matter, or in sizes. Returns scales and sizes of all ranks.
         """
         if self._kept.passes:
             text += f", after {self._kept.passes} backward passes under no_sync()"
-        mine = json.dumps([self.model, turn, steps, scales, self._peers(), text, sizes])
-        models, turns, steps, scales, peers, texts, sizes = zip(
+        mine = json.dumps([self.model, turn, steps, settings, scales, self._peers(), text, sizes])
+        models, turns, steps, settings, scales, peers, texts, sizes = zip(
             *map(json.loads, self._world.all_gather(mine.encode())), strict=True
         )
         if len(set(models)) > 1:
@@ -175,6 +188,14 @@ class CallAgreement:
                 "  Every rank calls optimizer.step(), also one without gradients. The parameters "
                 "of the ranks are no longer of one model: load a checkpoint."
             )
+        if any(texts != settings[0] for texts in settings):
+            raise RaNNCError(
+                "the ranks have stepped the optimizer with different settings:"
+                f"{by_rank(_differing(settings))}\n"
+                "  A learning rate that follows a loss follows that of all ranks, not this rank's: "
+                "ReduceLROnPlateau and the like need one number that all ranks have computed or "
+                "exchanged. The step is taken: load a checkpoint."
+            )
         if name := first_difference(scales, peers):
             found = [", ".join(mine.get(name, ["none"])) for mine in scales]
             raise RaNNCError(
@@ -186,3 +207,11 @@ class CallAgreement:
                 "optimizer has used them, load a checkpoint."
             )
         return scales, sizes
+
+
+def _differing(settings) -> list[str]:
+    """The first optimizer whose settings differ, for each rank. ``settings``: [rank][optimizer]."""
+    counts = {len(texts) for texts in settings}
+    if len(counts) > 1:
+        return [f"{len(texts)} optimizers" for texts in settings]
+    return next([*texts] for texts in zip(*settings, strict=True) if len(set(texts)) > 1)

@@ -79,6 +79,7 @@ class CallKinds:
         """The run of a call, the turn that all ranks have agreed on, and the call as it is padded
         to the longest of them."""
         self._refuse_replaced()
+        self._deployment.given_copies.refuse_written()
         self._hooks.refuse_new()
         settings = (self._settings_of(call), self._attributes.now())
         # Before ranks have padded, each may know another length, and none of them counts as used.

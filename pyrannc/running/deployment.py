@@ -14,6 +14,7 @@ from pyrannc.loop import at_work
 from pyrannc.loop.late_optimizers import LateOptimizers
 from pyrannc.loop.optimizer_steps import OptimizerSteps
 from pyrannc.loop.sharded_steps import ShardedSteps
+from pyrannc.loop.written_copies import GivenCopies
 from pyrannc.optimizer import user_optimizer
 from pyrannc.original import switches
 from pyrannc.report import time_shares
@@ -53,10 +54,15 @@ class Deployment:
         self.owners = owners.Owners(self.world, self.model)
         self.optimizer_steps = OptimizerSteps(self)
         self.late_optimizers = LateOptimizers(self)
+        self.given_copies = GivenCopies()
         self.sharded_steps = None  # see share_state()
         self._shards = None  # names of the parameters of each bucket that has shards
         self.call_agreement = CallAgreement(
-            self.world, self.unsummed.kept, self.optimizer_steps, self.owners.peers
+            self.world,
+            self.unsummed.kept,
+            self.optimizer_steps,
+            self.owners.peers,
+            self.owners.held,
         )
         self.number = self.call_agreement.model  # the same on every rank
         at_work.add(self)

@@ -101,11 +101,12 @@ def loss_seed(scales, before) -> float:
     return 2.0 ** math.floor(math.log2(min(max(*sizes, 1.0), LARGEST_SEED)))
 
 
-def fingerprint(kind, steps, scales) -> int:
-    """64 bits of ``kind``, in JSON's types, a number, and what ``LossScales.take()`` returned."""
-    if not scales and isinstance(kind, int) and kind < 2**16:
+def fingerprint(kind, steps, settings, scales) -> int:
+    """64 bits of ``kind``, in JSON's types, a number, texts, and what ``LossScales.take()``
+    returned."""
+    if not scales and not settings and isinstance(kind, int) and kind < 2**16:
         return kind + (steps << 16)
-    text = json.dumps([kind, steps, scales])
+    text = json.dumps([kind, steps, settings, scales])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

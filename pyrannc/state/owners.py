@@ -57,6 +57,10 @@ class Owners:
         mine = [ranks for name, ranks in self.ranks.items() if held[name].requires_grad]
         return sorted(set().union(*(ranks for ranks in mine if self._comm.rank in ranks)))
 
+    def held(self):
+        """The model, and the ranks of each tensor, by name."""
+        return self._model, self.ranks
+
     def users(self, local: set[str]) -> dict[str, list[int]]:
         """For each name that some rank uses (``local``), the ranks that do. Tied names go together.
 

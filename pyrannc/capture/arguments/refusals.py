@@ -26,6 +26,20 @@ def refuse_arguments(tensors, paths) -> None:
             )
 
 
+def refuse_transforms() -> None:
+    """Raises TraceError inside of transformed functions, whose tensors are none that can be sent,
+    and where tangents are computed, which would be lost."""
+    inside = torch_private.innermost_transform()
+    if inside is None and not torch_private.computes_tangents():
+        return
+    raise TraceError(
+        "a RaNNCModule is called inside "
+        f"{'torch.func.grad, vmap, jvp or the like' if inside else 'forward-mode autograd'}, which "
+        "would have to go through a pipeline of several ranks.\n  Use backward(), or these "
+        "functions inside forward(); in model.summon() a rank can call the unwrapped model."
+    )
+
+
 def _reason(module) -> str:
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):

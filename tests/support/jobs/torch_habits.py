@@ -5,7 +5,7 @@ import copy
 import io
 
 import torch
-from habits import SIZE, Net, backward, equal_weights, main, mine, pair, raises, rows
+from habits import RANK, SIZE, Net, backward, equal_weights, main, mine, pair, raises, rows
 from torch import nn
 from torch.nn.utils import clip_grad_value_, parameters_to_vector, parametrize
 
@@ -544,6 +544,120 @@ def tensors_that_forward_leaves_in_attributes():
         with raises("'losses' of the model is a tensor that forward() leaves in an attribute"):
             loss = loss + sum(model.losses)
         loss.backward()
+
+
+@case
+def what_state_dict_gives_written_to():
+    """`for a, b in zip(ema.state_dict().values(), model.state_dict().values()): a.copy_(...)`"""
+    plain, _, wrapped, _ = pair()
+    average = copy.deepcopy(wrapped)
+    backward(plain, wrapped)
+    wrong = "of what state_dict() has returned was written to"
+    for use in (average.state_dict, lambda: average(mine(rows()))):
+        mean = average.state_dict(rank0_only=False)
+        for one, other in zip(
+            mean.values(), wrapped.state_dict(rank0_only=False).values(), strict=True
+        ):
+            one.copy_(0.9 * one + 0.1 * other)
+        with raises(wrong):
+            use()
+    soup, own = wrapped.state_dict(rank0_only=False), plain.state_dict()
+    for name in soup:
+        soup[name] /= 2
+        own[name] /= 2
+    wrapped.load_state_dict(soup)
+    equal_weights(plain, wrapped)
+    torch.testing.assert_close(wrapped(mine(rows())), mine(plain(rows())))
+
+
+def replicas():
+    """As pair(), with the whole model on each rank."""
+    plain, own, wrapped, theirs = pair()
+    config = Config(partition_num=1, replica_nums=[SIZE], calibrate=False)
+    return plain, own, RaNNCModule(wrapped.module, theirs, config), theirs
+
+
+@case
+def rates_that_follow_the_loss_of_one_rank():
+    """`ReduceLROnPlateau(optimizer).step(loss)` with another loss on each rank"""
+    for made in (pair, replicas):
+        plain, _, wrapped, theirs = made()
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, patience=0)
+        backward(plain, wrapped)
+        theirs.step()
+        plateau.step(1.0), plateau.step(1.0 + (RANK == SIZE - 1))
+        plateau.step(0.5 if RANK < SIZE - 1 else 2.0)
+        if SIZE == 1:
+            continue
+        backward(plain, wrapped)
+        theirs.step()
+        with raises("the ranks have stepped the optimizer with different settings:"):
+            wrapped(mine(rows()))
+
+
+@case
+def calls_past_the_wrapper():
+    """`model.module(batch).backward()`, `model.encode(batch)`, `F.linear(y, model.last.weight)`"""
+    for use in (
+        lambda model, batch: model.module(batch),
+        lambda model, batch: torch.tanh(model.first(batch)),
+        lambda model, batch: model(batch) @ model.last.weight,
+    ):
+        plain, _, wrapped, theirs = replicas()
+        backward(plain, wrapped)
+        theirs.step(), theirs.zero_grad()
+        wrapped(mine(rows())).square().mean().backward()  # all is well after the first step
+        theirs.step(), theirs.zero_grad()
+        use(wrapped, mine(rows())).square().mean().backward()
+        theirs.step(), theirs.zero_grad()
+        wrapped.eval()
+        wrapped(mine(rows()))  # three steps: not looked at
+        with contextlib.nullcontext() if SIZE == 1 else raises("is not the same on ranks 0 and 1"):
+            wrapped.state_dict()
+        wrapped(mine(rows())).square().mean().backward()
+        theirs.step()
+        with contextlib.nullcontext() if SIZE == 1 else raises("is not the same on ranks 0 and 1"):
+            wrapped(mine(rows()))
+
+
+@case
+def noise_of_each_rank():
+    """`p.grad.add_(torch.randn(...))`, `p.add_(noise)` with other numbers on each replica"""
+    for change in (
+        lambda p: p.grad.add_(torch.randn(p.shape)),
+        lambda p: p.data.add_(1e-3 * torch.randn(p.shape)),
+    ):
+        plain, _, wrapped, theirs = replicas()
+        backward(plain, wrapped)
+        torch.manual_seed(RANK)
+        for p in wrapped.parameters():
+            change(p)
+        theirs.step()
+        with contextlib.nullcontext() if SIZE == 1 else raises("is not the same on ranks 0 and 1"):
+            wrapped(mine(rows()))
+
+
+@case
+def transforms_of_functions():
+    """`torch.func.grad`, `vmap`, `jvp`, forward-mode autograd"""
+    from torch.autograd import forward_ad
+
+    _, _, wrapped, _ = pair()
+    batch = mine(rows())
+    wrapped(batch)
+
+    def tangents():
+        with forward_ad.dual_level():
+            wrapped(forward_ad.make_dual(batch, torch.ones_like(batch)))
+
+    for use in (
+        lambda: torch.func.grad(lambda x: wrapped(x).sum())(batch),
+        lambda: torch.vmap(wrapped)(batch.unsqueeze(1)),
+        lambda: torch.func.jvp(wrapped, (batch,), (torch.ones_like(batch),)),
+        tangents,
+    ):
+        with raises("a RaNNCModule is called inside"):
+            use()
 
 
 @case
