@@ -154,6 +154,16 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
   space.fewest_stages = fewest_stages(profile, cluster, request);
 
   const std::vector<Piece> pieces = atomic_pieces(profile);
+  if (const int stages = number_last_stage(space.pin_of_node, pieces); stages > 0) {
+    if (space.stages > 0 && space.stages != stages) {
+      return infeasible(fmt::format(
+          "no plan exists: nodes that cannot be separated are pinned to stage {} and to the last, "
+          "so there must be {} stage{}, but {} are forced.\n  Try another pin, or leave the number "
+          "of stages free.",
+          stages - 1, stages, stages == 1 ? "" : "s", space.stages));
+    }
+    space.stages = stages;
+  }
   const Attempt::Problem problem{
       profile, cluster, request,
       pieces,  space,   {.threads = options.threads, .exactly = options.exactly, .with = with}};

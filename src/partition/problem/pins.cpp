@@ -101,6 +101,23 @@ std::vector<int> pins_of_nodes(const cost::GraphProfile& profile, const std::vec
   return result;
 }
 
+int number_last_stage(std::vector<int>& pin_of_node,
+                      const std::vector<std::vector<uint32_t>>& pieces) {
+  int number = SearchSpace::kFree;
+  for (size_t piece = 0; !pin_of_node.empty() && piece < pieces.size(); ++piece) {
+    int highest = SearchSpace::kFree;
+    bool last = false;
+    for (const uint32_t node : pieces[piece]) {
+      highest = std::max(highest, pin_of_node[node]);
+      last = last || pin_of_node[node] == SearchSpace::kLastStage;
+    }
+    if (last && highest >= 0) number = highest;
+  }
+  if (number < 0) return 0;
+  std::ranges::replace(pin_of_node, SearchSpace::kLastStage, number);
+  return number + 1;
+}
+
 std::vector<int> pins_of_blocks(const cost::GraphProfile& profile,
                                 const std::vector<int>& pin_of_node,
                                 const std::vector<std::vector<uint32_t>>& blocks) {

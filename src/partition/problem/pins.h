@@ -21,6 +21,12 @@ namespace rannc::partition {
 [[nodiscard]] std::vector<int> pins_of_nodes(const cost::GraphProfile& profile,
                                              const std::vector<Pin>& pins);
 
+/// Where nodes of one piece are pinned to the last stage and to one with a number, the last has
+/// that number: returns how many stages there must be, and the number takes the place of the last.
+/// 0: no piece says so.
+[[nodiscard]] int number_last_stage(std::vector<int>& pin_of_node,
+                                    const std::vector<std::vector<uint32_t>>& pieces);
+
 /// [block] likewise. Throws ConfigError when nodes that cannot be separated have different pins.
 [[nodiscard]] std::vector<int> pins_of_blocks(const cost::GraphProfile& profile,
                                               const std::vector<int>& pin_of_node,

@@ -367,6 +367,9 @@ class Searcher {
     search.beam = narrow ? kBeam : small ? 0 : kWideBeam;
     search.each_stage_count = !narrow || task.line == down_sets_.get();
     search.cutoff_ns = closed_form_ns_ * (1 + kMargin);
+    if (!space_.pins.empty()) {
+      for (const uint32_t block : task.line->order) search.pins.push_back(space_.pins[block]);
+    }
     return search;
   }
 

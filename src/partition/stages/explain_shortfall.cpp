@@ -307,6 +307,13 @@ std::string advice(const Request& request, const SearchSpace& space, const cost:
 /// The request leaves no stages at all, whatever their memory.
 std::string nothing_to_try(const Request& request, const SearchSpace& space,
                            const cost::Cluster& cluster) {
+  if (space.interleaves()) {
+    return fmt::format(
+        "no plan was found, though one may exist: what the request demands leaves only interleaved "
+        "plans for {} ranks, and of all that were searched none fits.\n"
+        "  Try other micro-batch counts, schedules or forced values.",
+        cluster.ranks());
+  }
   return fmt::format(
       "no plan exists: what the request demands leaves nothing for {} ranks and a global batch of "
       "{} rows ({} micro-batch count{} allowed).\n"

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <map>
 #include <optional>
 
+#include "partition/problem/search_space.h"
 #include "rannc/util/error.h"
 
 namespace rannc::partition {
@@ -20,6 +22,7 @@ struct State {
   double end_ns = 0;     ///< the same, or the end of the latest reduction in it, if later
   double period_ns = 0;  ///< longest
   int stages = 0;
+  int all = 0;             ///< stages that there must be, as a pin among these says; 0: any number
   bool recompute = false;  ///< of the first stage, [border, last) on `replicas` ranks
   int last = 0;
   int replicas = 0;
@@ -47,8 +50,9 @@ class Frontier {
   /// False when a state that is here already is at least as good.
   bool add(const State& state, bool each_stage_count) {
     const auto beats = [&](const State& a, const State& b) {
+      const bool same = each_stage_count || a.all > 0;
       return a.sum_ns <= b.sum_ns && a.end_ns <= b.end_ns && a.period_ns <= b.period_ns &&
-             (each_stage_count ? a.stages == b.stages : a.stages <= b.stages);
+             (same ? a.stages == b.stages : a.stages <= b.stages) && a.all == b.all;
     };
     for (size_t k = 0; k < states.size(); ++k) {
       if (!beats(states[k], state)) continue;
@@ -62,6 +66,19 @@ class Frontier {
   }
 
   std::vector<State> states;
+};
+
+/// What the pins of a stage's blocks ask for.
+struct RangePins {
+  int lowest = INT_MAX, highest = INT_MIN;  ///< of those with a number
+  bool last = false;                        ///< one wants the last stage
+
+  void add(int pin) {
+    if (pin == SearchSpace::kLastStage) last = true;
+    if (pin < 0) return;
+    lowest = std::min(lowest, pin);
+    highest = std::max(highest, pin);
+  }
 };
 
 class Solver {
@@ -125,13 +142,41 @@ class Solver {
            (*search_.replicas)[static_cast<size_t>(wanted_ - stages)] == replicas;
   }
 
+  /// What the blocks of [first, last) ask for, which `before` says of [first, last - 1) in a line.
+  RangePins pins_of(int first, int last, RangePins before) const {
+    if (ranges_.is_line()) {
+      before.add(search_.pins[static_cast<size_t>(last - 1)]);
+      return before;
+    }
+    RangePins pins;
+    for (const uint32_t block : ranges_.members(first, last)) pins.add(search_.pins[block]);
+    return pins;
+  }
+
+  /// How many stages there are when one with these pins is in front of `behind`, at border `first`;
+  /// 0: that is open. None when the pins forbid it.
+  static std::optional<int> all_stages(const State& behind, int first, const RangePins& pins) {
+    if (pins.last && behind.stages > 0) return std::nullopt;
+    int all = behind.all;
+    if (pins.lowest <= pins.highest) {
+      const int asked = pins.lowest + behind.stages + 1;
+      if (pins.lowest < pins.highest || (all > 0 && asked != all)) return std::nullopt;
+      all = asked;
+    }
+    const int in_front = all - behind.stages - 1;
+    if (all > 0 && (first == 0 ? in_front != 0 : in_front < 1)) return std::nullopt;
+    return all;
+  }
+
   /// Every stage [first, last) on `replicas` ranks, in front of every state of cells (last, *).
   void extend(int first, int replicas) {
     const FrontBounds::Bound& front = bounds_.at(first, ranks_ - replicas);
     if (front.sum_ns == kInfinity) return;
     RangeCosts::Walk walk = costs_.walk(first, replicas);
+    RangePins pins;
     for (int last = first + 1; last <= end_; ++last) {
       if (!ranges_.nested(first, last)) continue;
+      if (!search_.pins.empty()) pins = pins_of(first, last, pins);
       std::array<std::optional<StageTime>, 8> times;  // per link classes
       const double compute = costs_.compute_ns(first, last, replicas);
       // In a line, compute and memory only grow with `last`.
@@ -160,6 +205,8 @@ class Solver {
         if (!time) time = costs_.time(first, last, replicas, classes);
         for (size_t k = 0; k < states.size(); ++k) {
           if (!allowed(states[k], first, replicas)) continue;
+          const std::optional<int> all = all_stages(states[k], first, pins);
+          if (!all || (wanted_ > 0 && *all > 0 && *all != wanted_)) continue;
           const int64_t held =
               search_.schedule == plan::Schedule::gpipe
                   ? costs_.micro_batches()
@@ -167,6 +214,7 @@ class Solver {
           const bool recompute = held > room.plain;
           if (recompute && held > room.recompute) continue;
           State state = join(states[k], *time, recompute);
+          state.all = *all;
           state.last = last;
           state.replicas = replicas;
           state.next = static_cast<int>(k);
@@ -193,7 +241,9 @@ class Solver {
         std::ranges::stable_sort(states, {}, [&](const State& state) {
           return lower_bound(state, border, ranks_ - ranks);
         });
-        states.resize(keep);
+        // A pin may forbid what is best, so each number of stages has its own places.
+        std::map<int, size_t> kept;
+        std::erase_if(states, [&](const State& state) { return ++kept[state.all] > keep; });
       }
       kept_ += static_cast<int64_t>(states.size());
     }

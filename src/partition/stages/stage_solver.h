@@ -44,6 +44,8 @@ struct StageSearch {
   bool each_stage_count =
       false;     ///< the optimum of every number of stages, not only the overall one
   int beam = 0;  ///< states kept per cell; 0: all, exact
+  /// [block of the ranges] the stage that it must be in, -1: the last, below: any. Empty: no pins.
+  std::vector<int> pins = {};
 };
 
 struct StageAnswer {

@@ -274,6 +274,35 @@ TEST(Planner, PinsToInnerStagesOfAnInterleavedPlan) {
   EXPECT_TRUE(holds(2, "n20") && holds(2, "n58") && holds(3, "n59"));
 }
 
+// The search looked at pins only when it had its candidates: of these nodes, the two in the middle
+// stages left it none.
+TEST(Planner, FindsPinnedStagesOfLongModels) {
+  const cost::GraphProfile profile = chain(std::vector<Link>(60));
+  const plan::Plan plan =
+      make_plan(profile, cluster(2, 4), batch(16), {.pins = {{"n3", 1}, {"n50", 2}, {"n55", 3}}});
+  ASSERT_TRUE(plan.feasible) << plan.reason;
+  const auto holds = [&](size_t stage, std::string_view node) {
+    return std::ranges::count(plan.stages[stage].nodes, node) == 1;
+  };
+  EXPECT_TRUE(holds(1, "n3") && holds(2, "n50") && holds(3, "n55"));
+}
+
+// One stage is the first and the last; pins to both, of nodes that cannot be separated, were an
+// error.
+TEST(Planner, PinsOneStageAsTheFirstAndTheLast) {
+  cost::GraphProfile profile = chain({{}, {}, {}});
+  profile.nodes[0].group = profile.nodes[2].group = "g";
+  const std::vector<Pin> pins{{"n0", 0}, {"n2", -1}};
+  EXPECT_EQ(make_plan(profile, cluster(1, 2), batch(2), {.pins = pins}).stages.size(), 1u);
+  Request request = batch(2);
+  request.force.stages = 2;
+  EXPECT_EQ(
+      make_plan(profile, cluster(1, 2), request, {.pins = pins}).reason,
+      "no plan exists: nodes that cannot be separated are pinned to stage 0 and to the last, "
+      "so there must be 1 stage, but 2 are forced.\n  Try another pin, or leave the number of "
+      "stages free.");
+}
+
 TEST(Planner, EndsEarlyWhenToldSo) {
   const std::atomic<bool> stop = true;
   const plan::Plan plan = make_plan(chain({{}, {}, {}}), cluster(1, 2), batch(4), {.stop = &stop});

@@ -92,6 +92,13 @@ class BruteForce {
       }
     }
     if (search_.replicas && *search_.replicas != replicas) return;
+    for (size_t block = 0; block < search_.pins.size(); ++block) {
+      const int pin = search_.pins[block] == -1 ? count - 1 : search_.pins[block];
+      if (pin < 0) continue;
+      if (pin >= count) return;
+      const StageChoice& stage = stages_[static_cast<size_t>(pin)];
+      if (static_cast<int>(block) < stage.first || static_cast<int>(block) >= stage.last) return;
+    }
     const double ns = closed_form(problem_.costs, stages_);
     const auto [place, added] = best.emplace(count, ns);
     if (!added) place->second = std::min(place->second, ns);
@@ -187,6 +194,35 @@ TEST(StageSolver, ObeysForcedReplicas) {
     ASSERT_NEAR(answer.candidates[0].closed_form_ns, truth.overall(), 1e-9 * truth.overall());
   }
   EXPECT_GT(feasible, 50);
+}
+
+// Pins were looked at only when the solver's answers were known, so that of many blocks no answer
+// was left.
+TEST(StageSolver, ObeysPins) {
+  std::mt19937 random(7);
+  int feasible = 0, inner = 0;
+  for (int trial = 0; trial < 5000; ++trial) {
+    const Problem problem = random_problem(random);
+    const auto draw = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    StageSearch search{.schedule =
+                           trial % 2 == 0 ? plan::Schedule::gpipe : plan::Schedule::one_f_one_b};
+    if (trial % 5 == 0) search.stages = draw(1, 4);
+    for (int block = 0; block < problem.costs.blocks(); ++block) {
+      search.pins.push_back(draw(0, 3) == 0 ? draw(-1, std::min(block, 3)) : -2);
+    }
+    const BruteForce truth(problem, search);
+    const StageAnswer answer = problem.solve(search);
+    ASSERT_EQ(answer.candidates.empty(), truth.best.empty()) << "trial " << trial;
+    if (truth.best.empty()) continue;
+    ++feasible;
+    inner += answer.candidates[0].stages.size() > 2;
+    ASSERT_NEAR(answer.candidates[0].closed_form_ns, truth.overall(), 1e-9 * truth.overall())
+        << "trial " << trial;
+  }
+  EXPECT_GT(feasible, 500);
+  EXPECT_GT(inner, 50);
 }
 
 TEST(StageSolver, GivesTheSlowBlockMoreReplicas) {
