@@ -10,9 +10,10 @@ namespace {
 
 /// Ranks that gather in one round, each sending to all others: a message costs less than another
 /// round of them, as ranks that wait look for news only so often.
-/// tuned by: no measurement is known.
-/// without it: among few ranks a gather takes as many rounds as there are ranks; among many, one
-/// round is ranks squared messages.
+/// tuned by: gathers by threads of a process on two busy cores: 64 KiB of 8 ranks take 0.9 ms in
+/// one round and 8 ms in others, 8 bytes 0.38 and 0.47 ms. The number is a bound on messages at a
+/// time. without it: among few ranks a gather takes as many rounds as there are ranks; among many,
+/// one round is ranks squared messages.
 constexpr size_t kMostInOneRound = 8;
 
 void wait_all(const std::vector<Handle>& handles) {

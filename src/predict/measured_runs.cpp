@@ -24,13 +24,13 @@ using plan::Rank;
 /// Two runs of a plan that holds more than those before it both wait for pages of memory, which its
 /// later steps will not: in a run that is longer than this, where that share is known to a percent,
 /// it does not count. Shorter ones come often enough.
-/// tuned by: no measurement is known.
+/// tuned by: a bound: a hundred times the 4 ms in which many kernels count a process's time.
 /// without it: where pages are slow, a third of the second run, a plan with more memory never wins.
 constexpr double kLongSeconds = 0.5;
 
 /// A receive that is off the processor for longer has waited for its message.
-/// tuned by: no measurement is known.
-/// without it: the time that a message waits for its receiver counts as its time on the way.
+/// tuned by: a safety margin: what need not wait is not off the processor but for a switch, a few
+/// us. without it: the time that a message waits for its receiver counts as its time on the way.
 constexpr double kWaitedNs = 20'000;
 
 /// Flight time of a message: the link says it.

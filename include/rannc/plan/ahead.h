@@ -8,7 +8,8 @@ namespace rannc::plan {
 
 /// A rank posts a receive while this many computations lie before its use, so that a message moves
 /// during the computation before, and only one micro-batch more than needed takes memory.
-/// tuned by: no measurement is known.
+/// tuned by: a rule of docs/planner-files.md (section 7), whose account of memory counts what is
+/// received so: other evaluators follow it.
 /// without it: with 1, a message that a rank has not asked for waits for the end of a computation;
 /// with more, each micro-batch ahead takes the memory of its message.
 inline constexpr int kComputationsAhead = 2;

@@ -19,7 +19,8 @@ using namespace std::chrono_literals;
 /// The test whether a receiver pulls messages by itself: its bytes, far beyond what MPI sends along
 /// at once, and how long the sender stays away from MPI. The later times are for hosts where the
 /// receiver does not get a processor at once.
-/// tuned by: no measurement is known.
+/// tuned by: safety margins: MPI sends up to 64 KiB along at once by default, and processors are
+/// shared out in slices of a few ms. All three together are what a start may take.
 /// without it: a busy host is taken for one whose messages do not move by themselves, and its
 /// threads look every 200 us: up to a fifth of a step.
 constexpr size_t kPulledBytes = size_t{1} << 20;

@@ -26,8 +26,8 @@ using nccl::Result;
 using Clock = std::chrono::steady_clock;
 
 /// How often a thread asks whether something has ended.
-/// tuned by: no measurement is known. It is what starting a kernel takes, some times over.
-/// without it: a thread of the host would spin, or wait on after the end.
+/// tuned by: no measurement is known, as no GPU has run it. It is what starting a kernel takes,
+/// some times over. without it: a thread of the host would spin, or wait on after the end.
 constexpr std::chrono::microseconds kAskAgain{50};
 
 /// What goes through a pair of ranks to connect it.

@@ -9,9 +9,9 @@
 namespace rannc::partition {
 
 /// Blocks of a set: as many as the finest search has by default, as bits in two words.
-/// tuned by: no measurement is known.
-/// without it: a model with more blocks is not searched between all its down-sets; larger sets take
-/// longer to compare.
+/// tuned by: a bound: kBlocks of the planner, by which no set is larger unless a user asks for
+/// more. without it: a model with more blocks is not searched between all its down-sets; larger
+/// sets take longer to compare.
 inline constexpr size_t kMostSetBlocks = 128;
 using BlockSet = std::bitset<kMostSetBlocks>;
 
