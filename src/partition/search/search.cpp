@@ -5,12 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
 
-#include "partition/blocks/contract.h"
 #include "partition/blocks/down_sets.h"
 #include "partition/blocks/linear_order.h"
 #include "partition/blocks/movable_parts.h"
@@ -18,7 +16,9 @@
 #include "partition/improve/refine.h"
 #include "partition/score/lay_out.h"
 #include "partition/search/enumerate.h"
+#include "partition/search/grids.h"
 #include "partition/search/interleaved.h"
+#include "partition/search/line.h"
 
 namespace rannc::partition {
 namespace {
@@ -37,24 +37,11 @@ constexpr int kBeam = 2;
 constexpr int kWideBeam = 8;
 constexpr size_t kExactBlocks = 48;
 
-/// Ranks (or units of ranks) of a column that the closed form tells apart; the second where memory
-/// demands many stages.
-/// tuned by: `planner_bench` (4,096 ranks).
-/// without it: the time of planning grows with the square of the ranks: 4,096 of them would take
-/// hours.
-constexpr int kMostPositions = 64;
-constexpr int kMostPositionsEver = 512;
-
-/// Layouts of the cluster that are tried: the divisors of the number of hosts, spread evenly when
-/// there are more.
-/// tuned by: `planner_bench`.
-/// without it: a cluster of 720 hosts has 30 layouts, each of which is searched.
-constexpr size_t kMostColumnChoices = 8;
-
 /// Searches that run side by side before what they found cuts the next ones; the same with any
 /// number of threads, so that the plan is, too.
-/// tuned by: no measurement is known.
-/// without it: with fewer, threads have nothing to do; with more, searches are cut later.
+/// tuned by: `benchmarks.planner.constants --problems 20`, on one thread: with 1 and 16 plans stay
+/// as they are; with 16 planning takes a fourth longer, with 1 about as long. without it: with
+/// fewer, threads have nothing to do; with more, searches are cut later.
 constexpr size_t kWave = 4;
 
 /// Linear orders of the blocks that are searched: all that linear_orders() gives.
@@ -102,63 +89,10 @@ constexpr int64_t kAnnealWork = 6'000'000, kMostAnnealed = 3000;
 
 /// The micro-batch counts that are searched first, as a place between the fewest and the most: they
 /// are likely to be good, and cut the others.
-/// tuned by: no measurement is known.
+/// tuned by: `benchmarks.planner.constants --problems 20`: from the fewest or from the most on,
+/// planning takes a fourth longer.
 /// without it: the same plans, later.
 constexpr double kLikelyCount = 0.6;
-
-/// The borders between which stages are searched: those of the blocks in one of their linear
-/// orders, or all down-sets.
-struct Line {
-  std::vector<uint32_t> order;
-  cost::GraphProfile profile;
-  BlockCosts costs;
-  RangeCosts ranges;
-
-  Line(std::vector<uint32_t> blocks_in_order, const cost::GraphProfile& blocks,
-       const BlockModel& model, const Request& request)
-      : order(std::move(blocks_in_order)),
-        profile(contract(blocks, parts(order), {})),
-        costs(model.costs(), order),
-        ranges(profile, request, costs, model.moments(), order) {}
-  Line(std::vector<BlockSet> sets, const cost::GraphProfile& blocks, const BlockModel& model,
-       const Request& request)
-      : order(given_order(model.blocks())),
-        profile(contract(blocks, parts(order), {})),
-        costs(model.costs(), order),
-        ranges(profile, request, costs, std::move(sets), model.moments()) {}
-
- private:
-  static std::vector<uint32_t> given_order(size_t blocks) {
-    std::vector<uint32_t> order(blocks);
-    std::iota(order.begin(), order.end(), 0);
-    return order;
-  }
-
-  static std::vector<std::vector<uint32_t>> parts(const std::vector<uint32_t>& order) {
-    std::vector<std::vector<uint32_t>> result;
-    for (const uint32_t block : order) result.push_back({block});
-    return result;
-  }
-};
-
-/// A candidate of the closed form as a draft.
-Draft to_draft(const std::vector<StageChoice>& stages, const Line& line,
-               const cost::Cluster& cluster, Grid grid, plan::Schedule schedule,
-               int64_t micro_batches) {
-  Draft draft;
-  draft.schedule = schedule;
-  draft.micro_batches = micro_batches;
-  draft.stage_of.resize(line.order.size());
-  std::vector<int> counts;
-  for (size_t s = 0; s < stages.size(); ++s) {
-    for (const uint32_t k : line.ranges.members(stages[s].first, stages[s].last)) {
-      draft.stage_of[line.order[k]] = static_cast<int>(s);
-    }
-    counts.push_back(stages[s].replicas * grid.unit);
-  }
-  draft.groups = lay_out(cluster, counts, grid.columns, stages.front().first_rank * grid.unit);
-  return draft;
-}
 
 struct Task {
   const Line* line;
@@ -180,23 +114,6 @@ void for_each(size_t count, int threads, const Work& work) {
       for (size_t k = next++; k < count; k = next++) work(k);
     });
   }
-}
-
-std::vector<Grid> grids(const cost::Cluster& cluster, const SearchSpace& space) {
-  if (!space.replicas.empty() || space.one_replica) return {{1, 1}};
-  const int positions = std::clamp(3 * space.fewest_stages, kMostPositions, kMostPositionsEver);
-  std::vector<Grid> result;
-  for (const int columns : column_choices(cluster, kMostColumnChoices)) {
-    const int width = cluster.ranks() / columns;
-    if (width < space.fewest_stages) continue;
-    int unit = (width + positions - 1) / positions;
-    while (width % unit != 0) ++unit;
-    result.push_back({columns, unit});
-    // Finer, so that a model that needs few ranks is not given many.
-    if (unit > 1 && columns == 1) result.push_back({columns, std::max(1, unit / 4)});
-  }
-  if (result.empty()) result.push_back({1, 1});
-  return result;
 }
 
 class Searcher {
