@@ -228,6 +228,10 @@ class Judge:
             self.graph.cost(node, key, self.rows(s)) for node in self.plan["stages"][s]["nodes"]
         )
 
+    def time(self, s, direction):
+        """The device's or the host's time for the stage, whichever is longer."""
+        return max(self.cost(s, f"{direction}_ns"), self.cost(s, f"{direction}_host_ns"))
+
     def crossing(self, s, t):
         """Values produced in s and used in t."""
         return [
@@ -277,9 +281,9 @@ class Judge:
 
     def simulate(self):
         """End of every action: (stage, micro-batch, is forward) -> ns."""
-        forward = [self.cost(s, "forward_ns") for s in range(self.count)]
+        forward = [self.time(s, "forward") for s in range(self.count)]
         backward = [
-            self.cost(s, "backward_ns") + (forward[s] if self.recompute[s] else 0.0)
+            self.time(s, "backward") + (forward[s] if self.recompute[s] else 0.0)
             for s in range(self.count)
         ]
         transfers = {}  # (from, to, is forward) -> ns
@@ -376,7 +380,7 @@ class Judge:
             now = group_free.get(s % self.groups, 0.0)
             ring = self.ring_ns(self.ranks[s], own[s] / n, spanning)
             for k in range(1, n + 1):
-                ready = last[s] - self.cost(s, "backward_ns") * (1 - k / n)
+                ready = last[s] - self.time(s, "backward") * (1 - k / n)
                 now = max(now, ready) + ring
             reduce_ns[s] = n * ring
             group_free[s % self.groups] = now
@@ -444,8 +448,8 @@ class Judge:
 
     def memory(self, s):
         stage = StageVerdict(rows=self.rows(s))
-        stage.forward_ns = self.cost(s, "forward_ns")
-        stage.backward_ns = self.cost(s, "backward_ns")
+        stage.forward_ns = self.time(s, "forward")
+        stage.backward_ns = self.time(s, "backward")
         if self.recompute[s]:
             stage.backward_ns += stage.forward_ns
         stage.param_bytes, stage.gradient_bytes, stage.optimizer_bytes = self.params_bytes([s])

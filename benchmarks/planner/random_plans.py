@@ -74,6 +74,11 @@ def as_version_2(dice: random.Random, graph: dict) -> None:
             del node["saved_bytes"]
         if dice.random() < 0.2:
             node |= {"module": "m", "source": "m.py:3"}
+    if dice.random() < 0.4:
+        for node in graph["nodes"]:
+            for key in ("forward_host_ns", "backward_host_ns"):
+                if dice.random() < 0.8:
+                    node[key] = [dice.uniform(0, 4000) for _ in graph["rows"]]
     graph["saved"] = [
         {
             "nodes": sorted(

@@ -73,7 +73,13 @@ class NodeCost:
     def __eq__(self, arg0: NodeCost) -> bool:
         ...
     @property
+    def backward_host_ns(self) -> int:
+        ...
+    @property
     def backward_ns(self) -> int:
+        ...
+    @property
+    def forward_host_ns(self) -> int:
         ...
     @property
     def forward_ns(self) -> int:

@@ -68,6 +68,8 @@ void init_cost(py::module_& m) {
       .def_readonly("backward_ns", &NodeCost::backward_ns)
       .def_readonly("saved_bytes", &NodeCost::saved_bytes)
       .def_readonly("workspace_bytes", &NodeCost::workspace_bytes)
+      .def_readonly("forward_host_ns", &NodeCost::forward_host_ns)
+      .def_readonly("backward_host_ns", &NodeCost::backward_host_ns)
       .def(py::self == py::self);
 
   py::class_<CostTable>(m, "CostTable")

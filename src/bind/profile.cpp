@@ -11,16 +11,21 @@ namespace {
 
 using namespace py::literals;
 
-/// [row index] (forward ns, backward ns, workspace bytes), by key.
-using Known = std::unordered_map<std::string, std::vector<std::tuple<int64_t, int64_t, int64_t>>>;
+/// [row index] (forward ns, backward ns, workspace bytes), by key; of an accelerator also the ns
+/// that the host takes, forward and backward.
+using Known = std::unordered_map<std::string, std::vector<std::vector<int64_t>>>;
 
 profile::KnownCosts from_python(const Known& known) {
   profile::KnownCosts costs;
   for (const auto& [key, rows] : known) {
     std::vector<cost::NodeCost>& node = costs[key];
-    for (const auto& [forward, backward, workspace] : rows) {
-      node.push_back(
-          {.forward_ns = forward, .backward_ns = backward, .workspace_bytes = workspace});
+    for (const std::vector<int64_t>& at_rows : rows) {
+      node.push_back({.forward_ns = at_rows.at(0),
+                      .backward_ns = at_rows.at(1),
+                      .workspace_bytes = at_rows.at(2)});
+      if (at_rows.size() == 3) continue;
+      node.back().forward_host_ns = at_rows.at(3);
+      node.back().backward_host_ns = at_rows.at(4);
     }
   }
   return costs;
@@ -30,7 +35,10 @@ Known to_python(const profile::KnownCosts& costs) {
   Known known;
   for (const auto& [key, node] : costs) {
     for (const cost::NodeCost& at_rows : node) {
-      known[key].emplace_back(at_rows.forward_ns, at_rows.backward_ns, at_rows.workspace_bytes);
+      std::vector<int64_t>& numbers = known[key].emplace_back(
+          std::vector<int64_t>{at_rows.forward_ns, at_rows.backward_ns, at_rows.workspace_bytes});
+      if (at_rows.forward_host_ns == 0 && at_rows.backward_host_ns == 0) continue;
+      numbers.insert(numbers.end(), {at_rows.forward_host_ns, at_rows.backward_host_ns});
     }
   }
   return known;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "rannc/util/error.h"
 #include "rannc/util/json.h"
 
@@ -18,31 +21,47 @@ constexpr Field kFields[] = {{"forward_ns", &NodeCost::forward_ns},
                              {"backward_ns", &NodeCost::backward_ns},
                              {"saved_bytes", &NodeCost::saved_bytes},
                              {"workspace_bytes", &NodeCost::workspace_bytes}};
+/// Of accelerators; left out where all are 0.
+constexpr Field kHostFields[] = {{"forward_host_ns", &NodeCost::forward_host_ns},
+                                 {"backward_host_ns", &NodeCost::backward_host_ns}};
+
+void read_field(Place array, const Field& field, std::vector<NodeCost>& costs) {
+  const std::vector<Place> numbers = array.elements();
+  if (numbers.size() != costs.size()) {
+    array.fail(fmt::format("{} numbers, but 'rows' has {}", numbers.size(), costs.size()));
+  }
+  for (size_t i = 0; i < costs.size(); ++i) {
+    costs[i].*field.member = numbers[i].integer(0, INT64_MAX);
+  }
+}
 
 std::vector<NodeCost> read_node(Place place, size_t rows) {
-  place.allow_only({"forward_ns", "backward_ns", "saved_bytes", "workspace_bytes"});
+  place.allow_only({"forward_ns", "backward_ns", "saved_bytes", "workspace_bytes",
+                    "forward_host_ns", "backward_host_ns"});
   std::vector<NodeCost> costs(rows);
-  for (const Field& field : kFields) {
-    const Place array = place.at(field.name);
-    const std::vector<Place> numbers = array.elements();
-    if (numbers.size() != rows) {
-      array.fail(fmt::format("{} numbers, but 'rows' has {}", numbers.size(), rows));
-    }
-    for (size_t i = 0; i < rows; ++i) costs[i].*field.member = numbers[i].integer(0, INT64_MAX);
+  for (const Field& field : kFields) read_field(place.at(field.name), field, costs);
+  for (const Field& field : kHostFields) {
+    if (const auto array = place.find(field.name)) read_field(*array, field, costs);
   }
   return costs;
 }
 
+void write_field(std::string& text, const std::vector<NodeCost>& costs, const Field& field) {
+  std::string numbers;
+  for (const NodeCost& cost : costs) {
+    fmt::format_to(std::back_inserter(numbers), "{}{}", numbers.empty() ? "" : ", ",
+                   cost.*field.member);
+  }
+  fmt::format_to(std::back_inserter(text), "{}\"{}\": [{}]", text.empty() ? "" : ", ", field.name,
+                 numbers);
+}
+
 std::string node_text(const std::vector<NodeCost>& costs) {
   std::string text;
-  for (const Field& field : kFields) {
-    std::string numbers;
-    for (const NodeCost& cost : costs) {
-      fmt::format_to(std::back_inserter(numbers), "{}{}", numbers.empty() ? "" : ", ",
-                     cost.*field.member);
-    }
-    fmt::format_to(std::back_inserter(text), "{}\"{}\": [{}]", text.empty() ? "" : ", ", field.name,
-                   numbers);
+  for (const Field& field : kFields) write_field(text, costs, field);
+  for (const Field& field : kHostFields) {
+    const auto is_set = [&](const NodeCost& cost) { return cost.*field.member != 0; };
+    if (std::ranges::any_of(costs, is_set)) write_field(text, costs, field);
   }
   return "{" + text + "}";
 }
@@ -70,11 +89,13 @@ void verify(const CostTable& table, const ir::Graph& graph) {
                                     graph.nodes[index].name, costs.size(), table.rows.size()));
     }
     for (const NodeCost& cost : costs) {
-      for (const Field& field : kFields) {
-        if (cost.*field.member >= 0) continue;
+      const auto check = [&](const Field& field) {
+        if (cost.*field.member >= 0) return;
         throw ConfigError(fmt::format("cost table: node '{}': {} is {}, below 0",
                                       graph.nodes[index].name, field.name, cost.*field.member));
-      }
+      };
+      std::ranges::for_each(kFields, check);
+      std::ranges::for_each(kHostFields, check);
     }
   }
 }

@@ -44,7 +44,12 @@ class Folder {
         stamp_(graph.nodes.size(), kNone),
         profile_index_(graph.nodes.size(), kNone),
         effects_(graph.nodes.size()) {
-    if (!saved.empty()) profile_.version = 2;
+    has_host_times_ = std::ranges::any_of(table.node, [](const std::vector<NodeCost>& costs) {
+      return std::ranges::any_of(costs, [](const NodeCost& cost) {
+        return cost.forward_host_ns != 0 || cost.backward_host_ns != 0;
+      });
+    });
+    if (!saved.empty() || has_host_times_) profile_.version = 2;
     profile_.name = graph.name;
     profile_.rows = table.rows;
     add_params(optimizer_bytes);
@@ -129,6 +134,10 @@ class Folder {
     folded.backward_ns.assign(points, 0);
     folded.saved_bytes.assign(points, 0);
     folded.workspace_bytes.assign(points, 0);
+    if (has_host_times_) {
+      folded.forward_host_ns.assign(points, 0);
+      folded.backward_host_ns.assign(points, 0);
+    }
     charge(folded, id, saved_.empty());
     // Row-independent nodes run again wherever they are used, so each user pays for its own; those
     // that only write a buffer (step counters) run where their owner does.
@@ -201,6 +210,9 @@ class Folder {
       if (with_saved) folded.saved_bytes[i] += static_cast<double>(costs[i].saved_bytes);
       folded.workspace_bytes[i] =
           std::max(folded.workspace_bytes[i], static_cast<double>(costs[i].workspace_bytes));
+      if (!has_host_times_) continue;
+      folded.forward_host_ns[i] += static_cast<double>(costs[i].forward_host_ns);
+      folded.backward_host_ns[i] += static_cast<double>(costs[i].backward_host_ns);
     }
   }
 
@@ -208,6 +220,7 @@ class Folder {
   const CostTable& table_;
   const std::vector<SavedStorage>& saved_;
   const std::vector<bool> on_rows_;
+  bool has_host_times_ = false;
   GraphProfile profile_;
   std::vector<uint32_t> place_;   // [value] index into params, inputs, or nodes of the profile
   std::vector<uint32_t> output_;  // [value] which output of its node

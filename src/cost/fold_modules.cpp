@@ -133,6 +133,14 @@ class ModuleFolder {
       add(folded.forward_ns, node.forward_ns);
       add(folded.backward_ns, node.backward_ns);
       add(folded.saved_bytes, node.saved_bytes);
+      if (!node.forward_host_ns.empty()) {
+        folded.forward_host_ns.resize(points);
+        add(folded.forward_host_ns, node.forward_host_ns);
+      }
+      if (!node.backward_host_ns.empty()) {
+        folded.backward_host_ns.resize(points);
+        add(folded.backward_host_ns, node.backward_host_ns);
+      }
       folded.adds_in_place &= node.adds_in_place || node.params.empty();
       for (size_t i = 0; i < points; ++i) {
         folded.workspace_bytes[i] = std::max(folded.workspace_bytes[i], node.workspace_bytes[i]);

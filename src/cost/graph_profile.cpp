@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>
+#include <utility>
 
 #include "rannc/util/error.h"
 
@@ -116,6 +117,15 @@ void verify(const GraphProfile& profile) {
     check_costs(path, "backward_ns", node.backward_ns, count);
     check_costs(path, "saved_bytes", node.saved_bytes, count);
     check_costs(path, "workspace_bytes", node.workspace_bytes, count);
+    for (const auto& [key, values] : {std::pair{"forward_host_ns", &node.forward_host_ns},
+                                      std::pair{"backward_host_ns", &node.backward_host_ns}}) {
+      if (values->empty()) continue;
+      if (profile.version < 2) {
+        fail(fmt::format("{}.{}", path, key),
+             "is of version 2 of the file, and the profile of version 1");
+      }
+      check_costs(path, key, *values, count);
+    }
   }
   for (size_t i = 0; i < profile.saved.size(); ++i) {
     const SavedStorage& storage = profile.saved[i];
@@ -133,6 +143,12 @@ void verify(const GraphProfile& profile) {
     }
     check_costs(path, "bytes", storage.bytes, profile.rows.size());
   }
+}
+
+bool GraphProfile::has_host_times() const {
+  return std::ranges::any_of(nodes, [](const ProfileNode& node) {
+    return !node.forward_host_ns.empty() || !node.backward_host_ns.empty();
+  });
 }
 
 double cost_at(const std::vector<double>& values, const std::vector<int64_t>& points, double rows) {

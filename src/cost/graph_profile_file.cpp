@@ -88,7 +88,10 @@ class Reader {
     std::vector<std::string_view> keys{
         "name",       "op",          "inputs",      "params",          "outputs",
         "forward_ns", "backward_ns", "saved_bytes", "workspace_bytes", "group"};
-    if (is_second()) keys.insert(keys.end(), {"adds_in_place", "module", "source"});
+    if (is_second()) {
+      keys.insert(keys.end(),
+                  {"adds_in_place", "module", "source", "forward_host_ns", "backward_host_ns"});
+    }
     place.allow_only(keys);
     ProfileNode node;
     node.name = place.at("name").string();
@@ -116,6 +119,12 @@ class Reader {
     if (const auto found = place.find("adds_in_place")) node.adds_in_place = found->boolean();
     if (const auto found = place.find("module")) node.module = found->string();
     if (const auto found = place.find("source")) node.source = found->string();
+    if (const auto found = place.find("forward_host_ns")) {
+      node.forward_host_ns = read_numbers(*found, count);
+    }
+    if (const auto found = place.find("backward_host_ns")) {
+      node.backward_host_ns = read_numbers(*found, count);
+    }
     // Defined after its inputs are read, so that a node cannot use itself.
     define(place.at("name"), node.name, {false, static_cast<uint32_t>(profile_.nodes.size())});
     profile_.nodes.push_back(std::move(node));
@@ -248,13 +257,18 @@ std::string node_text(const GraphProfile& profile, const ProfileNode& node) {
   if (profile.version > 1 && !node.source.empty())
     place += ", \"source\": " + json::quote(node.source);
   if (profile.version > 1 && node.adds_in_place) place += ", \"adds_in_place\": true";
+  std::string host;
+  if (!node.forward_host_ns.empty())
+    host += ", \"forward_host_ns\": " + numbers(node.forward_host_ns);
+  if (!node.backward_host_ns.empty())
+    host += ", \"backward_host_ns\": " + numbers(node.backward_host_ns);
   return fmt::format(
       "  {{\"name\": {}, \"op\": {}{}, \"inputs\": [{}], \"params\": [{}], \"outputs\": [{}],\n"
       "   \"forward_ns\": {}, \"backward_ns\": {}, \"saved_bytes\": {}, \"workspace_bytes\": "
-      "{}{}}}",
+      "{}{}{}}}",
       json::quote(node.name), json::quote(node.op), place, inputs, params, outputs,
       numbers(node.forward_ns), numbers(node.backward_ns), numbers(node.saved_bytes),
-      numbers(node.workspace_bytes),
+      numbers(node.workspace_bytes), host,
       node.group.empty() ? "" : ", \"group\": " + json::quote(node.group));
 }
 

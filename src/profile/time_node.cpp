@@ -34,6 +34,12 @@ struct Sample {
   int64_t backward_ns = 0;
 };
 
+/// Times of one node's calls.
+struct Samples {
+  std::vector<int64_t> forward_ns, backward_ns;
+  std::vector<int64_t> forward_host_ns, backward_host_ns;  ///< of an accelerator's
+};
+
 /// Other processes make calls slower, by what they leave in the caches, and never faster: the lower
 /// quartile is nearer to what an undisturbed call takes than the median. Measurements whose median
 /// is so many times the shortest are repeated, in so many rounds.
@@ -110,8 +116,7 @@ class Timer {
   }
 
   /// `calls` calls without waits in between, by the two clocks of the bench's train.
-  void run_train(int calls, int64_t busy_ns, std::vector<int64_t>& forward,
-                 std::vector<int64_t>& backward) {
+  void run_train(int calls, int64_t busy_ns, Samples& samples) {
     const c10::AutoGradMode grad_mode(node_.grad_enabled);
     Train& train = *bench_.train;
     if (copies_.empty()) make_copies();
@@ -140,9 +145,11 @@ class Timer {
     }
     const Train::Times times = train.end();
     for (size_t i = 0; i + 1 < times.device_ns.size(); i += 2) {
-      forward.push_back(std::max(times.device_ns[i], times.host_ns[i]));
+      samples.forward_ns.push_back(times.device_ns[i]);
+      samples.forward_host_ns.push_back(times.host_ns[i]);
       const int64_t host = std::max<int64_t>(times.host_ns[i + 1] - bench_.engine_ns, 1);
-      backward.push_back(flows ? std::max(times.device_ns[i + 1], host) : 0);
+      samples.backward_ns.push_back(flows ? times.device_ns[i + 1] : 0);
+      samples.backward_host_ns.push_back(flows ? host : 0);
     }
   }
 
@@ -263,26 +270,30 @@ cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Obj
   Timer timer(graph, node, objects, std::move(operands), rows, bench);
   cost::NodeCost cost;
   const Sample first = timer.run(&cost.workspace_bytes);
-  std::vector<int64_t> forward, backward;
+  Samples samples;
   const bool is_long = first.forward_ns + first.backward_ns > kLongCall_ns;
   // Also once more when it is long: the first call's memory may come from the system, page by page.
   const int calls = is_long ? std::min(repeats, 1) : repeats;
   for (int round = 0; round < kTimingRounds && calls > 0; ++round) {
     if (bench.train) {
       // The first call says at most what the host takes.
-      timer.run_train(calls, first.forward_ns + first.backward_ns, forward, backward);
-      if (!is_disturbed(forward) && !is_disturbed(backward)) break;
+      timer.run_train(calls, first.forward_ns + first.backward_ns, samples);
+      if (!is_disturbed(samples.forward_ns) && !is_disturbed(samples.backward_ns)) break;
       continue;
     }
     for (int i = 0; i < calls; ++i) {
       const Sample sample = timer.run(nullptr);
-      forward.push_back(sample.forward_ns);
-      backward.push_back(sample.backward_ns);
+      samples.forward_ns.push_back(sample.forward_ns);
+      samples.backward_ns.push_back(sample.backward_ns);
     }
-    if (!is_disturbed(forward) && !is_disturbed(backward)) break;
+    if (!is_disturbed(samples.forward_ns) && !is_disturbed(samples.backward_ns)) break;
   }
-  cost.forward_ns = forward.empty() ? first.forward_ns : typical(forward);
-  cost.backward_ns = backward.empty() ? first.backward_ns : typical(backward);
+  cost.forward_ns = samples.forward_ns.empty() ? first.forward_ns : typical(samples.forward_ns);
+  cost.backward_ns = samples.backward_ns.empty() ? first.backward_ns : typical(samples.backward_ns);
+  if (!bench.train) return cost;
+  // Without a train the first call, for which both were waited for, is the device's.
+  if (!samples.forward_host_ns.empty()) cost.forward_host_ns = typical(samples.forward_host_ns);
+  if (!samples.backward_host_ns.empty()) cost.backward_host_ns = typical(samples.backward_host_ns);
   return cost;
 }
 

@@ -28,8 +28,8 @@ struct Bench {
 /// the lower quartile counts. A call that takes longer than 0.2 s is not repeated. `saved_bytes`
 /// stays 0. Throws what the operator throws.
 ///
-/// On an accelerator an operator costs what the device takes, or what the host takes to give it the
-/// work, whichever is more; the operands are others than those of the call before, as far as they
+/// On an accelerator an operator costs what the device takes, and apart from it what the host takes
+/// to give it the work; the operands are others than those of the call before, as far as they
 /// fit into the device's cache.
 [[nodiscard]] cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node,
                                        const ops::Objects& objects,

@@ -17,6 +17,9 @@ struct NodeCost {
   /// Peak of temporaries while it runs: in the forward without its results, in the backward with
   /// the gradients that come in and go out.
   int64_t workspace_bytes = 0;
+  /// What the host takes to issue it to an accelerator; 0 on a CPU, where it is in the times above.
+  int64_t forward_host_ns = 0;
+  int64_t backward_host_ns = 0;
   friend bool operator==(const NodeCost&, const NodeCost&) = default;
 };
 

@@ -61,6 +61,8 @@ struct ProfileNode {
   bool adds_in_place = false;  ///< its backward adds to the sum of its parameters' gradients itself
   std::string module = {};     ///< path of the module that it is of
   std::string source = {};     ///< line of the user's code
+  /// What the host takes to issue it to an accelerator, one per `rows`; empty: nothing.
+  std::vector<double> forward_host_ns = {}, backward_host_ns = {};
   friend bool operator==(const ProfileNode&, const ProfileNode&) = default;
 };
 
@@ -74,6 +76,9 @@ struct GraphProfile {
   std::vector<ProfileNode> nodes;  ///< topological order
   /// Version 2: what several nodes save together; `saved_bytes` is what only one node saves.
   std::vector<SavedStorage> saved = {};
+
+  /// Whether any node has a time of the host.
+  [[nodiscard]] bool has_host_times() const;
   friend bool operator==(const GraphProfile&, const GraphProfile&) = default;
 };
 
@@ -89,12 +94,19 @@ void verify(const GraphProfile& profile);
 [[nodiscard]] double cost_at(const std::vector<double>& values, const std::vector<int64_t>& points,
                              double rows);
 
+/// The same where an empty array stands for nothing, as with times of the host.
+[[nodiscard]] inline double optional_cost_at(const std::vector<double>& values,
+                                             const std::vector<int64_t>& points, double rows) {
+  return values.empty() ? 0.0 : cost_at(values, points, rows);
+}
+
 /// Folds a graph and its costs into the planner's input. One profile node per node of `graph` that
 /// depends on the rows, with the same name; row-independent nodes are charged to each user
 /// (their cost and parameters), as they are cloned there. `optimizer_bytes`: one number for each
 /// parameter and buffer of `graph` in value order, those of buffers unused; empty: the request's
 /// factor. Constants count as frozen parameters. `saved`: what nodes of `graph` save, instead of
-/// the table's `saved_bytes`; then it is of version 2. Empty: these. Requires infer_rows().
+/// the table's `saved_bytes`; then it is of version 2, as it is with times of the host. Empty:
+/// these. Requires infer_rows().
 [[nodiscard]] GraphProfile fold(const ir::Graph& graph, const CostTable& table,
                                 const std::vector<double>& optimizer_bytes,
                                 const std::vector<SavedStorage>& saved = {});

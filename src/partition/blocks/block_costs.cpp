@@ -24,11 +24,13 @@ std::vector<std::vector<uint32_t>> single_blocks(size_t nodes) {
 }
 
 BlockCosts::BlockCosts(const cost::GraphProfile& profile, std::vector<std::vector<uint32_t>> blocks)
-    : profile_(profile), blocks_(std::move(blocks)) {
+    : profile_(profile), blocks_(std::move(blocks)), has_host_times_(profile.has_host_times()) {
   for (const cost::ProfileNode& node : profile.nodes) {
     linear_ = linear_ && !falls_below_zero(node.forward_ns, profile.rows) &&
               !falls_below_zero(node.backward_ns, profile.rows) &&
-              !falls_below_zero(node.saved_bytes, profile.rows);
+              !falls_below_zero(node.saved_bytes, profile.rows) &&
+              !falls_below_zero(node.forward_host_ns, profile.rows) &&
+              !falls_below_zero(node.backward_host_ns, profile.rows);
   }
   if (!linear_) return;
   const auto sums = [&](std::vector<double> cost::ProfileNode::*costs) {
@@ -45,10 +47,16 @@ BlockCosts::BlockCosts(const cost::GraphProfile& profile, std::vector<std::vecto
   forward_ = sums(&cost::ProfileNode::forward_ns);
   backward_ = sums(&cost::ProfileNode::backward_ns);
   saved_ = sums(&cost::ProfileNode::saved_bytes);
+  if (!has_host_times_) return;
+  forward_host_ = sums(&cost::ProfileNode::forward_host_ns);
+  backward_host_ = sums(&cost::ProfileNode::backward_host_ns);
 }
 
 BlockCosts::BlockCosts(const BlockCosts& source, std::vector<uint32_t> order)
-    : profile_(source.profile_), source_(&source), order_(std::move(order)) {}
+    : profile_(source.profile_),
+      source_(&source),
+      order_(std::move(order)),
+      has_host_times_(source.has_host_times_) {}
 
 const BlockCosts::AtRows& BlockCosts::at(int64_t rows) const {
   const std::lock_guard lock(mutex_);
@@ -68,8 +76,12 @@ BlockCosts::AtRows BlockCosts::of_nodes(double rows) const {
        {&result.forward_ns, &result.backward_ns, &result.saved_bytes, &result.workspace_bytes}) {
     costs->assign(blocks_.size(), 0.0);
   }
+  if (has_host_times_) {
+    result.forward_host_ns.assign(blocks_.size(), 0.0);
+    result.backward_host_ns.assign(blocks_.size(), 0.0);
+  }
   const auto at = [&](const std::vector<double>& values) {
-    return values.empty() ? 0.0 : cost::cost_at(values, profile_.rows, rows);
+    return cost::optional_cost_at(values, profile_.rows, rows);
   };
   for (size_t block = 0; block < blocks_.size(); ++block) {
     for (const uint32_t index : blocks_[block]) {
@@ -79,6 +91,9 @@ BlockCosts::AtRows BlockCosts::of_nodes(double rows) const {
       result.saved_bytes[block] += at(node.saved_bytes);
       result.workspace_bytes[block] =
           std::max(result.workspace_bytes[block], at(node.workspace_bytes));
+      if (!has_host_times_) continue;
+      result.forward_host_ns[block] += at(node.forward_host_ns);
+      result.backward_host_ns[block] += at(node.backward_host_ns);
     }
   }
   return result;
@@ -91,6 +106,9 @@ BlockCosts::AtRows BlockCosts::in_order(const AtRows& costs) const {
     result.backward_ns.push_back(costs.backward_ns[block]);
     result.saved_bytes.push_back(costs.saved_bytes[block]);
     result.workspace_bytes.push_back(costs.workspace_bytes[block]);
+    if (!has_host_times_) continue;
+    result.forward_host_ns.push_back(costs.forward_host_ns[block]);
+    result.backward_host_ns.push_back(costs.backward_host_ns[block]);
   }
   return result;
 }
@@ -101,6 +119,10 @@ BlockCosts::AtRows BlockCosts::of_sums(double rows) const {
     result.forward_ns.push_back(cost::cost_at(forward_[block], profile_.rows, rows));
     result.backward_ns.push_back(cost::cost_at(backward_[block], profile_.rows, rows));
     result.saved_bytes.push_back(cost::cost_at(saved_[block], profile_.rows, rows));
+    if (has_host_times_) {
+      result.forward_host_ns.push_back(cost::cost_at(forward_host_[block], profile_.rows, rows));
+      result.backward_host_ns.push_back(cost::cost_at(backward_host_[block], profile_.rows, rows));
+    }
     // The largest of several is not linear in the rows.
     double workspace = 0;
     for (const uint32_t index : blocks_[block]) {

@@ -17,6 +17,7 @@ class BlockCosts {
  public:
   struct AtRows {
     std::vector<double> forward_ns, backward_ns, saved_bytes, workspace_bytes;  ///< per block
+    std::vector<double> forward_host_ns, backward_host_ns;  ///< per block; empty: none has any
   };
 
   BlockCosts(const cost::GraphProfile& profile, std::vector<std::vector<uint32_t>> blocks);
@@ -41,8 +42,9 @@ class BlockCosts {
   std::vector<std::vector<uint32_t>> blocks_;
   /// [block] at the profile's points; empty when sums over nodes are not linear outside of them
   /// because a node's cost is cut off at 0.
-  std::vector<std::vector<double>> forward_, backward_, saved_;
+  std::vector<std::vector<double>> forward_, backward_, saved_, forward_host_, backward_host_;
   bool linear_ = true;
+  bool has_host_times_;
   mutable std::mutex mutex_;  // guards known_
   mutable std::map<int64_t, std::unique_ptr<AtRows>> known_;
 };

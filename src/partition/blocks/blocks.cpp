@@ -44,7 +44,8 @@ uint64_t piece_hash(const cost::GraphProfile& profile, const Piece& piece) {
   for (const uint32_t index : piece) {
     const cost::ProfileNode& node = profile.nodes[index];
     hash = mix(hash, std::hash<std::string>{}(node.op));
-    for (const auto* costs : {&node.forward_ns, &node.backward_ns, &node.saved_bytes}) {
+    for (const auto* costs : {&node.forward_ns, &node.backward_ns, &node.saved_bytes,
+                              &node.forward_host_ns, &node.backward_host_ns}) {
       for (const double cost : *costs) hash = mix(hash, number(cost));
     }
     for (const cost::ProfileOutput& output : node.outputs) {
@@ -192,7 +193,11 @@ Blocks make_blocks(const cost::GraphProfile& profile, const std::vector<Piece>& 
 
   Line line{.time = {}, .cut = std::move(cut), .hash = {}};
   for (const uint32_t piece : order) {
-    line.time.push_back(graph.nodes[piece].forward_ns[0] + graph.nodes[piece].backward_ns[0]);
+    const cost::ProfileNode& node = graph.nodes[piece];
+    double forward = node.forward_ns[0], backward = node.backward_ns[0];
+    if (!node.forward_host_ns.empty()) forward = std::max(forward, node.forward_host_ns[0]);
+    if (!node.backward_host_ns.empty()) backward = std::max(backward, node.backward_host_ns[0]);
+    line.time.push_back(forward + backward);
     line.hash.push_back(piece_hash(profile, pieces[piece]));
   }
   Joiner joiner(line, options.max_blocks);

@@ -16,22 +16,28 @@ using cost::ProfileUse;
 
 /// Fills the costs of `target` with those of `nodes`, at each of `rows`.
 void sum_costs(const GraphProfile& profile, const std::vector<uint32_t>& nodes,
-               const std::vector<int64_t>& rows, ProfileNode& target) {
+               const std::vector<int64_t>& rows, bool has_host_times, ProfileNode& target) {
   for (std::vector<double>* costs :
        {&target.forward_ns, &target.backward_ns, &target.saved_bytes, &target.workspace_bytes}) {
     costs->assign(rows.size(), 0.0);
+  }
+  if (has_host_times) {
+    target.forward_host_ns.assign(rows.size(), 0.0);
+    target.backward_host_ns.assign(rows.size(), 0.0);
   }
   for (const uint32_t index : nodes) {
     const ProfileNode& node = profile.nodes[index];
     for (size_t k = 0; k < rows.size(); ++k) {
       const auto at = [&](const std::vector<double>& values) {
-        return values.empty() ? 0.0
-                              : cost::cost_at(values, profile.rows, static_cast<double>(rows[k]));
+        return cost::optional_cost_at(values, profile.rows, static_cast<double>(rows[k]));
       };
       target.forward_ns[k] += at(node.forward_ns);
       target.backward_ns[k] += at(node.backward_ns);
       target.saved_bytes[k] += at(node.saved_bytes);
       target.workspace_bytes[k] = std::max(target.workspace_bytes[k], at(node.workspace_bytes));
+      if (!has_host_times) continue;
+      target.forward_host_ns[k] += at(node.forward_host_ns);
+      target.backward_host_ns[k] += at(node.backward_host_ns);
     }
   }
 }
@@ -49,6 +55,7 @@ GraphProfile contract(const GraphProfile& profile, const std::vector<std::vector
   result.inputs = profile.inputs;
   result.params = profile.params;
   result.nodes.resize(parts.size());
+  const bool has_host_times = profile.has_host_times();
 
   std::vector<uint32_t> part_of(profile.nodes.size(), UINT32_MAX);
   for (uint32_t part = 0; part < parts.size(); ++part) {
@@ -89,7 +96,7 @@ GraphProfile contract(const GraphProfile& profile, const std::vector<std::vector
     std::ranges::sort(target.params);
     target.params.erase(std::unique(target.params.begin(), target.params.end()),
                         target.params.end());
-    sum_costs(profile, parts[part], rows, target);
+    sum_costs(profile, parts[part], rows, has_host_times, target);
   }
   return result;
 }

@@ -16,13 +16,18 @@ namespace {
 
 using plan::Rank;
 
-double sum_at(const Layout& layout, size_t stage, std::vector<double> cost::ProfileNode::*costs) {
-  double sum = 0;
-  for (uint32_t node : layout.nodes[stage]) {
-    sum +=
-        cost::cost_at(layout.profile.nodes[node].*costs, layout.profile.rows, layout.rows[stage]);
+using NodeTimes = std::vector<double> cost::ProfileNode::*;
+
+/// What a stage takes: the larger of what its device computes and of what its host issues.
+double longer_sum(const Layout& layout, size_t stage, NodeTimes device, NodeTimes host) {
+  double computed = 0, issued = 0;
+  for (uint32_t index : layout.nodes[stage]) {
+    const cost::ProfileNode& node = layout.profile.nodes[index];
+    computed += cost::cost_at(node.*device, layout.profile.rows, layout.rows[stage]);
+    if ((node.*host).empty()) continue;
+    issued += cost::cost_at(node.*host, layout.profile.rows, layout.rows[stage]);
   }
-  return sum;
+  return std::max(computed, issued);
 }
 
 /// How many bytes each device and each host sends and receives over one class of links.
@@ -289,8 +294,10 @@ std::vector<double> evaluate_compute(const Layout& layout, std::vector<StageEval
   std::vector<double> gradient_ns;
   for (size_t s = 0; s < layout.stages(); ++s) {
     stages[s].rows = layout.rows[s];
-    stages[s].forward_ns = sum_at(layout, s, &cost::ProfileNode::forward_ns);
-    gradient_ns.push_back(sum_at(layout, s, &cost::ProfileNode::backward_ns));
+    stages[s].forward_ns =
+        longer_sum(layout, s, &cost::ProfileNode::forward_ns, &cost::ProfileNode::forward_host_ns);
+    gradient_ns.push_back(longer_sum(layout, s, &cost::ProfileNode::backward_ns,
+                                     &cost::ProfileNode::backward_host_ns));
     stages[s].backward_ns =
         gradient_ns[s] + (layout.plan.stages[s].recompute ? stages[s].forward_ns : 0);
   }

@@ -319,7 +319,9 @@ class Refiner {
       double whole = 0;
       const BlockCosts::AtRows& costs = model_.costs().at(1);
       const auto time = [&](uint32_t block) {
-        return costs.forward_ns[block] + costs.backward_ns[block];
+        const double device = costs.forward_ns[block] + costs.backward_ns[block];
+        if (costs.forward_host_ns.empty()) return device;
+        return std::max(device, costs.forward_host_ns[block] + costs.backward_host_ns[block]);
       };
       for (uint32_t block = 0; block < now_.draft.stage_of.size(); ++block) {
         if (now_.draft.stage_of[block] != s) continue;

@@ -47,6 +47,7 @@ void Assessor::fill(const Draft& draft) {
     stage.own_gradient_bytes += model_.own_state(block).gradient_bytes;
     add(stage.graph_in, model_.own_input(block));
   }
+  if (!costs.front()->forward_host_ns.empty()) add_host_times(draft, costs);
   fill_shared(draft);
   fill_values(draft);
   if (model_.moments() == nullptr) return;
@@ -118,6 +119,21 @@ void Assessor::fill_values(const Draft& draft) {
     if (!leaves) continue;
     add(sheet_.stages[static_cast<size_t>(from)].out, value.size);
     if (value.grad) add(sheet_.stages[static_cast<size_t>(from)].out_gradients, value.size);
+  }
+}
+
+/// A stage takes the larger of its two sums, the device's and the host's.
+void Assessor::add_host_times(const Draft& draft,
+                              const std::vector<const BlockCosts::AtRows*>& costs) {
+  std::vector<double> forward(sheet_.stages.size(), 0.0), backward = forward;
+  for (size_t block = 0; block < draft.stage_of.size(); ++block) {
+    const auto s = static_cast<size_t>(draft.stage_of[block]);
+    forward[s] += costs[s]->forward_host_ns[block];
+    backward[s] += costs[s]->backward_host_ns[block];
+  }
+  for (size_t s = 0; s < sheet_.stages.size(); ++s) {
+    sheet_.stages[s].forward_ns = std::max(sheet_.stages[s].forward_ns, forward[s]);
+    sheet_.stages[s].gradient_ns = std::max(sheet_.stages[s].gradient_ns, backward[s]);
   }
 }
 

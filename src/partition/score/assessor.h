@@ -75,6 +75,7 @@ class Assessor {
   };
 
   void fill(const Draft& draft);
+  void add_host_times(const Draft& draft, const std::vector<const BlockCosts::AtRows*>& costs);
   void fill_shared(const Draft& draft);
   void fill_values(const Draft& draft);
   // By section 6, of the stage of a schedule that is not interleaved, and of an interleaved group.

@@ -23,9 +23,13 @@ std::vector<int> useful_replicas(int64_t micro_rows, int most) {
 
 }  // namespace
 
-double lower_bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs,
-                      const cost::Cluster& cluster, const Request& request,
-                      const SearchSpace& space) {
+namespace {
+
+/// Of one clock alone, the device's or the host's: no stage takes less than its sum by either.
+double bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs,
+                const cost::Cluster& cluster, const Request& request, const SearchSpace& space,
+                std::vector<double> BlockCosts::AtRows::*forward_ns,
+                std::vector<double> BlockCosts::AtRows::*backward_ns) {
   const size_t count = profile.nodes.size();
   const double extra = request.recompute == Recompute::always ? 2.0 : 1.0;
   double best = std::numeric_limits<double>::infinity();
@@ -38,10 +42,11 @@ double lower_bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs
     std::vector<double> forward(count, least[0]), backward(count, least[0]);
     for (const int replicas : useful_replicas(micro_rows, most)) {
       const BlockCosts::AtRows& at = costs.at((micro_rows + replicas - 1) / replicas);
+      const std::vector<double>& ahead = at.*forward_ns;
       for (size_t node = 0; node < count; ++node) {
-        const double back = at.backward_ns[node] + (extra - 1) * at.forward_ns[node];
-        least[node] = std::min(least[node], replicas * (at.forward_ns[node] + back));
-        forward[node] = std::min(forward[node], at.forward_ns[node]);
+        const double back = (at.*backward_ns)[node] + (extra - 1) * ahead[node];
+        least[node] = std::min(least[node], replicas * (ahead[node] + back));
+        forward[node] = std::min(forward[node], ahead[node]);
         backward[node] = std::min(backward[node], back);
       }
     }
@@ -73,6 +78,19 @@ double lower_bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs
         std::min(best, std::max({static_cast<double>(m) * work / cluster.ranks(), longest, ramp}));
   }
   return best;
+}
+
+}  // namespace
+
+double lower_bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs,
+                      const cost::Cluster& cluster, const Request& request,
+                      const SearchSpace& space) {
+  const double device = bound_ns(profile, costs, cluster, request, space,
+                                 &BlockCosts::AtRows::forward_ns, &BlockCosts::AtRows::backward_ns);
+  if (!profile.has_host_times()) return device;
+  return std::max(device, bound_ns(profile, costs, cluster, request, space,
+                                   &BlockCosts::AtRows::forward_host_ns,
+                                   &BlockCosts::AtRows::backward_host_ns));
 }
 
 }  // namespace rannc::partition

@@ -127,7 +127,7 @@ class Enumeration {
     const auto most = static_cast<int>(
         std::min<int64_t>(cluster_.ranks(), request_.global_batch / draft_.micro_batches));
     least_ns_.assign(static_cast<size_t>(blocks_), kInfinity);
-    least_forward_ = least_backward_ = least_ns_;
+    least_forward_ = least_backward_ = least_host_ns_ = least_ns_;
     for (int replicas = 1; replicas <= std::max(most, 1); ++replicas) {
       const BlockCosts::AtRows& costs = model_.costs().at(rows(replicas));
       for (size_t block = 0; block < least_ns_.size(); ++block) {
@@ -137,6 +137,10 @@ class Enumeration {
         least_backward_[block] =
             std::min(least_backward_[block],
                      costs.backward_ns[block] + (extra - 1) * costs.forward_ns[block]);
+        if (costs.forward_host_ns.empty()) continue;
+        const double issued =
+            replicas * (extra * costs.forward_host_ns[block] + costs.backward_host_ns[block]);
+        least_host_ns_[block] = std::min(least_host_ns_[block], issued);
       }
     }
   }
@@ -245,15 +249,22 @@ class Enumeration {
     const size_t group = static_cast<size_t>(stage) % draft_.groups.size();
     const int replicas = size(draft_.groups[group]);
     const BlockCosts::AtRows& costs = model_.costs().at(rows(replicas));
-    double ns = 0, rest_ns = 0;
+    double ns = 0, host_ns = 0, rest_ns = 0;
     const double extra = request_.recompute == Recompute::always ? 2.0 : 1.0;
     for (Mask rest = next & ~done; rest != 0; rest &= rest - 1) {
       const auto block = static_cast<size_t>(std::countr_zero(rest));
       ns += extra * costs.forward_ns[block] + costs.backward_ns[block];
+      if (costs.forward_host_ns.empty()) continue;
+      host_ns += extra * costs.forward_host_ns[block] + costs.backward_host_ns[block];
     }
+    ns = std::max(ns, host_ns);  // at most what the stage takes
+    double rest_host_ns = 0;
     for (Mask rest = everything_ & ~next; rest != 0; rest &= rest - 1) {
-      rest_ns += least_ns_[static_cast<size_t>(std::countr_zero(rest))];
+      const auto block = static_cast<size_t>(std::countr_zero(rest));
+      rest_ns += least_ns_[block];
+      if (!costs.forward_host_ns.empty()) rest_host_ns += least_host_ns_[block];
     }
+    rest_ns = std::max(rest_ns, rest_host_ns);
     const auto m = static_cast<double>(draft_.micro_batches);
     const double limit = best_.iteration_ns();
     const double before = group_ns_[group];
@@ -304,11 +315,17 @@ class Enumeration {
     way_.resize(static_cast<size_t>(stages_));
     home_.resize(static_cast<size_t>(stages_));
     double forward = 0, backward = 0, way = 0, home = 0, links = 0;
+    double forward_host = 0, backward_host = 0;
     for (size_t block = 0; block < draft_.stage_of.size(); ++block) {
       if ((placed >> block & 1) == 0 || draft_.stage_of[block] != stage) continue;
       forward += costs.forward_ns[block];
       backward += costs.backward_ns[block] + extra * costs.forward_ns[block];
+      if (costs.forward_host_ns.empty()) continue;
+      forward_host += costs.forward_host_ns[block];
+      backward_host += costs.backward_host_ns[block] + extra * costs.forward_host_ns[block];
     }
+    forward = std::max(forward, forward_host);
+    backward = std::max(backward, backward_host);  // at most what the stage takes
     measure_arrivals(stage, placed);
     const auto count_m = static_cast<double>(draft_.micro_batches);
     const int here = places_.id(draft_.ranks(stage));
@@ -424,6 +441,7 @@ class Enumeration {
   int stages_ = 0;
   int64_t micro_rows_ = 0;
   std::vector<double> least_ns_, least_forward_, least_backward_;  // [block]
+  std::vector<double> least_host_ns_;                              // [block] by the host's clock
   std::vector<bool> grad_;  // [user * blocks + producer]: some value between them has a gradient
   std::vector<double> stage_forward_, stage_backward_, way_, home_;  // [stage] that is placed
   std::vector<double> block_way_, block_home_;

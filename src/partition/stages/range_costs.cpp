@@ -101,6 +101,14 @@ RangeCosts::Table::Table(const RangeCosts& ranges, const BlockCosts::AtRows& cos
     backward_[block + 1] = backward_[block] + costs.backward_ns[block];
     saved_[block + 1] = saved_[block] + costs.saved_bytes[block];
   }
+  if (!costs.forward_host_ns.empty()) {
+    forward_host_.assign(count + 1, 0.0);
+    backward_host_ = forward_host_;
+    for (size_t block = 0; block < count; ++block) {
+      forward_host_[block + 1] = forward_host_[block] + costs.forward_host_ns[block];
+      backward_host_[block + 1] = backward_host_[block] + costs.backward_host_ns[block];
+    }
+  }
   workspace_.push_back(costs.workspace_bytes);
   for (size_t width = 1; 2 * width <= count; width *= 2) {
     const std::vector<double>& half = workspace_.back();
@@ -242,6 +250,15 @@ void RangeCosts::Table::fill_given(const BlockCosts::AtRows& costs) {
     forward_.push_back(forward);
     backward_.push_back(backward);
     saved_.push_back(saved);
+    if (costs.forward_host_ns.empty()) continue;
+    double forward_host = 0, backward_host = 0;
+    for (size_t block = 0; block < costs.forward_host_ns.size(); ++block) {
+      if (!set.test(block)) continue;
+      forward_host += costs.forward_host_ns[block];
+      backward_host += costs.backward_host_ns[block];
+    }
+    forward_host_.push_back(forward_host);
+    backward_host_.push_back(backward_host);
   }
   std::vector<double>& largest = workspace_.emplace_back(ranges_.parameters_.size(), 0.0);
   for (int first = 0; first < ranges_.end(); ++first) {
@@ -260,12 +277,12 @@ void RangeCosts::Table::fill_given(const BlockCosts::AtRows& costs) {
 RangeCosts::Work RangeCosts::Table::work(int first, int last) const {
   const auto i = static_cast<size_t>(first), j = static_cast<size_t>(last);
   if (!ranges_.is_line()) {
-    return {forward_[j] - forward_[i], backward_[j] - backward_[i], saved_[j] - saved_[i],
+    return {forward_ns(i, j), backward_ns(i, j), saved_[j] - saved_[i],
             workspace_.front()[ranges_.at(first, last)]};
   }
   const auto level = static_cast<size_t>(std::bit_width(j - i) - 1);
   const std::vector<double>& largest = workspace_[level];
-  return {forward_[j] - forward_[i], backward_[j] - backward_[i], saved_[j] - saved_[i],
+  return {forward_ns(i, j), backward_ns(i, j), saved_[j] - saved_[i],
           std::max(largest[i], largest[j - (size_t{1} << level)])};
 }
 

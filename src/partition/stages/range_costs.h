@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -40,7 +41,7 @@ class RangeCosts {
     cost::Size graph_in;       ///< graph inputs used in the range
     bool enters = false, enters_grad = false, leaves = false, leaves_grad = false;
   };
-  /// Sums over the range at one row count.
+  /// Sums over the range at one row count; of times the larger of the device's and the host's.
   struct Work {
     double forward_ns = 0, backward_ns = 0, saved_bytes = 0, workspace_bytes = 0;
   };
@@ -74,10 +75,20 @@ class RangeCosts {
    public:
     Table(const RangeCosts& ranges, const BlockCosts::AtRows& costs, int64_t rows);
     Work work(int first, int last) const;
+    double forward_ns(size_t first, size_t last) const {
+      const double device = forward_[last] - forward_[first];
+      if (forward_host_.empty()) return device;
+      return std::max(device, forward_host_[last] - forward_host_[first]);
+    }
+    double backward_ns(size_t first, size_t last) const {
+      const double device = backward_[last] - backward_[first];
+      if (backward_host_.empty()) return device;
+      return std::max(device, backward_host_[last] - backward_host_[first]);
+    }
     /// Forward and backward; never falls when the range grows.
     double compute_ns(int first, int last) const {
       const auto i = static_cast<size_t>(first), j = static_cast<size_t>(last);
-      return forward_[j] - forward_[i] + (backward_[j] - backward_[i]);
+      return forward_ns(i, j) + backward_ns(i, j);
     }
 
    private:
@@ -86,7 +97,8 @@ class RangeCosts {
     void fill_held(int64_t rows);
 
     const RangeCosts& ranges_;
-    std::vector<double> forward_, backward_, saved_;  // [border] sums of its blocks
+    std::vector<double> forward_, backward_, saved_;    // [border] sums of its blocks
+    std::vector<double> forward_host_, backward_host_;  // ... of the host's times; empty: none
     // In a line [k][i]: largest of [i, i + 2^k); of given sets [0][range].
     std::vector<std::vector<double>> workspace_;
     // By version 2. [block] alone in a stage; [storage that blocks share]; [range] of given sets.

@@ -20,6 +20,15 @@ TEST(CostTableFile, ReadsBackWhatItWrites) {
 )");
 }
 
+TEST(CostTableFile, HasTimesOfTheHostWhereThereAreSome) {
+  CostTable table = kTable;
+  table.node[0][1].backward_host_ns = 9;
+  const std::string text = to_json(table);
+  EXPECT_EQ(cost_table_from_json(text), table);
+  EXPECT_NE(text.find(R"("workspace_bytes": [4, 8], "backward_host_ns": [0, 9]})"),
+            std::string::npos);
+}
+
 TEST(CostTableFile, NamesWhatIsWrong) {
   std::string text = to_json(kTable);
   text.replace(text.find("[2, 6]"), 6, "[2, -6]");

@@ -88,6 +88,17 @@ TEST(Fold, TakesParametersOnceWithTheirState) {
   EXPECT_EQ(profile.params[3], (ProfileParam{"ones", 36, false, -1}));
 }
 
+TEST(Fold, AddsUpTimesOfTheHost) {
+  // "scale" runs with "mix", which uses it; nothing has times of the host without them.
+  CostTable costs = table();
+  costs.node[2][1].forward_host_ns = 7;
+  costs.node[5][1].forward_host_ns = 5;
+  const GraphProfile profile = fold(kGraph, costs, {});
+  EXPECT_EQ(profile.version, 2);
+  EXPECT_EQ(node(profile, "mix").forward_host_ns, (std::vector<double>{0, 12}));
+  EXPECT_FALSE(fold(kGraph, table(), {}).has_host_times());
+}
+
 TEST(Fold, GivesSizesAsLinesInTheRows) {
   const GraphProfile profile = fold(kGraph, table(), {});
   EXPECT_EQ(profile.inputs[0], (ProfileInput{"x", {24, 0}}));

@@ -74,6 +74,21 @@ TEST(GraphProfileFile, OfVersionTwoSaysWhatNodesSaveTogether) {
             "graph profile: $.saved[0].bytes: 1 numbers, but 'rows' has 2");
 }
 
+TEST(GraphProfileFile, OfVersionTwoMayHaveTimesOfTheHost) {
+  std::string text = second("");
+  const std::string group = ", \"group\": \"g\"";
+  text.insert(text.find(group), R"(, "forward_host_ns": [7, 9])");
+  const GraphProfile profile = graph_profile_from_json(text);
+  EXPECT_EQ(to_json(profile), text);
+  EXPECT_TRUE(profile.has_host_times());
+  EXPECT_FALSE(graph_profile_from_json(kTiny).has_host_times());
+  text.replace(text.find("[7, 9]"), 6, "[7]");
+  EXPECT_EQ(error_of(text),
+            "graph profile: $.nodes[1].forward_host_ns: 1 numbers, but 'rows' has 2");
+  const std::string first = error_with(group, ", \"forward_host_ns\": [7, 9]" + group);
+  EXPECT_NE(first.find("forward_host_ns"), std::string::npos) << first;
+}
+
 TEST(GraphProfileFile, KnowsTheUsesOfEveryNode) {
   const GraphProfile profile = graph_profile_from_json(kTiny);
   const ProfileNode& head = profile.nodes[1];

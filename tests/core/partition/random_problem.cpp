@@ -112,6 +112,18 @@ cost::GraphProfile graph(Dice& dice, const std::string& shape, int nodes) {
   return profile;
 }
 
+/// In some problems the host's times for issuing nodes, on a few nodes as long as the device's. Of
+/// dice of its own, so that all else stays what it is without them.
+void add_host_times(Dice dice, cost::GraphProfile& profile) {
+  if (!dice.chance(0.3)) return;
+  for (cost::ProfileNode& node : profile.nodes) {
+    const double slope = dice.chance(0.5) ? dice.real(0, 300) : 0;
+    const double base = dice.magnitude(100, 20000);
+    if (dice.chance(0.9)) node.forward_host_ns = cost(dice, profile.rows, base, slope);
+    if (dice.chance(0.9)) node.backward_host_ns = cost(dice, profile.rows, 1.5 * base, slope);
+  }
+}
+
 /// What version 2 says beside version 1: memory that several nodes save, mostly neighbours.
 void as_version_2(Dice& dice, cost::GraphProfile& profile, Request& request) {
   profile.version = 2;
@@ -195,7 +207,10 @@ Problem random_problem(uint64_t seed, const ProblemOptions& options) {
     const brute::Tables tables(problem.profile, problem.cluster, problem.request);
     if (count_cuts(tables, options.most_cuts + 1) <= options.most_cuts) break;
   } while (true);
-  if (options.version > 1) as_version_2(dice, problem.profile, problem.request);
+  if (options.version > 1) {
+    add_host_times(Dice(~seed), problem.profile);
+    as_version_2(dice, problem.profile, problem.request);
+  }
   if (dice.chance(0.45)) {
     problem.cluster.device_memory_bytes = whole_bytes(problem) * dice.magnitude(0.12, 1.2);
   }

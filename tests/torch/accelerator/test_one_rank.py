@@ -7,6 +7,8 @@ from models import ZOO
 from torch.utils import _pytree as pytree
 
 import pyrannc
+from pyrannc import _C
+from pyrannc.capture.model import capture
 
 STEPS = 3
 
@@ -59,6 +61,25 @@ def test_a_wrapped_model_trains_as_on_the_cpu_and_the_host_does_not_wait(name, h
     torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-6)
     assert forward == {}
     assert backward == {}
+
+
+def test_operators_are_timed_by_the_devices_clock_and_by_the_hosts():
+    captured = capture(torch.nn.Linear(4, 2), (torch.ones(3, 4),), {})
+
+    def costs(device):
+        world = _C.comm.make_local(1)[0]
+        table, measured = _C.profile.measure(
+            captured.graph, captured.objects, [], world, [2, 4], device=device
+        )
+        return table.node[0][1], next(iter(measured.values()))[1]
+
+    on_host, known = costs("cpu")
+    assert (on_host.forward_host_ns, on_host.backward_host_ns) == (0, 0)
+    assert len(known) == 3
+    on_device, known = costs("standin:0")
+    assert min(on_device.forward_ns, on_device.backward_ns) > 0
+    assert min(on_device.forward_host_ns, on_device.backward_host_ns) > 0
+    assert known[3:] == [on_device.forward_host_ns, on_device.backward_host_ns]
 
 
 def test_outputs_and_gradients_are_on_the_models_device():

@@ -85,11 +85,19 @@ Share Tables::measure(Mask mask, int64_t rows) const {
     const cost::ProfileNode& node = profile_.nodes[static_cast<size_t>(k)];
     share.forward_ns += at_rows(node.forward_ns, profile_.rows, b);
     share.backward_ns += at_rows(node.backward_ns, profile_.rows, b);
+    if (!node.forward_host_ns.empty()) {
+      share.issue_forward_ns += at_rows(node.forward_host_ns, profile_.rows, b);
+    }
+    if (!node.backward_host_ns.empty()) {
+      share.issue_backward_ns += at_rows(node.backward_host_ns, profile_.rows, b);
+    }
     share.saved += at_rows(node.saved_bytes, profile_.rows, b);
     if (!node.workspace_bytes.empty()) {
       share.workspace = std::max(share.workspace, at_rows(node.workspace_bytes, profile_.rows, b));
     }
   }
+  share.forward_ns = std::max(share.forward_ns, share.issue_forward_ns);
+  share.backward_ns = std::max(share.backward_ns, share.issue_backward_ns);
   for (const Value& value : values_) {
     const double bytes = value.size.bytes_per_row * b + value.size.fixed_bytes;
     const bool produced = value.producer >= 0 && (mask >> value.producer & 1) != 0;

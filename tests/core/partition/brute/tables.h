@@ -23,6 +23,7 @@ using Mask = uint32_t;  ///< a set of nodes: bit k is node k
 struct Share {
   bool known = false;
   double forward_ns = 0, backward_ns = 0;
+  double issue_forward_ns = 0, issue_backward_ns = 0;  // of the host, within the two above
   double saved = 0, in = 0, gin = 0, out = 0, workspace = 0;
   double in_gradients = 0, out_gradients = 0;
 };

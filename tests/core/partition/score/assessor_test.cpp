@@ -80,6 +80,14 @@ void as_version_2(std::mt19937& random, cost::GraphProfile& profile, Request& re
     }
     if (!storage.nodes.empty()) profile.saved.push_back(std::move(storage));
   }
+  if (draw(random, 0, 2) == 0) {
+    for (cost::ProfileNode& node : profile.nodes) {
+      if (draw(random, 0, 3) > 0) node.forward_host_ns.assign(profile.rows.size(), 0);
+      if (draw(random, 0, 3) > 0) node.backward_host_ns.assign(profile.rows.size(), 0);
+      for (double& ns : node.forward_host_ns) ns = draw(random, 0, 300);
+      for (double& ns : node.backward_host_ns) ns = draw(random, 0, 600);
+    }
+  }
   request.master_bytes_per_param_byte = draw(random, 0, 1);
   request.shard_optimizer = draw(random, 0, 1) == 1;
 }
