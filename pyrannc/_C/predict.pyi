@@ -64,13 +64,16 @@ class StepCosts:
         """
         (self: object) -> str
         """
-    def __init__(self, *, cores: typing.SupportsFloat | typing.SupportsIndex = 1.0, accumulate_ns_per_byte: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = []) -> None:
+    def __init__(self, *, cores: typing.SupportsFloat | typing.SupportsIndex = 1.0, accumulate_ns_per_byte: typing.SupportsFloat | typing.SupportsIndex = 0.0, optimizer_ns: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], in_order: bool = False) -> None:
         ...
     @property
     def accumulate_ns_per_byte(self) -> float:
         ...
     @property
     def cores(self) -> float:
+        ...
+    @property
+    def in_order(self) -> bool:
         ...
     @property
     def optimizer_ns(self) -> list[float]:

@@ -25,7 +25,9 @@ def of_messages(world, device, config):
         return world
     wanted, why = _wanted(world, device, config)
     if world.rank == 0:
-        log.info("deploy", f"messages between devices: {wanted}, {why}")
+        how = "in their one order, each waiting for both its ends"
+        predicted = how if wanted == "nccl" else "as buffered"
+        log.info("deploy", f"messages between devices: {wanted}, {why}; predicted {predicted}")
     if wanted == "nccl":
         made = nccl.communicator(world, device, config)
     else:
@@ -37,8 +39,14 @@ def of_messages(world, device, config):
 def start(world, device, config) -> None:
     """Starts NCCL, if that is what messages of ``device`` will go by, so that what it takes of the
     device's memory is not taken to be free. Collective."""
-    if device.type != "cpu" and world.size > 1 and _wanted(world, device, config)[0] == "nccl":
+    if in_order(world, device, config):
         nccl.communicator(world, device, config)
+
+
+def in_order(world, device, config) -> bool:
+    """Whether messages of ``device`` go in the Program's order and wait for both their ends, as
+    NCCL's do, and are predicted so. Collective."""
+    return device.type != "cpu" and world.size > 1 and _wanted(world, device, config)[0] == "nccl"
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import time
 import torch
 
 from pyrannc import _C
+from pyrannc.job import transport
 from pyrannc.optimizer import master_weights, steps_on_copies
 
 #: Elements of the two parameters by which an optimizer's step is timed: the large one leaves the
@@ -73,6 +74,7 @@ def measure(graph, parameters, task) -> Costs:
             cores=max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
             accumulate_ns_per_byte=statistics.median(each["accumulate"] for each in everyone),
             optimizer_ns=[ns for ns, _, _ in of_each],
+            in_order=transport.in_order(world, task.device, task.config),
         ),
         _C.predict.OptimizerMemory(
             largest_bytes=[largest for _, largest, _ in of_each],

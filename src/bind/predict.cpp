@@ -57,17 +57,19 @@ void init_runs(py::module_& m) {
 
 void init_model(py::module_& m) {
   py::class_<StepCosts>(m, "StepCosts")
-      .def(py::init(
-               [](double cores, double accumulate_ns_per_byte, std::vector<double> optimizer_ns) {
-                 return StepCosts{.cores = cores,
-                                  .accumulate_ns_per_byte = accumulate_ns_per_byte,
-                                  .optimizer_ns = std::move(optimizer_ns)};
-               }),
+      .def(py::init([](double cores, double accumulate_ns_per_byte,
+                       std::vector<double> optimizer_ns, bool in_order) {
+             return StepCosts{.cores = cores,
+                              .accumulate_ns_per_byte = accumulate_ns_per_byte,
+                              .optimizer_ns = std::move(optimizer_ns),
+                              .in_order = in_order};
+           }),
            py::kw_only(), "cores"_a = 1.0, "accumulate_ns_per_byte"_a = 0.0,
-           "optimizer_ns"_a = std::vector<double>())
+           "optimizer_ns"_a = std::vector<double>(), "in_order"_a = false)
       .def_readonly("cores", &StepCosts::cores)
       .def_readonly("accumulate_ns_per_byte", &StepCosts::accumulate_ns_per_byte)
-      .def_readonly("optimizer_ns", &StepCosts::optimizer_ns);
+      .def_readonly("optimizer_ns", &StepCosts::optimizer_ns)
+      .def_readonly("in_order", &StepCosts::in_order);
   py::class_<OptimizerMemory>(m, "OptimizerMemory")
       .def(py::init([](double state_factor, std::vector<double> largest_bytes,
                        std::vector<double> all_bytes) {

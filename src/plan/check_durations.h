@@ -22,6 +22,19 @@ inline void check_durations(const Program& program, const Durations& durations) 
   RANNC_CHECK(durations.transfer_back_ns.empty() || is_square(durations.transfer_back_ns),
               "a backward transfer time per pair of stages");
   RANNC_CHECK(durations.reduce_ns.size() == program.reductions.size(), "a time per reduction");
+  const auto is_by_action = [&](const std::vector<std::vector<double>>& times) {
+    return times.empty() ||
+           std::ranges::equal(times, program.actions, {}, &std::vector<double>::size,
+                              &std::vector<Action>::size);
+  };
+  RANNC_CHECK(is_by_action(durations.computed_ns), "a time per action");
+  RANNC_CHECK(is_by_action(durations.issued_ns), "a time of the host per action");
+  RANNC_CHECK(std::ranges::all_of(durations.message_ns,
+                                  [&](const std::vector<double>& times) {
+                                    return times.empty() ||
+                                           times.size() == program.transfers.size();
+                                  }),
+              "a time per transfer");
 }
 
 }  // namespace rannc::plan

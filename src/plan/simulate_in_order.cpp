@@ -25,6 +25,7 @@ struct RankState {
   bool computes = false;           // action `next` is a computation that has begun
   double left_ns = 0;              // of it
   double duration_ns = 0;          // of it
+  double issued_ns = 0;            // when the host has issued the last one
   int gathers_left = 0;            // of it
   std::map<Way, double> ready_ns;  // sent rows, and the memory of what is received
   std::vector<Way> receives;       // that the next computation waits for
@@ -52,10 +53,9 @@ class InOrder {
       advance(rank, program_.actions[rank].size());
       end_phase(rank);
       RankState& state = ranks_[rank];
-      result_.end_ns = std::max(result_.end_ns, state.clock_ns);
-      for (const auto& [lane, end_ns] : state.lanes) {
-        result_.end_ns = std::max(result_.end_ns, end_ns);
-      }
+      double& last_ns = result_.ends_ns.emplace_back(state.clock_ns);
+      for (const auto& [lane, end_ns] : state.lanes) last_ns = std::max(last_ns, end_ns);
+      result_.end_ns = std::max(result_.end_ns, last_ns);
       std::ranges::stable_sort(state.spans, {}, &Span::begin_ns);
       result_.spans.insert(result_.spans.end(), state.spans.begin(), state.spans.end());
     }
@@ -84,7 +84,11 @@ class InOrder {
            transfer.from != transfer.to;
   }
 
-  [[nodiscard]] double duration_of(const Transfer& transfer, Direction direction) const {
+  [[nodiscard]] double duration_of(int place, Direction direction) const {
+    const Transfer& transfer = program_.transfers[place];
+    if (const auto& own = durations_.message_ns[static_cast<size_t>(direction)]; !own.empty()) {
+      return own[place];
+    }
     if (!takes_time(transfer)) return 0;
     const bool own_times = direction == Direction::backward && !durations_.transfer_back_ns.empty();
     const auto& times = own_times ? durations_.transfer_back_ns : durations_.transfer_ns;
@@ -109,7 +113,7 @@ class InOrder {
         ranks = {transfer.from};
         if (transfer.to != transfer.from) ranks.push_back(transfer.to);
         lane = {static_cast<int>(one.direction), {}};
-        duration_ns = duration_of(transfer, one.direction);
+        duration_ns = duration_of(one.index, one.direction);
         break;
       }
       case CommunicationKind::statistics:
@@ -302,7 +306,13 @@ class InOrder {
     }
     state.computes = true;
     state.duration_ns = state.left_ns =
-        (forward ? durations_.forward_ns : durations_.backward_ns)[action.stage];
+        durations_.computed_ns.empty()
+            ? (forward ? durations_.forward_ns : durations_.backward_ns)[action.stage]
+            : durations_.computed_ns[rank][state.next];
+    if (!durations_.issued_ns.empty()) {
+      state.clock_ns = std::max(state.clock_ns, state.issued_ns);
+      state.issued_ns += durations_.issued_ns[rank][state.next];
+    }
     state.gathers_left = 0;
     state.spans.push_back({rank, static_cast<int>(state.next), state.clock_ns, 0});
     size_t following = state.next + 1;
@@ -324,7 +334,7 @@ class InOrder {
   }
 
   void end_computation(RankState& state, const Action& action) {
-    state.clock_ns += std::exchange(state.left_ns, 0);
+    state.clock_ns = std::max(state.clock_ns + std::exchange(state.left_ns, 0), state.issued_ns);
     state.computes = false;
     state.spans.back().end_ns = state.clock_ns;
     if (action.kind == ActionKind::backward) {

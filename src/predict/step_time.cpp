@@ -10,7 +10,9 @@
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
+#include "rannc/plan/simulate.h"
 #include "rannc/util/error.h"
 
 namespace rannc::predict {
@@ -60,6 +62,16 @@ class Stages {
     return ns;
   }
 
+  /// What the host takes to issue them to an accelerator.
+  [[nodiscard]] double forward_host_ns(size_t stage, int64_t rows) const {
+    return rows == 0 ? 0 : sum(stage, rows, &cost::ProfileNode::forward_host_ns);
+  }
+  [[nodiscard]] double backward_host_ns(size_t stage, int64_t rows) const {
+    if (rows == 0) return 0;
+    return sum(stage, rows, &cost::ProfileNode::backward_host_ns) +
+           (recompute_[stage] ? forward_host_ns(stage, rows) : 0);
+  }
+
   /// The optimizer's time for the parameters of `stages`, each once.
   [[nodiscard]] double optimizer_ns(const std::set<int>& stages) const {
     if (costs_.optimizer_ns.empty()) return 0;
@@ -78,8 +90,8 @@ class Stages {
                            std::vector<double> cost::ProfileNode::*values) const {
     double total = 0;
     for (uint32_t node : nodes_[stage]) {
-      total +=
-          cost::cost_at(profile_.nodes[node].*values, profile_.rows, static_cast<double>(rows));
+      total += cost::optional_cost_at(profile_.nodes[node].*values, profile_.rows,
+                                      static_cast<double>(rows));
     }
     return total;
   }
@@ -111,7 +123,11 @@ struct RankState {
   double work_ns = 0;  // left of what it computes now
   bool computes = false;
   double busy_ns = 0;
-  double waits_until_ns = 0;     // kNever: for a message or for other ranks
+  double waits_until_ns = 0;  // kNever: for a message or for other ranks
+  // With a clock of the host:
+  bool issues = false;           // what it computes now, for the device
+  double device_begin_ns = 0;    // when the device begins with it
+  double device_ns = 0;          // when the device has done all that it was given
   std::set<int> stages;          // that it runs
   std::map<int, int> backwards;  // by stage
 };
@@ -126,6 +142,7 @@ class Walk {
         cluster_(cluster),
         costs_(costs),
         shard_optimizer_(plan.shard_optimizer),
+        two_clocks_(profile.has_host_times() && costs.measured.empty()),
         stages_(plan, profile, costs),
         ranks_(program.actions.size()) {
     for (int stage = 0; stage < program.stages(); ++stage) {
@@ -136,6 +153,7 @@ class Walk {
   }
 
   StepTime run() {
+    if (costs_.in_order) return run_in_order();
     while (true) {
       // What one rank sends may let another go on at once.
       do {
@@ -155,6 +173,57 @@ class Walk {
   }
 
  private:
+  /// By the simulator of plan, and then the optimizer's step on each rank.
+  StepTime run_in_order() {
+    const auto stages = static_cast<size_t>(program_.stages());
+    plan::Durations durations{.forward_ns = std::vector<double>(stages),
+                              .backward_ns = std::vector<double>(stages),
+                              .transfer_ns = {stages, std::vector<double>(stages)},
+                              .transfer_back_ns = {},
+                              .reduce_ns = {}};
+    for (const plan::Reduction& reduction : program_.reductions) {
+      const double ns = ring_ns(reduction.ranks, bytes_of(reduction));
+      durations.reduce_ns.push_back(shard_optimizer_ ? ns / 2 : ns);
+    }
+    for (const plan::Transfer& transfer : program_.transfers) {
+      const bool moves = transfer.from != transfer.to;
+      const cost::Link& link = link_between(transfer.from, transfer.to);
+      for (std::vector<double>& times : durations.message_ns) {
+        times.push_back(moves ? link.latency_ns +
+                                    message_bytes(transfer) / link.bandwidth_bytes_per_s * 1e9
+                              : 0);
+      }
+    }
+    for (Rank rank = 0; rank < program_.ranks(); ++rank) {
+      std::vector<double>& computed = durations.computed_ns.emplace_back();
+      std::vector<double> issued;
+      for (state(rank).next = 0; state(rank).next < actions(rank).size(); ++state(rank).next) {
+        const Action& action = actions(rank)[state(rank).next];
+        const bool computes =
+            action.kind == ActionKind::forward || action.kind == ActionKind::backward;
+        computed.push_back(computes ? computed_ns(rank, action) : 0);
+        issued.push_back(computes && two_clocks_ ? host_ns(rank, action) : 0);
+      }
+      if (two_clocks_) durations.issued_ns.push_back(std::move(issued));
+    }
+    const plan::Simulation simulation = plan::simulate_in_order(program_, durations);
+    for (const plan::Span& span : simulation.spans) {
+      const ActionKind kind = actions(span.rank)[static_cast<size_t>(span.action)].kind;
+      if (kind == ActionKind::reduce_gradients) continue;
+      state(span.rank).busy_ns += span.end_ns - span.begin_ns;
+    }
+    StepTime time;
+    for (Rank rank = 0; rank < program_.ranks(); ++rank) {
+      const double after_ns = after_actions_ns(rank);
+      state(rank).busy_ns += after_ns;
+      time.ns = std::max(time.ns, simulation.ends_ns[static_cast<size_t>(rank)] + after_ns);
+    }
+    for (Rank rank = 0; rank < program_.ranks(); ++rank) {
+      time.idle_ns.push_back(std::max(time.ns - state(rank).busy_ns, 0.0));
+    }
+    return time;
+  }
+
   [[nodiscard]] RankState& state(Rank rank) { return ranks_[static_cast<size_t>(rank)]; }
   [[nodiscard]] const std::vector<Action>& actions(Rank rank) const {
     return program_.actions[static_cast<size_t>(rank)];
@@ -166,15 +235,19 @@ class Walk {
     while (!state.ended && !state.computes) {
       if (state.waits_until_ns > now_ns_) return;
       if (state.next == actions(rank).size()) {
-        const auto place = static_cast<size_t>(rank);
-        compute(state,
-                optimizer_ns(rank) + (costs_.around_ns.empty() ? 0 : costs_.around_ns.at(place)));
+        if (!device_is_done(state)) return;
+        compute(state, after_actions_ns(rank));
       } else if (!begin(rank, actions(rank)[state.next])) {
         return;
       }
       progress_ = true;
       if (!state.computes) finish(rank);
     }
+  }
+
+  [[nodiscard]] double after_actions_ns(Rank rank) {
+    const auto place = static_cast<size_t>(rank);
+    return optimizer_ns(rank) + (costs_.around_ns.empty() ? 0 : costs_.around_ns.at(place));
   }
 
   /// The optimizer's step, and the parameters' way back to all ranks that share it.
@@ -203,6 +276,41 @@ class Walk {
     state.computes = ns > 0;
   }
 
+  /// Of a forward or backward on its device, or on a host without one.
+  [[nodiscard]] double computed_ns(Rank rank, const Action& action) {
+    RankState& state = this->state(rank);
+    if (!costs_.measured.empty()) {
+      return costs_.measured.at(static_cast<size_t>(rank)).at(state.next).work_ns;
+    }
+    const auto stage = static_cast<size_t>(action.stage);
+    if (action.kind == ActionKind::forward) return stages_.forward_ns(stage, rows(rank, action));
+    return stages_.backward_ns(stage, rows(rank, action), state.backwards[action.stage]++ == 0);
+  }
+
+  /// What the host takes to issue it.
+  [[nodiscard]] double host_ns(Rank rank, const Action& action) const {
+    const auto stage = static_cast<size_t>(action.stage);
+    return action.kind == ActionKind::forward ? stages_.forward_host_ns(stage, rows(rank, action))
+                                              : stages_.backward_host_ns(stage, rows(rank, action));
+  }
+
+  void compute_or_issue(Rank rank, const Action& action) {
+    RankState& state = this->state(rank);
+    const double ns = computed_ns(rank, action);
+    if (!two_clocks_) return compute(state, ns);
+    state.issues = true;
+    state.device_begin_ns = std::max(state.device_ns, now_ns_);
+    state.device_ns = state.device_begin_ns + ns;
+    compute(state, host_ns(rank, action));
+  }
+
+  /// False while the host waits for what it has issued.
+  bool device_is_done(RankState& state) {
+    if (state.device_ns <= now_ns_) return true;
+    state.waits_until_ns = state.device_ns;
+    return false;
+  }
+
   /// False while the action must wait.
   bool begin(Rank rank, const Action& action) {
     RankState& state = this->state(rank);
@@ -212,14 +320,8 @@ class Walk {
                                 : &costs_.measured.at(static_cast<size_t>(rank)).at(state.next);
     switch (action.kind) {
       case ActionKind::forward:
-        compute(state, measured != nullptr ? measured->work_ns
-                                           : stages_.forward_ns(stage, rows(rank, action)));
-        return true;
       case ActionKind::backward:
-        compute(state, measured != nullptr
-                           ? measured->work_ns
-                           : stages_.backward_ns(stage, rows(rank, action),
-                                                 state.backwards[action.stage]++ == 0));
+        compute_or_issue(rank, action);
         return true;
       case ActionKind::send:
         compute(state, message_ns(action, measured));
@@ -258,6 +360,10 @@ class Walk {
   /// What follows the action at hand; the optimizer step ends the loop's turn.
   void finish(Rank rank) {
     RankState& state = this->state(rank);
+    if (std::exchange(state.issues, false)) {  // the device is not done before its last operator
+      state.device_ns = std::max(state.device_ns, now_ns_);
+      state.busy_ns += state.device_ns - state.device_begin_ns;
+    }
     if (state.next == actions(rank).size()) {
       state.ended = true;
       return;
@@ -274,16 +380,16 @@ class Walk {
 
   void depart(const Action& action, double flight_ns) {
     const plan::Transfer& transfer = program_.transfers[static_cast<size_t>(action.index)];
-    double arrival = now_ns_;
+    const Rank sender = action.direction == Direction::forward ? transfer.from : transfer.to;
+    const double ready = std::max(now_ns_, state(sender).device_ns);
+    double arrival = now_ns_;  // within a rank the host goes on, and the device keeps the order
     if (flight_ns >= 0) {
       arrival += flight_ns;
     } else if (!within_rank(action)) {
-      const bool forward = action.direction == Direction::forward;
-      const Rank from = forward ? transfer.from : transfer.to;
-      const Rank to = forward ? transfer.to : transfer.from;
-      const cost::Link& link = link_between(from, to);
-      double& free = channels_[{from, to}];
-      const double start = std::max(now_ns_, free);
+      const Rank to = sender == transfer.from ? transfer.to : transfer.from;
+      const cost::Link& link = link_between(sender, to);
+      double& free = channels_[{sender, to}];
+      const double start = std::max(ready, free);
       free = start + message_bytes(transfer) / link.bandwidth_bytes_per_s * 1e9;
       arrival = free + link.latency_ns;
     }
@@ -322,6 +428,7 @@ class Walk {
   bool meet(Rank rank, const Action& action, const std::vector<Rank>& members, double ns,
             const MeasuredAction* measured) {
     RankState& state = this->state(rank);
+    if (!device_is_done(state)) return false;
     const Key key{action.kind, action.stage, action.index};
     const auto met = met_.find(key);
     if (met != met_.end()) {  // its end has passed
@@ -388,7 +495,7 @@ class Walk {
       RankState& state = this->state(rank);
       if (!state.computes) continue;
       state.work_ns -= ns * speed(computing.at(cluster_.host_of(rank)));
-      state.busy_ns += ns;
+      if (!state.issues) state.busy_ns += ns;
       // Rounding: below a thousandth of a nanosecond nothing is left.
       if (state.work_ns > 1e-3) continue;
       state.computes = false;
@@ -403,6 +510,7 @@ class Walk {
   const cost::Cluster& cluster_;
   const StepCosts& costs_;
   const bool shard_optimizer_;
+  const bool two_clocks_;  // the host's and the device's
   const Stages stages_;
   std::vector<RankState> ranks_;
   double now_ns_ = 0;

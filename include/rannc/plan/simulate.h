@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,13 @@ struct Durations {
   /// Its gradients, by the same stages; empty: as transfer_ns.
   std::vector<std::vector<double>> transfer_back_ns;
   std::vector<double> reduce_ns;  ///< [reduction]
+
+  // What follows is of simulate_in_order() alone; empty: as above.
+  std::vector<std::vector<double>> computed_ns = {};  ///< [rank][action] of those that compute
+  /// [rank][action] that the host takes to issue it. It waits for no device and for no message, and
+  /// a device computes nothing before it is issued.
+  std::vector<std::vector<double>> issued_ns = {};
+  std::array<std::vector<double>, 2> message_ns = {};  ///< [direction][transfer]
 };
 
 struct Span {
@@ -31,6 +39,7 @@ struct Simulation {
   std::vector<Span> spans;  ///< compute and reductions, by rank and time
   /// [stage] micro-batches begun and not yet released, on one rank.
   std::vector<int> peak_in_flight;
+  std::vector<double> ends_ns;  ///< [rank] of all that it does; of simulate_in_order()
 };
 
 /// Runs a Program on the model of section 5 of docs/planner-files.md, rank by rank: with equal

@@ -27,6 +27,9 @@ struct StepCosts {
   /// [rank][action] of the Program; empty: what follows from the profile and the costs above.
   std::vector<std::vector<MeasuredAction>> measured = {};
   std::vector<double> around_ns = {};  ///< [rank] of a step, around its actions; empty: none
+  /// Messages go in the Program's order, and each waits for both its ends, as with NCCL; otherwise
+  /// they are buffered.
+  bool in_order = false;
 };
 
 struct StepTime {
@@ -37,6 +40,11 @@ struct StepTime {
 /// Time of a whole training step: the Program as the ranks run it, with each share's true rows, the
 /// optimizer step, and the cores of a host shared fairly by the ranks that compute. Ranks agree on
 /// every call, so a step begins on all of them when the last one has ended the step before.
+///
+/// Where the profile has times of the host, both clocks go: a device computes what its host has
+/// issued, one after the other, and the host goes on meanwhile. It waits for messages that are
+/// buffered, which leave when the device has come to them; in order it waits for none. What was
+/// measured on a device has both in it.
 [[nodiscard]] StepTime step_time(const plan::Program& program, const plan::Plan& plan,
                                  const ir::Graph& graph, const cost::GraphProfile& profile,
                                  const cost::Cluster& cluster, const StepCosts& costs);

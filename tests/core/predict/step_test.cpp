@@ -2,6 +2,7 @@
 
 #include "plan/graphs.h"
 #include "rannc/cost/cost_table.h"
+#include "rannc/plan/simulate.h"
 #include "rannc/predict/step_memory.h"
 #include "rannc/predict/step_time.h"
 
@@ -124,6 +125,69 @@ TEST(StepTime, MessagesFlyAsLongAsMeasured) {
     }
   }
   EXPECT_NEAR(step_time(program, plan, graph, profile_of(graph), one_host(2), costs).ns, 90, 1e-6);
+}
+
+/// As profile_of(), on an accelerator: issuing a node takes the host `host_ns`, there and back.
+cost::GraphProfile issued_in(int64_t host_ns, const ir::Graph& graph) {
+  cost::CostTable table;
+  table.rows = {1, 2};
+  const auto costs = [&](int64_t ns) {
+    return cost::NodeCost{.forward_ns = ns,
+                          .backward_ns = 2 * ns,
+                          .forward_host_ns = host_ns,
+                          .backward_host_ns = host_ns};
+  };
+  table.node.assign(graph.nodes.size(), {costs(100), costs(200)});
+  return cost::fold(graph, table, {});
+}
+
+double two_clocks(const plan::Plan& plan, const ir::Graph& graph, const std::vector<int64_t>& rows,
+                  const StepCosts& costs) {
+  return step_time(plan::lower(plan, graph, rows, /*training=*/true), plan, graph,
+                   issued_in(150, graph), one_host(static_cast<int>(rows.size())), costs)
+      .ns;
+}
+
+TEST(StepTime, ADeviceComputesWhatItsHostHasIssuedWhileTheHostGoesOn) {
+  // F 100 and B 200 on the device, each issued in 150. F0 ends with its issue, 150; B0 is issued
+  // 150-300 and computed 150-350; F1 is issued 300-450, and so computed 350-450; B1 450-650. The
+  // larger of each pair would be 150 + 200 + 150 + 200.
+  const ir::Graph graph = plan::chain(1, /*loss=*/true);
+  plan::Plan plan = chain_plan({1}, 2);
+  plan.schedule = plan::Schedule::one_f_one_b;
+  EXPECT_NEAR(two_clocks(plan, graph, {2}, {}), 650, 1e-6);
+  EXPECT_NEAR(two_clocks(plan, graph, {2}, {.in_order = true}), 650, 1e-6);
+}
+
+TEST(StepTime, InOrderTheHostWaitsForNoMessage) {
+  // Stage 0 computes until 150, with its host. Buffered, the host of stage 1 then issues 150-300,
+  // and both wait for the loss; B 300-500, and on stage 0 500-700. In order all hosts issue at
+  // once: F of stage 1 is computed 150-250, B 250-450, and on stage 0 450-650.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 1);
+  EXPECT_NEAR(two_clocks(plan, graph, {1, 0}, {.cores = 2}), 700, 1e-6);
+  EXPECT_NEAR(two_clocks(plan, graph, {1, 0}, {.cores = 2, .in_order = true}), 650, 1e-6);
+}
+
+TEST(StepTime, InOrderMessagesOfARankFollowEachOther) {
+  // 16 bytes for the first row of stage 0 take 160, so the second, ready at 200, leaves at 260 and
+  // is there at 420: F 420-520, B 520-720 and 720-920; the gradients follow each other 720-880 and
+  // 920-1080, B 880-1080 and 1080-1280; the step of 50.
+  const ir::Graph graph = plan::chain(2, /*loss=*/true);
+  const plan::Plan plan = chain_plan({1, 1}, 2);
+  const cost::Link link{.bandwidth_bytes_per_s = 1e8, .latency_ns = 0};
+  const cost::Cluster cluster{.devices_per_host = 2, .intra_host = link, .inter_host = link};
+  const plan::Program program = plan::lower(plan, graph, {2, 0}, /*training=*/true);
+  StepCosts costs{.cores = 2, .optimizer_ns = {50, 50}, .in_order = true};
+  const StepTime time = step_time(program, plan, graph, profile_of(graph), cluster, costs);
+  const plan::Simulation simulation =
+      plan::simulate_in_order(program, {.forward_ns = {100, 100},
+                                        .backward_ns = {200, 200},
+                                        .transfer_ns = {{0, 160}, {0, 0}},
+                                        .transfer_back_ns = {},
+                                        .reduce_ns = {}});
+  EXPECT_NEAR(time.ns, simulation.end_ns + 50, 1e-6);
+  EXPECT_NEAR(time.idle_ns[0], time.ns - 650, 1e-6);
 }
 
 TEST(StepTime, CountsTheRowsThatARankReallyHas) {
