@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'end_nccl', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
 class Operation:
     def done(self) -> bool:
         ...
@@ -180,6 +180,8 @@ def careless(stream: Stream, mistake: StreamMistake) -> Stream:
     ...
 @typing.overload
 def careless(communicator: Communicator, mistake: MessageMistake) -> Communicator:
+    ...
+def end_nccl(communicator: Communicator) -> None:
     ...
 def find_nccl(file: str = '') -> tuple[str, int]:
     """

@@ -1,6 +1,8 @@
 """NCCL between the ranks' devices: whether it can be taken, and the communicator that it makes."""
 
+import atexit
 import json
+import os
 import weakref
 
 from pyrannc import _C, log
@@ -60,7 +62,21 @@ def communicator(world, device, config):
         log.warn("deploy", warning)
     made = _C.runtime.nccl(world, str(device), config.nccl_library, one_stream, order_each)
     _made[world] = (device, made)
+    _end_with_process(made)
     return made
+
+
+def _end_with_process(made) -> None:
+    """Ends ``made`` before the interpreter goes: the device's driver goes before what is left over
+    then, and a watch over its events would take that for a failure of the device."""
+    mine, kept = os.getpid(), weakref.ref(made)
+
+    def end():
+        still = kept()
+        if still is not None and os.getpid() == mine:
+            _C.comm.end_nccl(still)
+
+    atexit.register(end)
 
 
 def launches(unordered, version, wants_one_stream):

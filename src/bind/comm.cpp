@@ -218,6 +218,7 @@ void init_comm(py::module_& m) {
       },
       "timeout_s"_a, "start_timeout_s"_a = 60.0, Unlocked());
   m.def("nccl_available", &comm::nccl_available);
+  m.def("end_nccl", &comm::end_nccl, "communicator"_a, py::call_guard<py::gil_scoped_release>());
   m.def(
       "find_nccl",
       [](const std::string& file) {

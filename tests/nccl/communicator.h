@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,10 +27,12 @@ struct ncclComm {
   bool in_order = false;                // its config asks for it
   std::atomic<void*> stream = nullptr;  // of its last call
   std::atomic<State> state = State::joining;
-  std::atomic<const char*> inside = nullptr;  // the function that a thread is in
-  std::atomic<int> unfinished = 0;            // calls that the device has not ended
-  std::atomic<bool> never_ends = false;       // joining, because of a fault
-  std::vector<bool> met;                      // [rank]: has had a call before
+  std::atomic<const char*> inside = nullptr;    // the function that a thread is in
+  std::atomic<int> unfinished = 0;              // calls that the device has not ended
+  std::atomic<bool> never_ends = false;         // joining, because of a fault
+  std::atomic<int> splitting = 0;               // splits of it that are in progress
+  std::atomic<ncclComm*> split_from = nullptr;  // whose split it is that is in progress
+  std::vector<bool> met;                        // [rank]: has had a call before
   std::atomic<int64_t> connecting_until_ns = 0;
   int splits = 0;
   int64_t meetings = 0;  // of the device's thread: of collectives
@@ -38,7 +41,10 @@ struct ncclComm {
   [[nodiscard]] std::string error();
   void fail(rannc::comm::nccl::Result result, const std::string& text);
   [[nodiscard]] rannc::comm::nccl::Result failed_with();
-  [[nodiscard]] bool is_stopped() const { return state == State::aborted; }
+  [[nodiscard]] bool is_stopped() const {
+    const ncclComm* const from = split_from;
+    return state == State::aborted || (from != nullptr && from->state == State::aborted);
+  }
 
   std::thread joiner;
 
@@ -64,7 +70,8 @@ struct Work {
 
 /// Joins the others of the file `name`, in a thread of its own unless it blocks.
 void join(Comm comm, const std::string& name);
-void join_split(Comm parent, Comm comm, int color, int key);
+/// `ended` is called on a thread of its own, when `comm` is ready or has failed.
+void join_split(Comm parent, Comm comm, int color, int key, std::function<void()> ended);
 
 /// Whether all ranks of this call have made it alike, as far as they have come; else the error is
 /// everybody's.

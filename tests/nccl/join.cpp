@@ -107,11 +107,22 @@ void join(Comm comm, const std::string& name) {
   });
 }
 
-void join_split(Comm parent, Comm comm, int color, int key) {
+void join_split(Comm parent, Comm comm, int color, int key, std::function<void()> ended) {
   const int number = parent->splits++;
   comm->root = parent->root;
   comm->device = parent->device;
-  begin(comm, [=] {
+  ++parent->splitting;
+  comm->split_from = parent;
+  begin(comm, [=, ended = std::move(ended)] {
+    const auto end = [&] {
+      if (comm->state == ncclComm::State::ready) {
+        ended();
+      } else {
+        parent->fail(comm->failed_with(), comm->error());
+      }
+      comm->split_from = nullptr;
+      --parent->splitting;
+    };
     Shared& shared = parent->room->shared();
     Split& split = shared.splits.at(static_cast<size_t>(number));
     {
@@ -122,11 +133,11 @@ void join_split(Comm parent, Comm comm, int color, int key) {
     }
     parent->room->changed();
     const bool all = parent->room->wait([&] { return split.callers == parent->size; },
-                                        [&] { return comm->is_stopped() || parent->is_stopped(); });
+                                        [&] { return comm->is_stopped(); });
     if (!all) {
       comm->fail(comm::nccl::kRemoteError, "ncclCommSplit: not all ranks of the parent came");
       comm->state = ncclComm::State::failed;
-      return;
+      return end();
     }
     std::vector<std::pair<int, int>> members;  // by key, then rank
     for (int rank = 0; rank < parent->size; ++rank) {
@@ -145,6 +156,7 @@ void join_split(Comm parent, Comm comm, int color, int key) {
     comm->room = std::make_shared<Room>(parent->root->name() + "-" + std::to_string(comm->number),
                                         comm->size);
     meet(comm);
+    end();
   });
 }
 

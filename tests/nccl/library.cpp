@@ -92,7 +92,7 @@ Result use(Communicator comm, const char* name) {
     case State::ready:
       break;
   }
-  if (now_ns() < comm->connecting_until_ns) {
+  if (comm->splitting > 0 || now_ns() < comm->connecting_until_ns) {
     return refuse(comm, std::string(name) + " while the call before is in progress");
   }
   if (comm->failed_with() != kSuccess) {
@@ -304,8 +304,9 @@ Result ncclCommSplit(Communicator comm, int color, int key, Communicator* result
   auto* const made_one = new ncclComm;
   made_one->blocking = config == nullptr ? comm->blocking : config->blocking != 0;
   made_one->in_order = asks_for_order(config);
-  join_split(comm, made_one, color, key);
-  made(made_one, result);
+  // As the real one: it is said late which one was made, when the parent is through with it.
+  *result = nullptr;
+  join_split(comm, made_one, color, key, [=] { made(made_one, result); });
   return outcome_of_init(made_one);
 }
 
@@ -314,8 +315,8 @@ Result ncclCommGetAsyncError(Communicator comm, Result* error) {
     return refuse(nullptr, "ncclCommGetAsyncError on a communicator after ncclCommAbort");
   }
   *error = comm->failed_with();
-  if (*error == kSuccess &&
-      (comm->state == State::joining || now_ns() < comm->connecting_until_ns)) {
+  if (*error == kSuccess && (comm->state == State::joining || comm->splitting > 0 ||
+                             now_ns() < comm->connecting_until_ns)) {
     *error = kInProgress;
   }
   return kSuccess;
@@ -330,6 +331,7 @@ Result ncclCommAbort(Communicator comm) {
   const int rank =
       comm->root_ranks.empty() ? comm->rank : comm->root_ranks[static_cast<size_t>(comm->rank)];
   while (fault("abort_hangs", rank) != 0) usleep(1000);
+  while (comm->splitting > 0) usleep(100);
   if (comm->joiner.joinable()) comm->joiner.join();
   while (comm->unfinished > 0) usleep(100);
   if (comm->room) comm->room->unlink();

@@ -52,4 +52,8 @@ struct NcclOptions {
 void reconnect_nccl(Communicator& communicator,
                     const std::function<Buffer(int64_t bytes)>& scratch);
 
+/// Ends them for good, and the thread that watches, while the device can still be asked: at the end
+/// of a process its driver may go before `communicator` does. Does nothing for one of another kind.
+void end_nccl(Communicator& communicator);
+
 }  // namespace rannc::comm

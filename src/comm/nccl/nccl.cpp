@@ -138,7 +138,9 @@ class Nccl final : public Communicator {
     if (size() > 1) start();
   }
 
-  ~Nccl() override {
+  ~Nccl() override { end(); }
+
+  void end() {
     watch_->end_all();
     watch_->stop();
   }
@@ -257,15 +259,28 @@ class Nccl final : public Communicator {
     }
   }
 
+  /// NCCL says which one it has made when its parent is through with it, from a thread of its own:
+  /// after an error perhaps late, or never, so that the place where it says so is not freed then.
   Comm split(int color, int key, const std::string& what) {
     nccl::OrderedConfig config = make_config();
-    Comm made = nullptr;
-    const Result result = watch_->inside("split off " + what, [&] {
-      return library_->api.comm_split(forward_.comm, color, key, &made, &config.config);
-    });
-    if (made != nullptr) watch_->add(made);
-    settle(result, forward_.comm, "split off " + what, network_advice());
-    if (made != nullptr) settle(nccl::kInProgress, made, "start " + what, network_advice());
+    auto place = std::make_unique<std::atomic<Comm>>(nullptr);
+    static_assert(sizeof(std::atomic<Comm>) == sizeof(Comm) &&
+                  std::atomic<Comm>::is_always_lock_free);
+    try {
+      const Result result = watch_->inside("split off " + what, [&] {
+        return library_->api.comm_split(forward_.comm, color, key,
+                                        reinterpret_cast<Comm*>(place.get()), &config.config);
+      });
+      settle(result, forward_.comm, "split off " + what, network_advice());
+    } catch (const CommError&) {
+      (void)place.release();  // never freed, on purpose
+      throw;
+    }
+    Comm made = place->load();
+    RANNC_CHECK((made == nullptr) == (color == nccl::kNoColor), "split off " + what);
+    if (made == nullptr) return nullptr;
+    watch_->add(made);
+    settle(nccl::kInProgress, made, "start " + what, network_advice());
     return made;
   }
 
@@ -487,6 +502,10 @@ std::unique_ptr<Communicator> make_nccl(std::shared_ptr<Communicator> host, Nccl
 void reconnect_nccl(Communicator& communicator,
                     const std::function<Buffer(int64_t bytes)>& scratch) {
   if (auto* const nccl = dynamic_cast<Nccl*>(&communicator)) nccl->reconnect(scratch);
+}
+
+void end_nccl(Communicator& communicator) {
+  if (auto* const nccl = dynamic_cast<Nccl*>(&communicator)) nccl->end();
 }
 
 }  // namespace rannc::comm

@@ -22,4 +22,6 @@ std::unique_ptr<Communicator> make_nccl(std::shared_ptr<Communicator>, NcclOptio
 
 void reconnect_nccl(Communicator&, const std::function<Buffer(int64_t)>&) {}
 
+void end_nccl(Communicator&) {}
+
 }  // namespace rannc::comm

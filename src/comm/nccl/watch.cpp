@@ -43,7 +43,8 @@ Watch::Watch(std::shared_ptr<const Library> library, int rank, std::function<dou
       timeout_s_(std::move(timeout_s)),
       use_device_(std::move(use_device)),
       failed_(std::move(failed)),
-      thread_([this] { run(); }) {}
+      thread_([this] { run(); }),
+      guard_([this] { run_guard(); }) {}
 
 Watch::~Watch() { stop(); }
 
@@ -55,6 +56,7 @@ void Watch::stop() {
   }
   changed_.notify_all();
   thread_.join();
+  guard_.join();
   abort_all();
 }
 
@@ -63,6 +65,11 @@ Result Watch::inside(const std::string& what, const std::function<Result()>& cal
   check();
   {
     const std::scoped_lock lock(mutex_);
+    if (stop_) {
+      throw CommError(
+          fmt::format("rank {} wants to {}, but NCCL's communicators have ended with the process",
+                      rank_, what));
+    }
     call_ = Call{Clock::now(), what};
   }
   const Result result = call();
@@ -152,32 +159,17 @@ void Watch::abort_all() {
 }
 
 std::optional<std::string> Watch::look() {
-  const std::scoped_lock lock(mutex_);
-  if (reason_) return std::nullopt;
-  for (Comm comm : comms_) {
-    Result error = kSuccess;
-    const Result asked = api_.comm_get_async_error(comm, &error);
-    if (asked != kSuccess) error = asked;
-    if (error != kSuccess && error != kInProgress) {
-      std::string what = "nothing is under way";
-      for (const auto& [number, lane] : lanes_) {
-        if (!lane.operations.empty()) what = "waiting " + lane.operations.front().what;
-      }
-      return fmt::format("rank {}: NCCL reports: {}: {} ({})", rank_, api_.get_error_string(error),
-                         api_.get_last_error(comm), what);
-    }
-  }
+  if (auto error = error_of_nccl()) return error;
+  drop_first_operations();
   const auto now = Clock::now();
   const std::chrono::duration<double> timeout(timeout_s_());
+  const std::scoped_lock lock(mutex_);
+  if (reason_) return std::nullopt;
   if (call_ && now - call_->since > timeout) {
     return fmt::format("rank {} has been inside of NCCL for {:.3g} s, to {}: it does not return",
                        rank_, timeout.count(), call_->what);
   }
-  for (auto& [number, lane] : lanes_) {
-    while (!lane.operations.empty() && lane.operations.front().end->done()) {
-      lane.operations.pop_front();
-      lane.first_since = now;
-    }
+  for (const auto& [number, lane] : lanes_) {
     if (lane.operations.empty() || now - lane.first_since < timeout) continue;
     return fmt::format(
         "rank {} waited {:.3g} s {}: the device has not ended it, nor what it waits for.\n"
@@ -187,14 +179,78 @@ std::optional<std::string> Watch::look() {
   return std::nullopt;
 }
 
-/// Without the mutex: what is freed may ask for other locks.
-void Watch::drop_ended() {
-  std::vector<Kept> ended;
+/// Not while another thread is inside of NCCL, which finds errors itself, or does not return: to
+/// ask a communicator also ends what it has been asked to do, and is nothing for two threads.
+std::optional<std::string> Watch::error_of_nccl() {
+  const std::unique_lock alone(calls_, std::try_to_lock);
+  if (!alone) return std::nullopt;
   const std::scoped_lock lock(mutex_);
-  const auto rest = std::ranges::partition(
-      kept_, [this](const Kept& each) { return reason_ || !each.end->done(); });
-  ended.assign(std::move_iterator(rest.begin()), std::move_iterator(rest.end()));
-  kept_.erase(rest.begin(), rest.end());
+  if (reason_) return std::nullopt;
+  for (Comm comm : comms_) {
+    Result error = kSuccess;
+    const Result asked = api_.comm_get_async_error(comm, &error);
+    if (asked != kSuccess) error = asked;
+    if (error == kSuccess || error == kInProgress) continue;
+    const std::string first = first_under_way();
+    return fmt::format("rank {}: NCCL reports: {}: {} ({})", rank_, api_.get_error_string(error),
+                       api_.get_last_error(comm),
+                       first.empty() ? "nothing is under way" : "waiting " + first);
+  }
+  return std::nullopt;
+}
+
+/// What waits first, of any lane; empty: nothing is under way. Requires the mutex.
+std::string Watch::first_under_way() const {
+  std::string what;
+  for (const auto& [number, lane] : lanes_) {
+    if (!lane.operations.empty()) what = lane.operations.front().what;
+  }
+  return what;
+}
+
+/// Those that have ended. The device is asked without the mutex, as it may not answer.
+void Watch::drop_first_operations() {
+  std::vector<int> numbers;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [number, lane] : lanes_) numbers.push_back(number);
+  }
+  for (const int number : numbers) {
+    while (true) {
+      std::shared_ptr<Event> end;
+      {
+        const std::scoped_lock lock(mutex_);
+        const auto lane = lanes_.find(number);
+        if (reason_ || lane == lanes_.end() || lane->second.operations.empty()) break;
+        end = lane->second.operations.front().end;
+      }
+      if (!end->done()) break;
+      const std::scoped_lock lock(mutex_);
+      const auto lane = lanes_.find(number);
+      if (lane == lanes_.end() || lane->second.operations.empty()) break;
+      if (lane->second.operations.front().end != end) break;
+      lane->second.operations.pop_front();
+      lane->second.first_since = Clock::now();
+    }
+  }
+}
+
+/// Without the mutex: what is freed may ask for other locks, and the device may not answer.
+void Watch::drop_ended() {
+  std::vector<Kept> asked;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (reason_) return;
+    asked.swap(kept_);
+  }
+  const auto ended =
+      std::ranges::partition(asked, [](const Kept& each) { return !each.end->done(); });
+  const std::scoped_lock lock(mutex_);
+  if (reason_) {  // never freed, on purpose: an abort that hangs may still write to it
+    (void)new std::vector<Kept>(std::move(asked));
+    return;
+  }
+  for (auto each = asked.begin(); each != ended.begin(); ++each) kept_.push_back(std::move(*each));
 }
 
 void Watch::run() {
@@ -202,6 +258,7 @@ void Watch::run() {
   use_device_();
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kLook, [this] { return stop_; })) {
+    asks_since_ = Clock::now();
     lock.unlock();
     std::optional<std::string> wrong;
     try {
@@ -210,7 +267,28 @@ void Watch::run() {
     } catch (const std::exception& error) {
       wrong = fmt::format("rank {}: the device has failed: {}", rank_, error.what());
     }
-    if (wrong) fail(*wrong);
+    lock.lock();
+    asks_since_.reset();
+    if (!wrong) continue;
+    lock.unlock();
+    fail(*wrong);
+    lock.lock();
+  }
+}
+
+/// A device that is blocked may block who asks it, until NCCL's communicators are aborted.
+void Watch::run_guard() {
+  pthread_setname_np(pthread_self(), "rannc-guard");
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLook, [this] { return stop_; })) {
+    const std::chrono::duration<double> timeout(timeout_s_());
+    if (reason_ || !asks_since_ || Clock::now() - *asks_since_ < timeout) continue;
+    const std::string first = first_under_way();
+    const std::string wrong = fmt::format(
+        "rank {} has asked its device for {:.3g} s what it has done, and it does not answer{}",
+        rank_, timeout.count(), first.empty() ? "" : ", waiting " + first);
+    lock.unlock();
+    fail(wrong);
     lock.lock();
   }
 }

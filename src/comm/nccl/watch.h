@@ -19,7 +19,8 @@
 namespace rannc::comm::nccl {
 
 /// Notices what goes wrong while nobody of the host waits: an operation that does not end, or an
-/// error that NCCL finds by itself. A thread of its own looks at the operations under way.
+/// error that NCCL finds by itself. A thread of its own looks at the operations under way, and
+/// another one, which asks nobody, whether that one goes on.
 class Watch {
  public:
   /// `failed` is called once, by the watch's thread or the one that fail() was called by.
@@ -72,9 +73,13 @@ class Watch {
   };
 
   void run();
+  void run_guard();
   void drop_ended();
+  void drop_first_operations();
   /// Something that is wrong now.
   [[nodiscard]] std::optional<std::string> look();
+  [[nodiscard]] std::optional<std::string> error_of_nccl();
+  [[nodiscard]] std::string first_under_way() const;
   void abort_all();
 
   const std::shared_ptr<const Library> library_;
@@ -91,8 +96,10 @@ class Watch {
   std::vector<Kept> kept_;
   std::optional<Call> call_;  // that a thread is inside of
   std::optional<std::string> reason_;
+  std::optional<Clock::time_point> asks_since_;  // when the thread began to look
   bool stop_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // it uses the others, and never asks the device with the mutex
+  std::thread guard_;   // last: it looks whether that one goes on
 };
 
 }  // namespace rannc::comm::nccl
