@@ -109,6 +109,43 @@ def test_replicas_over_pinned_memory(done):
     pass
 
 
+SHARDED = """
+def steps(zero, dtype, float32_sums):
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)]
+    model = torch.nn.Sequential(*layers).to(device, dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    wrapped = pyrannc.RaNNCModule(model, optimizer, pyrannc.Config(
+        device_transport="nccl", nccl_library=str(nccl.FILE), calibrate=False, self_check=False,
+        pipeline_num=1, partition_num=1, replica_nums=[2], float32_sums=float32_sums,
+    ), zero=zero)
+    for step in range(3):
+        x = torch.randn(8, 8, generator=torch.Generator().manual_seed(step)).to(dtype)
+        mine = x.split(4)[world.rank].to(device)
+        wrapped(mine).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found = {name: tensor.cpu() for name, tensor in wrapped.state_dict(rank0_only=False).items()}
+    held = sum(each.numel() for state in optimizer.state.values() for each in state.values())
+    wrapped.undeploy()
+    return found, held
+
+
+for dtype in (torch.float32, torch.bfloat16):
+    for float32_sums in (True, False):
+        whole, of_all = steps(False, dtype, float32_sums)
+        sharded, of_some = steps(True, dtype, float32_sums)
+        assert of_some < 0.7 * of_all, (of_some, of_all)
+        for name, expected in whole.items():
+            torch.testing.assert_close(sharded[name], expected, rtol=1e-6, atol=1e-7, msg=name)
+"""
+
+
+@pytest.mark.ranks(SHARDED, before=BEFORE)
+def test_sharded_steps_over_nccl_are_those_of_whole_replicas(done):
+    pass
+
+
 SCALER = """
 scaler = pyrannc.GradScaler("standin", init_scale=1024.0)
 torch.manual_seed(5)

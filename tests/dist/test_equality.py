@@ -300,6 +300,15 @@ def over_nccl():
     ]
 
 
+def on_fewer_devices(stages):
+    """On one or two devices: what has no neighbours, or one."""
+    yield from [
+        f"gpt2/{stages}/m2/b4/float64/sgd/mixed/1f1b",
+        f"tied_lm/{stages}/m2/b4/float64/adamw/always/gpipe",
+        f"dropout_language/{stages}/m2/b4/float64/sgd/never",
+    ]
+
+
 GROUPS = {
     "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"])],
     "transformers": [
@@ -318,10 +327,15 @@ GROUPS = {
     "dropouts": [*dropouts()],
     "standin": [*on_a_device()],
     "nccl": [*over_nccl()],
+    "one device": [*on_fewer_devices("1")],
+    "two devices": [*on_fewer_devices("1+1")],
 }
+RANKS = {"one device": 1, "two devices": 2}  # else four
 # Where the wrapped models of a group are, and how their messages travel.
 ON_A_DEVICE = {
     "standin": {"TEST_DEVICE": "standin"},
+    "one device": {"TEST_DEVICE": "standin"},
+    "two devices": {"TEST_DEVICE": "standin"},
     "nccl": {
         "TEST_DEVICE": "standin",
         "RANNC_DEVICE_TRANSPORT": "nccl",
@@ -335,7 +349,7 @@ def report_of(group, names, timeout):
     """Runs a group once; afterwards the reports of its cases, by name."""
     if group not in _reports:
         where = ON_A_DEVICE.get(group, {"TEST_DEVICE": "cpu"})
-        done = mpi.run([str(SCRIPT), *names], 4, timeout, env=where)
+        done = mpi.run([str(SCRIPT), *names], RANKS.get(group, 4), timeout, env=where)
         lines = [line for line in done.stdout.splitlines() if line.startswith('{"case"')]
         _reports[group] = {entry["case"]: entry for entry in map(json.loads, lines)}
         _reports[group]["end"] = (done.stdout + done.stderr)[-3000:]
@@ -388,6 +402,13 @@ def test_dropout_equals_one_process_with_its_masks(name):
 @pytest.mark.parametrize("name", GROUPS["standin"])
 def test_models_on_a_stand_in_device_equal_one_process(name):
     check("standin", name, GROUPS["standin"], timeout=800)
+
+
+@pytest.mark.skipif(not standin.built(), reason="the stand-in device was not built")
+@pytest.mark.parametrize("group", RANKS)
+def test_models_on_one_and_two_stand_in_devices_equal_one_process(group):
+    for name in GROUPS[group]:
+        check(group, name, GROUPS[group], timeout=800)
 
 
 @pytest.mark.skipif(not nccl.FILE.exists(), reason="the stand-in NCCL was not built")

@@ -3,6 +3,8 @@
 import textwrap
 
 import mpi
+import pytest
+import standin
 
 DEADLINE_S = 120  # against hangs only
 
@@ -97,6 +99,33 @@ def test_a_killed_rank_ends_the_job():
     )
     assert result.returncode != 0
     assert "signal 9" in result.stderr
+
+
+@pytest.mark.skipif(not standin.built(), reason="the stand-in device was not built")
+def test_a_killed_rank_ends_the_job_while_another_one_waits_for_a_copy_of_its_device():
+    result = run(
+        """
+        import standin, torch
+        from pyrannc import _C
+        world.timeout_s = 600
+        standin.start(devices=2, delay_us=0)
+        standin.set_device(world.rank)
+        device = f"standin:{world.rank}"
+        stream = _C.runtime.device_stream(device)
+        staged = _C.runtime.staged(world, device)
+        data = torch.ones(1000, device=device)
+        if world.rank == 1:
+            world.receive(8, 0)
+            os.kill(os.getpid(), signal.SIGKILL)
+        with standin.held():  # the device does not come to the copy
+            waiting = _C.runtime.start_sum(data, staged, stream, [0, 1])
+            world.send(b"8 bytes.", 1)
+            waiting.wait()
+        """,
+        ranks=2,
+    )
+    assert result.returncode != 0
+    assert "signal 9" in result.stderr, result.stderr
 
 
 # In the three that follow rank 0 waits for 1, which waits for 2: the message must name 2.

@@ -42,6 +42,8 @@ from norm_models import NORMS
 # Forced stages and replicas; "auto" leaves everything to the planner.
 PLANS = {
     "auto": {},
+    "1": {"partition_num": 1, "replica_nums": [1]},
+    "1+1": {"partition_num": 2, "replica_nums": [1, 1]},
     "4": {"partition_num": 1, "replica_nums": [4]},
     "2+2": {"partition_num": 2, "replica_nums": [2, 2]},
     "1+3": {"partition_num": 2, "replica_nums": [1, 3]},
