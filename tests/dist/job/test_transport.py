@@ -31,6 +31,9 @@ found = transport._automatic(world, device, Config())
 assert found == ("staged", "as NCCL is not for standin"), found
 found = transport._automatic(world, device, Config(nccl_library=FILE))
 assert found == ("nccl", "as every rank has a device"), found
+assert transport.in_order(world, device, Config(nccl_library=FILE))
+assert not transport.in_order(world, device, Config(device_transport="staged"))
+assert not transport.in_order(world, torch.device("cpu"), Config())
 assert transport.of_messages(world, torch.device("cpu"), Config()) is world
 """
 
