@@ -1,8 +1,6 @@
 """NCCL between the ranks' devices: whether it can be taken, and the communicator that it makes."""
 
-import atexit
 import json
-import os
 import weakref
 
 from pyrannc import _C, log
@@ -69,14 +67,14 @@ def communicator(world, device, config):
 def _end_with_process(made) -> None:
     """Ends ``made`` before the interpreter goes: the device's driver goes before what is left over
     then, and a watch over its events would take that for a failure of the device."""
-    mine, kept = os.getpid(), weakref.ref(made)
+    kept = weakref.ref(made)
 
     def end():
         still = kept()
-        if still is not None and os.getpid() == mine:
+        if still is not None:
             _C.comm.end_nccl(still)
 
-    atexit.register(end)
+    process.before_python_ends(end)
 
 
 def launches(unordered, version, wants_one_stream):

@@ -93,13 +93,18 @@ def leave_mpi_of_others() -> None:
     """
     if _C.comm.started_mpi():
         return
+    before_python_ends(_C.comm.finish_mpi)
+
+
+def before_python_ends(end) -> None:
+    """Calls ``end()`` then, in this process, and in none that it forks."""
     process = os.getpid()
 
-    def leave():
+    def end_here():
         if os.getpid() == process:
-            _C.comm.finish_mpi()
+            end()
 
-    atexit.register(leave)
+    atexit.register(end_here)
 
 
 def share_cores(world, hosts) -> None:
