@@ -9,7 +9,7 @@ import torch
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import process, transport
 from pyrannc.job.by_rank import by_rank
-from pyrannc.loop.equal_replicas import is_checked_at, refuse_unequal
+from pyrannc.running.equal_replicas import Sums, is_checked_at
 from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
 
 (
@@ -59,6 +59,7 @@ class CallAgreement:
         self._held = held
         self._calls = 0
         self._replicas_checked = 0  # at which number of steps
+        self._sums = None  # of replicas, on their way from an accelerator
         self.model = process.number_of_model(world)
         self.scales = LossScales()
         self.summoned = None  # state.summon.Summoned, inside summon()
@@ -89,8 +90,7 @@ class CallAgreement:
         )
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
-        if is_checked_at(self._steps.taken) and self._steps.taken > self._replicas_checked:
-            self.check_replicas()
+        self._check_replicas()
         return AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes)
 
     def backward(self, number, keep_graph) -> None:
@@ -104,12 +104,26 @@ class CallAgreement:
             lambda: f"backward of forward pass {number}{how}",
         )
 
-    def check_replicas(self) -> None:
-        """Collective, where parameters may have come apart."""
-        if self._steps.taken == self._replicas_checked:
+    def _check_replicas(self) -> None:
+        """In some calls; what an accelerator knows then is looked at in the next call."""
+        if self._sums is not None:
+            sums, self._sums = self._sums, None
+            sums.refuse_unequal(self._world)
+        if not is_checked_at(self._steps.taken) or self._steps.taken == self._replicas_checked:
             return
         self._replicas_checked = self._steps.taken
-        refuse_unequal(self._world, *self._held())
+        sums = Sums(*self._held())
+        if sums.waits:
+            self._sums = sums
+        else:
+            sums.refuse_unequal(self._world)
+
+    def check_replicas(self) -> None:
+        """At once. Collective, where parameters may have come apart."""
+        if self._steps.taken == self._replicas_checked and self._sums is None:
+            return
+        self._replicas_checked, self._sums = self._steps.taken, None
+        Sums(*self._held()).refuse_unequal(self._world)
 
     def other(self, what, inside_summon=False) -> None:
         """Agrees on something else that all ranks do together, ``what`` in words.

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 
-import torch
+from pyrannc.loop.coming_to_host import ComingToHost
 
 #: How far the scales of a loss on two ranks may differ, relatively: the same arithmetic on
 #: processors of two kinds may differ in its last bits. And the largest scale from which a float16
@@ -27,7 +27,7 @@ class LossScales:
 
     def __init__(self):
         self._found = {}
-        self._coming = []  # name, and _Coming
+        self._coming = []  # name, and ComingToHost
 
     def add(self, number, names, gradients):
         """Notes the incoming gradients of one backward.
@@ -47,7 +47,7 @@ class LossScales:
             if value.device.type == "cpu":
                 self._note(name, value.item())
             else:
-                self._coming.append((name, _Coming(value)))
+                self._coming.append((name, ComingToHost(value)))
 
     def _note(self, name, value):
         # Once each: ranks ask as often as they have parameters (torch.autograd.grad).
@@ -62,28 +62,9 @@ class LossScales:
         if of_devices:
             coming, self._coming = self._coming, []
             for name, each in coming:
-                self._note(name, each.value())
+                self._note(name, each.value().item())
         found, self._found = self._found, {}
         return {name: sorted(values, key=float) for name, values in sorted(found.items())}
-
-
-class _Coming:
-    """One number of an accelerator, on its way to pinned memory of the host."""
-
-    def __init__(self, number):
-        number = number.detach().double()
-        try:
-            self._host = torch.empty((), dtype=torch.float64, pin_memory=True)
-        except RuntimeError:  # there is none; the copy is waited for
-            self._host = torch.empty((), dtype=torch.float64)
-        self._host.copy_(number, non_blocking=True)
-        self._there = torch.Event(number.device)
-        self._there.record(torch.accelerator.current_stream(number.device))
-
-    def value(self) -> float:
-        if not self._there.query():
-            self._there.synchronize()
-        return self._host.item()
 
 
 def loss_seed(scales, before) -> float:

@@ -18,7 +18,7 @@ ALLOWED = {
     "job/nccl.py": (1, BETWEEN_RANKS),
     "job/process.py": (1, BETWEEN_RANKS),
     "loop/gradient_norm.py": (1, BETWEEN_RANKS),
-    "loop/equal_replicas.py": (1, BETWEEN_RANKS),
+    "running/equal_replicas.py": (1, BETWEEN_RANKS),
     "profiling/operators.py": (1, BETWEEN_RANKS),
     "hooks/module_hooks.py": (2, BETWEEN_RANKS),
     "profiling/step_costs.py": (1, BETWEEN_RANKS),
