@@ -38,6 +38,10 @@ with FakeTensorMode():
 _ROWS = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 _TRACES = 3
 
+# What a counter of calls is set to for a trace: beyond any warm-up, and, as forward() may look at
+# it before it counts or after, a number that every usual period divides, and the one before.
+_LATER_CALLS = (50_400_000, 50_399_999)
+
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
@@ -318,8 +322,8 @@ def _capture(model, call, names, dims, states, choices, places):
         if found := pytree.difference(pytree.at_rows(outputs, rows), shape, "the result"):
             raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
-    if traced.again is not None:
-        _refuse_another_second_call([*traces[:-1], traced.again], traced.changes)
+    for again in traced.again:
+        _refuse_another_second_call([*traces[:-1], again], traced.changes)
     return Capture(joined, call, dims, outputs, states, choices, probes, traced)
 
 
@@ -350,13 +354,17 @@ def _refuse_another_second_call(traces, changes):
         return
     except TraceError as error:
         difference = error
+    raise _computes_otherwise(changes) from difference
+
+
+def _computes_otherwise(changes) -> TraceError:
     names = ", ".join(f"'{path}'" for path in list(changes)[:3])
-    raise TraceError(
-        f"forward() changes attributes of the model, with which the next call would compute "
-        f"something else: {names}. A captured model computes the same in every call.\n  Keep a "
-        "number that changes in a buffer, or pass it as a tensor. If something is done in the "
-        "first call only, call the model once before you wrap it."
-    ) from difference
+    return TraceError(
+        "forward() changes attributes of the model, with which the next call, or a later one, "
+        f"would compute something else: {names}. A captured model computes the same in every "
+        "call.\n  Keep a number that changes in a buffer, or pass it as a tensor. If something is "
+        "done in the first call only, call the model once before you wrap it."
+    )
 
 
 def _fake_like(tensor, places):
@@ -382,15 +390,16 @@ class _Traced:
         shape: What the model returned, without its tensors.
         replaced: Ids of the buffers that it replaced.
         changes: The attributes that it changed; see ``attributes.changed``.
-        again: The trace of a second call after it, where all of them are plain; else None, as a
-            tensor that the model keeps is none of the second trace.
+        again: The trace of a second call after it, where all of them are plain, and where some are
+            counters of calls much later; else none, as a tensor that the model keeps is none of the
+            second trace.
     """
 
     trace: object
     shape: object
     replaced: set
     changes: dict = dataclasses.field(default_factory=dict)
-    again: object = None
+    again: list = dataclasses.field(default_factory=list)
     watching: object = None  # hook_probes.ModuleCalls
 
 
@@ -427,7 +436,16 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks,
         if module_attributes.are_plain(traced.changes):
             put_buffers(model, states, fakes)
             # A module that the first call has put into the model has no path in the second, either.
-            traced.again = run().trace
+            traced.again.append(run().trace)
+            later = module_attributes.changed(before, model)
+            counters = module_attributes.counters(traced.changes, later)
+            for count in _LATER_CALLS if counters else ():
+                module_attributes.put(model, dict.fromkeys(counters, count))
+                put_buffers(model, states, fakes)
+                try:
+                    traced.again.append(run().trace)
+                except TraceError as error:
+                    raise _computes_otherwise(counters) from error
     return traced
 
 

@@ -68,6 +68,24 @@ def are_plain(changes) -> bool:
     return bool(changes) and all(map(_is_plain, changes.values()))
 
 
+def counters(once, twice) -> list[str]:
+    """The paths of integers that change in each of two calls. ``once``, ``twice``: changed() after
+    the first and after the second."""
+    return [
+        path
+        for path, value in twice.items()
+        if type(value) is int and type(once.get(path)) is int and value != once[path]
+    ]
+
+
+def put(model, values) -> None:
+    """Sets attributes by their paths."""
+    modules = dict(model.named_modules())
+    for path, value in values.items():
+        module, _, name = path.rpartition(".")
+        vars(modules[module])[name] = value
+
+
 def tensors_left(changes) -> dict:
     """Those of ``changes`` that are tensors or hold some, with ``TENSOR`` in their places."""
     found = {path: _marked(value) for path, value in changes.items()}

@@ -424,6 +424,10 @@ class Annealed(nn.Module):
         (0, lambda count: count + 1, lambda count: torch.tensor(0.5 * count)),
         (False, lambda _: True, lambda done: 1.0 if done else 2.0),
         (("a",), lambda seen: (*seen, "b"), len),
+        # After a warm-up, and in every hundredth call, counted before and after it is looked at.
+        (0, lambda count: count + 1, lambda count: 1.0 if count < 500 else 0.5),
+        (0, lambda count: count + 1, lambda count: 1.0 if count % 100 else 0.5),
+        (0, lambda count: count + 1, lambda count: 1.0 if (count + 1) % 30 else 0.5),
     ],
 )
 @pytest.mark.parametrize("name", ["warmth", "_warmth"])
