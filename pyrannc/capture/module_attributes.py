@@ -1,8 +1,12 @@
 """What the modules of a model hold as attributes, which a run of forward() may change."""
 
+import argparse
 import collections
 import contextlib
+import functools
 import numbers
+import sys
+import types
 
 import torch
 from torch import nn
@@ -13,6 +17,17 @@ from pyrannc import log
 CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 TENSOR = object()  # stands where forward() has left a tensor
+OBJECT = object()  # and an object that holds one
+
+# Classes of these packages keep what they like.
+LIBRARIES = ("torch", "builtins", "pyrannc", "transformers", "peft", "accelerate", "lightning")
+# These are no objects of a user's.
+_NO_OBJECTS = (
+    nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType,
+    functools.partial,
+)  # fmt: skip
+
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 _PLAIN = (numbers.Number, str, bytes, torch.dtype, torch.device)
 # These are torch's: hooks, what is registered (by other rules), and nn.LSTM's list of weights.
@@ -21,9 +36,9 @@ _NOT_OF_THE_USER = set(vars(nn.Module())) - {"training"} | {"_flat_weights", "_f
 
 @contextlib.contextmanager
 def kept(model):
-    """Everything that a module holds is as before afterwards."""
+    """Everything that a module holds is as before afterwards, and what objects in it hold."""
     saved = []
-    for module in model.modules():
+    for module in holders(model).values():
         attributes = dict(vars(module))
         contents = {
             name: value.copy()
@@ -43,24 +58,45 @@ def kept(model):
             vars(module).update(attributes)
 
 
+def holders(model) -> dict:
+    """By their paths, the modules, and objects of the user's classes in attributes of them or of
+    one another."""
+    found = dict(model.named_modules())
+    seen = set(map(id, found.values()))
+    waiting = [
+        (f"{path}.{name}" if path else name, value)
+        for path, module in found.items()
+        for name, value in vars(module).items()
+    ]
+    while waiting:
+        path, value = waiting.pop()
+        if id(value) not in seen and _is_object(value):
+            seen.add(id(value))
+            found[path] = value
+            waiting += [(f"{path}.{name}", each) for name, each in vars(value).items()]
+    return found
+
+
 def snapshot(model) -> dict:
-    """The attributes of all modules now, by their path; for :func:`changed`."""
+    """The attributes of all holders now, by their path; for :func:`changed`."""
     return {
         f"{path}.{name}" if path else name: value.copy() if type(value) in CONTAINERS else value
-        for path, module in model.named_modules()
+        for path, module in holders(model).items()
         for name, value in vars(module).items()
         if name not in _NOT_OF_THE_USER
     }
 
 
 def changed(before, model) -> dict:
-    """The attributes that are not what they were at the snapshot ``before``, by their path."""
+    """The attributes that are not what they were at the snapshot ``before``, by their path; of
+    another object none of its own."""
     absent = object()
-    return {
+    found = {
         path: value
         for path, value in snapshot(model).items()
         if not _same(before.get(path, absent), value)
     }
+    return {path: value for path, value in found.items() if path.rpartition(".")[0] not in found}
 
 
 def are_plain(changes) -> bool:
@@ -80,14 +116,15 @@ def counters(once, twice) -> list[str]:
 
 def put(model, values) -> None:
     """Sets attributes by their paths."""
-    modules = dict(model.named_modules())
+    modules = holders(model)
     for path, value in values.items():
         module, _, name = path.rpartition(".")
         vars(modules[module])[name] = value
 
 
 def tensors_left(changes) -> dict:
-    """Those of ``changes`` that are tensors or hold some, with ``TENSOR`` in their places."""
+    """Those of ``changes`` that are tensors or hold some, with ``TENSOR`` or ``OBJECT`` in their
+    places."""
     found = {path: _marked(value) for path, value in changes.items()}
     return {path: value for path, value in found.items() if _holds_one(value)}
 
@@ -114,14 +151,36 @@ def without_marks(changes) -> list[str]:
 
 
 def _marked(value):
-    return TENSOR if isinstance(value, torch.Tensor) else mapped(_marked, value)
+    """An object that forward() has made is not there, like a tensor."""
+    if isinstance(value, torch.Tensor):
+        return TENSOR
+    if _is_object(value):
+        return OBJECT if any(map(_holds_one, map(_marked, vars(value).values()))) else value
+    return mapped(_marked, value)
+
+
+def _is_object(value) -> bool:
+    kept_by_users = hasattr(value, "__dict__") and not isinstance(value, _NO_OBJECTS)
+    return kept_by_users and _is_of_user(type(value))
+
+
+@functools.cache
+def _is_of_user(kind) -> bool:
+    """Whether its code is no library's: objects of others, as loggers are, may be in use."""
+    if kind in _NAMESPACES:
+        return True
+    package = kind.__module__.partition(".")[0]
+    if package in LIBRARIES or package in sys.stdlib_module_names - {"__main__"}:
+        return False
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return package == "__main__" or (file is not None and "site-packages" not in file)
 
 
 def _holds_one(value) -> bool:
     items = value.values() if isinstance(value, dict) else value
     if isinstance(value, (dict, list, tuple, collections.deque)):
         return any(map(_holds_one, items))
-    return value is TENSOR
+    return value is TENSOR or value is OBJECT
 
 
 def _is_plain(value) -> bool:

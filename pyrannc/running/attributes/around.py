@@ -10,10 +10,8 @@ import dataclasses
 import inspect
 import types
 
+from pyrannc.capture.module_attributes import LIBRARIES
 from pyrannc.running.attributes.comparable import NOTHING, comparable
-
-# What modules compute with has its own rules, or is a library's, which scripts leave alone.
-_LIBRARIES = ("torch", "builtins", "pyrannc", "transformers", "peft", "accelerate", "lightning")
 
 
 class Around:
@@ -23,7 +21,7 @@ class Around:
         self._places = {}  # how it is called -> what reads it now
         functions = []
         for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
-            if kind.__module__.partition(".")[0] not in _LIBRARIES:
+            if kind.__module__.partition(".")[0] not in LIBRARIES:  # which scripts leave alone
                 functions += [each for each in map(_function, vars(kind).values()) if each]
         seen = set()
         while functions:

@@ -8,7 +8,7 @@ import contextlib
 
 import torch
 
-from pyrannc.capture.module_attributes import TENSOR, mapped
+from pyrannc.capture.module_attributes import OBJECT, TENSOR, holders, mapped
 from pyrannc.errors import RaNNCError
 
 _ABSENT = object()
@@ -20,22 +20,29 @@ class _NotThere(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        place = next(each.place for each in _flat((args, kwargs)) if isinstance(each, cls))
-        raise RaNNCError(
-            f"'{place}' of the model is a tensor that forward() leaves in an attribute. The model "
-            "runs as a captured graph, which does not set it: it is not here.\n  Return it from "
-            "forward(), as a part of the loss or beside it."
-        )
+        _refuse(next(each for each in _flat((args, kwargs)) if isinstance(each, cls)))
 
     def __repr__(self, **_):
         return f"<tensor of '{self.place}', which a captured graph does not set>"
+
+
+class _ObjectNotThere:
+    """The same of an object that holds one."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __getattr__(self, name):
+        if name.startswith("__"):  # what Python looks for in any object
+            raise AttributeError(name)
+        _refuse(self)
 
 
 class AttributesLeft:
     """Puts such values into a model before each call, and takes them away for each capture."""
 
     def __init__(self, model):
-        self._modules = dict(model.named_modules())
+        self._modules = holders(model)
         self._put = {}  # path -> (attributes of the module, name, value that says so)
         self._own = {}  # path -> what the model has had there
 
@@ -75,7 +82,17 @@ def _saying_so(value, path):
         found = torch.empty(0).as_subclass(_NotThere)
         found.place = path
         return found
+    if value is OBJECT:
+        return _ObjectNotThere(path)
     return mapped(lambda each: _saying_so(each, path), value)
+
+
+def _refuse(value):
+    raise RaNNCError(
+        f"'{value.place}' of the model is a tensor that forward() leaves in an attribute. The "
+        "model runs as a captured graph, which does not set it: it is not here.\n  Return it from "
+        "forward(), as a part of the loss or beside it."
+    )
 
 
 def _flat(value):

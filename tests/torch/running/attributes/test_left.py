@@ -75,3 +75,59 @@ def test_a_model_without_its_plan_has_its_own_again():
     assert leaving.aux is None
     assert not hasattr(leaving, "mean")
     assert leaving.seen == {"h": None, "name": "x"}
+
+
+class Notes:
+    """An object of a class of the user's, as such that collect statistics are."""
+
+    def __init__(self):
+        self.mean, self.calls, self.inner, self.all = None, 0, None, []
+
+
+class Noting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.notes, self.made = nn.Linear(4, 4), Notes(), None
+        self.notes.inner = Notes()
+
+    def forward(self, x):
+        h = self.linear(x)
+        self.notes.mean, self.notes.inner.mean = h.mean(), h.abs().mean()
+        self.notes.all.append(h.mean())
+        self.made = Notes()
+        self.made.mean = h.mean()
+        return h.square().mean()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda m: float(m.notes.mean),
+        lambda m: m.notes.inner.mean + 1,
+        lambda m: sum(m.notes.all),
+        lambda m: m.made.mean,
+    ],
+)
+def test_objects_of_other_classes_are_no_place_to_leave_one_either(read):
+    """One rank had a tensor of the self-check in them, the others one of the trace."""
+    noting = Noting()
+    model = RaNNCModule(noting, config=Config(calibrate=False))
+    for _ in range(2):
+        model(torch.randn(2, 4)).backward()
+        with pytest.raises(RaNNCError, match=r"of the model is a tensor that forward\(\) leaves"):
+            read(noting)
+    model(torch.randn(2, 2, 4)).backward()  # is captured anew, with the model's own objects
+    model.undeploy()
+    assert noting.notes.mean is noting.notes.inner.mean is noting.made is None
+    assert not noting.notes.all
+
+
+def test_what_an_object_counts_and_forward_computes_with_is_refused():
+    class Counting(Noting):
+        def forward(self, x):
+            self.notes.calls += 1
+            return self.linear(x).mean() * (1.0 if self.notes.calls < 9 else 0.5)
+
+    model = RaNNCModule(Counting(), config=Config(calibrate=False))
+    with pytest.raises(RaNNCError, match=r"would compute something else: 'notes\.calls'"):
+        model(torch.randn(2, 4))
