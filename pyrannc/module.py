@@ -44,7 +44,7 @@ from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrapper
 from pyrannc.running.task import Task
 from pyrannc.state import checkpoint, moving, named_tensors, one_tensor, pretrained, summon
 from pyrannc.state.released import is_released
-from pyrannc.wrapper import compiled, own_names
+from pyrannc.wrapper import compiled, own_names, saved_tensors
 from pyrannc.wrapper.front_ends import FrontEnds
 from pyrannc.wrapper.signature import ForwardOfModel
 
@@ -204,6 +204,7 @@ class RaNNCModule(nn.Module):
             return self._call(args, kwargs)
 
     @summon.forward_pass
+    @saved_tensors.without_hooks
     def _call(self, args, kwargs):
         refuse_transforms()
         known = self._runs.known_dims() if self._runs else None

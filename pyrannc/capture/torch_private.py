@@ -85,6 +85,12 @@ def has_compiled_forward(module) -> bool:
     return getattr(inspect.unwrap(forward), "__func__", None) is type(module).forward
 
 
+#: The innermost hooks on what autograd saves, or None; and what takes them away and puts them back.
+#: Without them checkpoint() around a wrapped model runs its first call once more, inside of itself.
+top_hooks_on_saved = torch._C._autograd._top_saved_tensors_default_hooks
+pop_hooks_on_saved = torch._C._autograd._pop_saved_tensors_default_hooks
+push_hooks_on_saved = torch._C._autograd._push_saved_tensors_default_hooks
+
 #: The innermost of torch.func.grad, vmap and their kin in which the caller runs, or None. Without
 #: it their tensors, which have no memory, fail deep inside of a call.
 innermost_transform = torch._C._functorch.peek_interpreter_stack

@@ -330,6 +330,31 @@ def gradient_checkpointing():
 
 
 @case
+def hooks_on_saved_tensors_around_the_model():
+    """`checkpoint(model, batch)`, `with save_on_cpu():` around the wrapped model"""
+    from torch.autograd.graph import save_on_cpu
+    from torch.utils.checkpoint import checkpoint
+
+    def on_cpu(model, batch):
+        with save_on_cpu():
+            return model(batch)
+
+    for call in (
+        lambda model, batch: checkpoint(model, batch, use_reentrant=False),
+        lambda model, batch: checkpoint(model, batch, use_reentrant=True),
+        on_cpu,
+    ):
+        plain, own, wrapped, theirs = pair()
+        for step in range(2):
+            own.zero_grad(), theirs.zero_grad()
+            batch = rows(seed=step).requires_grad_()
+            plain(batch).square().mean().backward()
+            call(wrapped, mine(batch.detach()).requires_grad_()).square().mean().backward()
+            own.step(), theirs.step()
+            equal_weights(plain, wrapped)
+
+
+@case
 def evaluations_in_between():
     """`inference_mode()`, `no_grad()`, `eval()` and back, between forward and backward, too"""
 
