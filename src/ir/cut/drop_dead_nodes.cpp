@@ -7,9 +7,13 @@ namespace rannc::ir {
 std::vector<bool> live_nodes(const Graph& graph, const std::vector<ValueId>& outputs,
                              bool effects) {
   std::vector<bool> live(graph.nodes.size());
-  // By storage, not by value: a read of any view sees the writes before it.
+  // Writes by storage, not by value: a read of any view sees the writes before it.
   std::vector<bool> needed(graph.values.size());
-  const auto need = [&](ValueId id) { needed[graph[id].storage.index] = true; };
+  std::vector<bool> read(graph.values.size());
+  const auto need = [&](ValueId id) {
+    needed[graph[id].storage.index] = true;
+    read[id.index] = true;
+  };
   for (ValueId output : outputs) need(output);
 
   // Nodes are in topological order, so one backward sweep meets every reader before its writers.
@@ -17,7 +21,7 @@ std::vector<bool> live_nodes(const Graph& graph, const std::vector<ValueId>& out
     const Node& node = graph[NodeId{index}];
     bool is_live = effects && writes_state(graph, node);
     for (ValueId output : node.outputs) {
-      is_live = is_live || (output.valid() && needed[graph[output].storage.index]);
+      is_live = is_live || (output.valid() && read[output.index]);
     }
     for (ValueId written : node.writes) is_live = is_live || needed[graph[written].storage.index];
     if (!is_live) continue;

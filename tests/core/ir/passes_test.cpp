@@ -333,6 +333,26 @@ TEST(DropDeadNodes, KeepsWritesThatAreReadLaterAndState) {
   EXPECT_EQ(live.inputs.size(), 2U);
 }
 
+TEST(DropDeadNodes, KeepsAViewOnlyWhereSomethingReadsIt) {
+  const Graph graph = parse(R"(graph views(%x) -> (%y)
+  input x: float32[B, 4] apart(0)
+  node exp = aten::exp(%x) -> %h
+    result h: float32[B, 4]
+  node unread = aten::view(%h, [4*B]) -> %v
+    result v: float32[4*B] shares %h
+  node written = aten::view(%h, [B, 2, 2]) -> %w
+    result w: float32[B, 2, 2] shares %h
+  node write = aten::relu_(%w) -> %w2 writes %w
+    result w2: float32[B, 2, 2] shares %h
+  node tanh = aten::tanh(%h) -> %y
+    result y: float32[B, 4]
+)");
+  const Graph live = drop_dead_nodes(graph);
+  verify(live);
+  EXPECT_EQ(names(live, {{0}, {1}, {2}, {3}}), (Names{"exp", "written", "write", "tanh"}));
+  EXPECT_EQ(live.nodes.size(), 4U);
+}
+
 TEST(RowMixes, BeginWhereABatchMeanMeetsRows) {
   const Graph graph = inferred(R"(graph centre(%x) -> (%z)
   input x: float32[B, 4] apart(0)
