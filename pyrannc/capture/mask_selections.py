@@ -438,6 +438,40 @@ def _reshape(func, input, *sizes):
     return Selection(input.rows.reshape(input.rows.shape[0], *sizes[1:]), input.mask)
 
 
+def _ctc_loss(func, log_probs, targets, input_lengths, target_lengths, *args, **kwargs):
+    """Targets of all rows one after the other: here a row has its own, in front of what the mask
+    leaves out. Nothing reads beyond the row's length."""
+    others = (log_probs, input_lengths, target_lengths, *args, *kwargs.values())
+    if not isinstance(targets, Selection) or any(isinstance(each, Selection) for each in others):
+        refuse()
+    if not isinstance(target_lengths, FakeTensor) or not _counts(target_lengths, targets.mask):
+        refuse()
+    rows = targets.rows.reshape(len(target_lengths), -1)
+    places = (~targets.mask.reshape(rows.shape)).to(torch.uint8).argsort(dim=1, stable=True)
+    return func(log_probs, rows.gather(1, places), input_lengths, target_lengths, *args, **kwargs)
+
+
+def _counts(lengths, flat) -> bool:
+    """Whether they are ``mask.sum(-1)`` of the matrix that has become ``flat``."""
+    whole, node = torch_private.value_in_trace(flat).node(), _uncast(lengths)
+    if whole.kind() != "aten::reshape" or node.kind() != "aten::sum":
+        return False
+    mask, dims, keep, *_ = node.inputs()
+    if not _same(mask, next(whole.inputs())) or len(mask.type().sizes() or ()) != 2:
+        return False
+    return dims.node().kind() == "prim::ListConstruct" and (
+        [each.toIValue() for each in dims.node().inputs()] in ([-1], [1]) and not keep.toIValue()
+    )
+
+
+def _uncast(tensor):
+    """The node that has computed it, before it got another dtype or device."""
+    node = torch_private.value_in_trace(tensor).node()
+    while node.kind() in ("aten::to", "aten::_to_copy"):
+        node = next(node.inputs()).node()
+    return node
+
+
 def _flatten(func, input, start_dim=0, end_dim=-1):
     if not isinstance(input, Selection) or start_dim == 0:
         refuse()
@@ -451,6 +485,7 @@ _RULES = {
     "sum": _sum,
     "mean": _mean,
     "cross_entropy": _classified,
+    "ctc_loss": _ctc_loss,
     "nll_loss": _classified,
     "linear": _of_rows,
     "matmul": _of_rows,

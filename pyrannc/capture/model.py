@@ -422,7 +422,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks,
                 )
                 found = store_replaced_buffers(model, states, fakes)
                 with session.hidden():
-                    outputs, shape = pytree.flatten(result)
+                    outputs, shape = pytree.flatten(result, session.row_lists.whole_of)
                 mask_selections.refuse_in(shape)
                 trace = session.tracer.finish(type(model).__name__, rows, outputs)
         except TraceError:

@@ -29,7 +29,7 @@ from pyrannc.capture.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
 )
-from pyrannc.capture.values import known_numbers, placeholders
+from pyrannc.capture.values import checks, known_numbers, placeholders, row_lists
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -44,6 +44,8 @@ class Session:
         self.mode = mode
         self.paths = paths  # id of a module -> its path
         self.thread = threading.get_ident()
+        self.looks = checks.Looks()
+        self.row_lists = row_lists.RowLists()
         self.failure = None  # (exception, path of the innermost module that raised it)
 
     def here(self) -> bool:
@@ -62,7 +64,8 @@ class Session:
             stack.enter_context(_RecordByHand(self))
             for patch in (
                 plain_sizes, module_paths, conversions, constants, calls, settings,
-                torch_favours.done, placeholders.checked,
+                torch_favours.done, placeholders.checked, row_lists.joined,
+                checks.repeated,
             ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(mask_selections.allowed(self, replaced))
@@ -96,8 +99,10 @@ class _RecordByHand(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if not is_tracing():
-            return func(*args, **kwargs)
+        if not is_tracing():  # as in operators that the tracer has recorded
+            outputs = func(*args, **kwargs)
+            self.session.looks.add(func, args, kwargs, outputs)
+            return outputs
         tracer = self.session.tracer
         unrecorded = tracer.unrecorded() and func.namespace != "prim"
         try:

@@ -107,8 +107,17 @@ def grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
     return torch.empty_strided(sizes, strides, dtype=dtype, device=a.device)
 
 
+def ctc_loss(log_probs, targets, *_args, **_kwargs):
+    """What the operator returns, empty: its second result is kept for the backward alone, and as
+    long as the longest target, which no more than all of them can be."""
+    steps, rows = log_probs.size(0), log_probs.size(1)
+    losses = torch.empty([rows], dtype=log_probs.dtype, device=log_probs.device)
+    alphas = [rows, steps, 2 * targets.size(-1) + 1]
+    return losses, torch.empty(alphas, dtype=log_probs.dtype, device=log_probs.device)
+
+
 #: What stands in for torch's own kernels of FakeTensors, by operator.
-FAKE_KERNELS = {torch_private.GROUPED_MM: grouped_mm}
+FAKE_KERNELS = {torch_private.GROUPED_MM: grouped_mm, torch_private.CTC_LOSS: ctc_loss}
 
 FAVOURS = (
     Favour(
@@ -152,6 +161,11 @@ FAVOURS = (
         "2.11 to 2.13",
         "refuses float32 and float16, which its kernel on the CPU takes: no mixture of experts "
         "could be traced",
+    ),
+    Favour(
+        "aten::_ctc_loss.Tensor on FakeTensors",
+        "2.11 to 2.13",
+        "has no kernel there, as the memory for its backward depends on the longest target",
     ),
 )
 

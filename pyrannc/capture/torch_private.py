@@ -51,6 +51,8 @@ is_tracing = torch._C._is_tracing
 value_in_trace = torch._C._get_value_trace
 #: The operator of a mixture of experts. Without it there is nothing to let pass (torch_favours).
 GROUPED_MM = torch.ops.aten._grouped_mm.default
+#: The operator of a CTC loss whose lengths are tensors. Without it no such loss can be traced.
+CTC_LOSS = torch.ops.aten._ctc_loss.Tensor
 #: The operator behind tensor.item(). Without it no number that a model reads is known.
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 #: What looks whether all elements of a tensor are true, only to raise an error where one is not.

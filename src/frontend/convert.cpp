@@ -326,6 +326,7 @@ class Converter {
       made = new_node(call.op, facts);
       made.kind = python ? ir::OpKind::python : ir::OpKind::scripted;
       made.op = call.op;
+      made.like = same_operator(made.op);
       made.object = {static_cast<uint32_t>(trace_.capture.objects.size())};
       trace_.capture.objects.push_back(call.object);
     } else {

@@ -7,7 +7,7 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING
 
-#: By how a model is called: its auto class, and the architectures.
+#: By how a model is called: its auto class, and the architectures; `:ctc` tells two kinds apart.
 KINDS = {
     "decoder": ("AutoModelForCausalLM", """
         gpt2 gpt_neo gpt_neox gptj opt bloom llama mistral qwen2 qwen3 gemma gemma2 gemma3_text phi
@@ -34,6 +34,9 @@ KINDS = {
     "speech": ("AutoModelForAudioClassification", """
         wav2vec2 hubert wavlm audio-spectrogram-transformer unispeech unispeech-sat sew sew-d
         data2vec-audio wav2vec2-bert wav2vec2-conformer whisper
+        """),
+    "transcription": ("AutoModelForCTC", """
+        wav2vec2:ctc hubert:ctc wavlm:ctc unispeech-sat:ctc sew:ctc data2vec-audio:ctc
         """),
     "video": ("AutoModelForVideoClassification", "videomae timesformer vivit"),
     "vision-language": ("AutoModelForImageTextToText", "llava vipllava internvl"),
@@ -134,6 +137,7 @@ OF_ONE = {
 
 def model_of(kind: str, name: str) -> torch.nn.Module:
     """A tiny one without dropout; the same each time."""
+    name = name.partition(":")[0]
     plain = CONFIG_MAPPING[name]()
     parts = {
         part: {"model_type": of_part.model_type} | _tiny(of_part)
@@ -178,6 +182,11 @@ def call_of(kind: str, model, rows: int, seed: int = 0) -> dict:
             return {name: torch.randn(rows, 2000, generator=generator), "labels": labels}
         length = getattr(model.config, "max_length", 100) or 100
         return {name: torch.randn(rows, length, 128, generator=generator), "labels": labels}
+    if kind == "transcription":
+        values = torch.randn(rows, 2000, generator=generator)
+        labels = torch.randint(1, 100, (rows, 8), generator=generator)
+        ends = torch.randint(3, 9, (rows, 1), generator=generator)
+        return {"input_values": values, "labels": labels.where(torch.arange(8) < ends, -100)}
     if kind == "vision-language":
         images = torch.randn(rows, 3, 32, 32, generator=generator)
         with torch.no_grad():
@@ -200,5 +209,5 @@ def names() -> list[tuple[str, str]]:
         (kind, name)
         for kind, (_, listed) in KINDS.items()
         for name in listed.split()
-        if name in CONFIG_MAPPING
+        if name.partition(":")[0] in CONFIG_MAPPING
     ]

@@ -1,5 +1,6 @@
 """Captures every architecture of the zoo with both front ends and proves the capture, and trains
-it on several ranks, one line of JSON for each; ``--page`` makes docs/zoo.md of these lines.
+it on several ranks, one line of JSON for each; ``--page`` makes docs/zoo.md of these lines, and
+keeps the page's rows of architectures that they lack.
 
     python tests/zoo/zoo.py results.jsonl [name ...]
     python tests/zoo/zoo.py results.jsonl --train [name ...]
@@ -26,7 +27,7 @@ RANKS, PLANS = (2, 4), ("free", "four")
 _AT_A_TIME = 6  # architectures that one start of the ranks trains
 HEAD = """# The zoo
 
-Architectures of transformers {version}, unmodified, with random weights in tiny shapes
+Architectures of transformers {releases}, unmodified, with random weights in tiny shapes
 and dropout 0, each captured by both front ends and compared with itself on another batch: outputs,
 gradients and buffers. *equal* is what this self-check has found; *rows* says whether ranges of rows
 were replayed apart and joined again, or why not. A refusal is an error before anything is trained.
@@ -118,31 +119,46 @@ def _short(text) -> str:
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
-def page(lines) -> str:
+def page(lines, before) -> str:
+    """docs/zoo.md, with the rows of ``before`` (the page as it is) where there is no line."""
     latest = {}
     for line in lines:
         if "unbuilt" not in line:
             latest.setdefault(line["name"], {}).update(line)
-    built = [latest[name] for _, name in names() if "torchscript" in latest.get(name, ())]
+    found = re.findall(r"^(\| \S+ \| `(\S+)` .*)$", before, re.MULTILINE)
+    kept = {name: row for row, name in found}
+    made = {
+        name: f"| {' | '.join(_cells(line))} |"
+        for name, line in latest.items()
+        if "torchscript" in line
+    }
+    rows = [(name, made.get(name) or kept.get(name)) for _, name in names()]
+    rows = [(name, row) for name, row in rows if row]
+    cells = [[cell.strip() for cell in row.strip("|").split(" | ")] for _, row in rows]
     counts = ", ".join(
-        f"{sum(line[each]['verdict'] == 'equal' for line in built)} of {len(built)} equal under "
+        f"{sum(row[3 + place].startswith('equal') for row in cells)} of {len(cells)} equal under "
         f"{each}"
-        for each in FRONT_ENDS
+        for place, each in enumerate(FRONT_ENDS)
     )
-    on_ranks = sum(_trained_cell(line) == "2 and 4 ranks" for line in built)
+    on_ranks = sum(row[6].strip() == "2 and 4 ranks" for row in cells)
     counts += f", {on_ranks} trained on 2 and 4 ranks"
-    text = HEAD.format(version=transformers.__version__, counts=counts)
-    for line in built:
-        cells = [line["kind"], f"`{line['name']}`"]
-        cells.append(str(next((line[e]["nodes"] for e in FRONT_ENDS if "nodes" in line[e]), "")))
-        for each in FRONT_ENDS:
-            found = line[each]
-            reason = found.get("reason", "")
-            cells.append(f"{found['verdict']}{': ' if reason else ''}{reason}")
-        cells.append(next((line[e]["rows"] for e in FRONT_ENDS if "rows" in line[e]), ""))
-        cells.append(_trained_cell(line))
-        text += f"| {' | '.join(cells)} |\n"
-    return text
+    releases = transformers.__version__
+    if len(made) < len(rows):
+        older = re.search(r"Architectures of transformers (\S+),? ", before)[1].rstrip(",")
+        fresh = ", ".join(f"`{name}`" for name, _ in rows if name in made)
+        releases = f"{older} (those of {releases}: {fresh})"
+    return HEAD.format(releases=releases, counts=counts) + "".join(f"{row}\n" for _, row in rows)
+
+
+def _cells(line) -> list[str]:
+    cells = [line["kind"], f"`{line['name']}`"]
+    cells.append(str(next((line[e]["nodes"] for e in FRONT_ENDS if "nodes" in line[e]), "")))
+    for each in FRONT_ENDS:
+        found = line[each]
+        reason = found.get("reason", "")
+        cells.append(f"{found['verdict']}{': ' if reason else ''}{reason}")
+    cells.append(next((line[e]["rows"] for e in FRONT_ENDS if "rows" in line[e]), ""))
+    return [*cells, _trained_cell(line)]
 
 
 def main():
@@ -150,7 +166,7 @@ def main():
     results = Path(results)
     if wanted == ["--page"]:
         lines = [json.loads(line) for line in results.read_text().splitlines()]
-        PAGE.write_text(page(lines))
+        PAGE.write_text(page(lines, PAGE.read_text()))
         return
     warnings.simplefilter("ignore")
     if wanted[:1] == ["--train"]:

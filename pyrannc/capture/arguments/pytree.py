@@ -50,6 +50,14 @@ class Count:
         return self.fixed + self.per_row * rows
 
 
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The place of a list or tuple of the rows of a tensor, as many as there are."""
+
+    type: type
+    index: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Container:
     """A container: its type, the keys of its children, and what else builds it."""
@@ -119,14 +127,20 @@ def _child_path(path: str, kind, key) -> str:
     return f"{path}[{key!r}]" if is_item else f"{path}.{key}"
 
 
-def flatten(tree):
-    """``(tensors, shape)`` of ``tree``, in the order of its containers."""
+def flatten(tree, whole_of=None):
+    """``(tensors, shape)`` of ``tree``, in the order of its containers. ``whole_of`` a list is the
+    tensor of which it holds the rows, if any."""
     tensors = []
-    return tensors, _take_tensors(tree, tensors)
+    return tensors, _take_tensors(tree, tensors, whole_of)
 
 
-def _take_tensors(value, tensors):
+def _take_tensors(value, tensors, whole_of):
     """The shape of ``value``; appends its tensors to ``tensors``."""
+    if whole_of is not None and type(value) in (list, tuple):
+        whole = whole_of(value)
+        if whole is not None:
+            tensors.append(whole)
+            return Rows(type(value), len(tensors) - 1)
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return Tensor(len(tensors) - 1)
@@ -135,13 +149,13 @@ def _take_tensors(value, tensors):
     if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
         return Constant(value)
     keys, children = zip(*parts, strict=True) if parts else ((), ())
-    children = tuple(_take_tensors(child, tensors) for child in children)
+    children = tuple(_take_tensors(child, tensors, whole_of) for child in children)
     return Container(type(value), keys, children, _extra(value))
 
 
 def paths(shape, path: str = "") -> list[str]:
     """The places of the tensors of a shape, in the order of :func:`flatten`: ``args[0].hidden``."""
-    if isinstance(shape, Tensor):
+    if isinstance(shape, Tensor | Rows):
         return [path]
     if isinstance(shape, (Constant, Count)):
         return []
@@ -163,6 +177,10 @@ def unflatten(shape, tensors, rows=None):
     those at this number of ``rows``."""
     if isinstance(shape, Tensor):
         return tensors[shape.index]
+    if isinstance(shape, Rows):
+        whole = tensors[shape.index]
+        # What stands for an output that was not sent says so for the list, too.
+        return shape.type(whole.unbind()) if isinstance(whole, torch.Tensor) else whole
     if isinstance(shape, Constant):
         return shape.value
     if isinstance(shape, Count):
@@ -216,6 +234,8 @@ def difference(expected, got, path: str) -> str | None:
     """What differs between two shapes, naming the place; None when they are equal."""
     if isinstance(expected, Tensor) and isinstance(got, Tensor):
         return None
+    if isinstance(expected, Rows) and isinstance(got, Rows) and expected.type is got.type:
+        return None
     if isinstance(expected, Constant) and isinstance(got, Constant):
         if expected == got:
             return None
@@ -245,4 +265,6 @@ def _short(value) -> str:
 def _kind(shape) -> str:
     if isinstance(shape, Tensor):
         return "a tensor"
+    if isinstance(shape, Rows):
+        return f"a {shape.type.__name__} of rows"
     return _short(shape.value) if isinstance(shape, Constant) else f"a {shape.type.__name__}"

@@ -11,9 +11,10 @@ namespace rannc::ir {
 namespace {
 
 bool is_known_and_certain(const Node& node) {
-  if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::")) return false;
-  const std::string_view base = base_name(node.op);
-  return find_row_rule(base) != nullptr && !may_draw(node.op) && !node.whole_batch;
+  // A Python node is what it is said to be like: a check, through which a tensor goes unchanged.
+  const std::string& op = node.kind == OpKind::python ? node.like : node.op;
+  if (node.kind == OpKind::scripted || !op.starts_with("aten::")) return false;
+  return find_row_rule(base_name(op)) != nullptr && !may_draw(op) && !node.whole_batch;
 }
 
 bool is_cast(const Node& node) {

@@ -20,7 +20,8 @@ bool is_any_of(RowRule rule, std::initializer_list<std::string_view> bases) {
 /// Rules ask for rows; here the operator alone matters.
 RowRule rule_of(const Node& node) {
   const std::string& op = known_op(node);
-  if (node.kind != OpKind::dispatcher || !op.starts_with("aten::")) return nullptr;
+  const bool is_known = node.kind == OpKind::dispatcher || !node.like.empty();
+  if (!is_known || !op.starts_with("aten::")) return nullptr;
   return find_row_rule(base_name(op));
 }
 

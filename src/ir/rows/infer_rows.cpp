@@ -105,7 +105,8 @@ class Inferrer : public RowState {
         std::ranges::any_of(call.operands(), [&](ValueId v) { return is_mixed(rows(v)); });
     const bool is_independent = std::ranges::all_of(
         call.operands(), [&](ValueId v) { return rows(v).kind == RowKind::none; });
-    const bool has_rule = node.kind == OpKind::dispatcher && known_op(node).starts_with("aten::");
+    const bool has_rule = (node.kind == OpKind::dispatcher || !node.like.empty()) &&
+                          known_op(node).starts_with("aten::");
     const RowRule rule = has_rule ? find_row_rule(call.base()) : nullptr;
     const bool has_result =
         std::ranges::any_of(node.outputs, [](ValueId output) { return output.valid(); });

@@ -125,9 +125,19 @@ def parts(m, y, labels, target):
     return (one * torch.sigmoid(other)).mean() + y[known].topk(2).values.sum(1).mean()
 
 
+def targets_one_after_the_other(m, y, labels, target):
+    scores = torch.cat([y, -y], 1).log_softmax(-1).transpose(0, 1)
+    known = (labels != -1) & (labels != 0)  # 0 is the blank
+    return functional.ctc_loss(
+        scores, labels.masked_select(known), torch.full((len(y),), 10), known.sum(-1),
+        reduction="mean", zero_infinity=True,
+    )  # fmt: skip
+
+
 IDIOMS = (
     mean_error, masked_select, labels_twice, module_losses, head_of_the_selected, focal, columns,
     probabilities, of_the_selected, written_back, sum_by_batch, parts,
+    targets_one_after_the_other,
 )  # fmt: skip
 
 
@@ -152,6 +162,12 @@ REFUSED = {
     "a decision": lambda m, y, labels, target: y.mean() if y[labels >= 0].mean() > 0 else y.sum(),
     "some of them": lambda m, y, labels, target: y[labels >= 0][:3].mean(),
     "positions": lambda m, y, labels, target: (labels >= 0).nonzero().sum() + y.sum(),
+    "targets of other lengths": lambda m, y, labels, target: functional.ctc_loss(
+        y.log_softmax(-1).transpose(0, 1),
+        labels[labels > 0],
+        torch.full((len(y),), 5),
+        (labels >= 0).sum(-1),
+    ),
     "random masks": lambda m, y, labels, target: (
         y[torch.rand(y.shape) > 0.5] - target[torch.rand(y.shape) > 0.5]
     ).mean(),

@@ -1,0 +1,273 @@
+"""What a model looks at only to raise an error: ``if labels.max() >= n: raise ...``, ``assert``.
+
+The trace goes on as if the check had passed, and the graph checks again: what the check looks at
+passes through a node that computes it from the values of a call, for each part of the batch.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import inspect
+import linecache
+import operator
+
+import torch
+
+from pyrannc.capture.arguments import pytree
+from pyrannc.capture.replaced import replaced
+from pyrannc.capture.torch_patches import PythonCall
+from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
+from pyrannc.errors import RaNNCError
+
+# What a check computes of the tensors that it looks at; each is of any number of rows.
+_LOOKS = frozenset((
+    "abs", "all", "amax", "amin", "any", "bitwise_and", "bitwise_not", "bitwise_or", "eq", "ge",
+    "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt",
+    "max", "min", "ne",
+))  # fmt: skip
+_COMPARISONS = {
+    "__eq__": operator.eq, "__ge__": operator.ge, "__gt__": operator.gt, "__le__": operator.le,
+    "__lt__": operator.lt, "__ne__": operator.ne,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    index: int
+
+    def of(self, tensors):
+        return tensors[self.index]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """An operator on steps, operands and constants."""
+
+    function: str
+    arguments: tuple
+
+    def of(self, tensors):
+        given = [
+            each.of(tensors) if isinstance(each, Step | Operand) else each
+            for each in self.arguments
+        ]
+        return getattr(torch, self.function)(*given)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A statement of the model, and what it asks of its tensors."""
+
+    statement: str
+    place: str
+    look: Step | Operand
+    comparison: tuple | None  # name and number, of a number that Python has read
+    passes: bool
+
+    def look_at(self, tensors):
+        if any(tensor.numel() == 0 for tensor in tensors):  # a share without rows has no largest
+            return
+        answer = self.look.of(tensors).item()
+        if self.comparison is not None:
+            answer = _COMPARISONS[self.comparison[0]](answer, self.comparison[1])
+        if bool(answer) != self.passes:
+            raise RaNNCError(
+                f"a check of the model fails for a part of the batch: `{self.statement}` "
+                f"({self.place})"
+            )
+
+
+class Checked:
+    """Called as an autograd function is; the first of what is looked at goes through unchanged."""
+
+    @staticmethod
+    def apply(check, *tensors):
+        if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            with torch.no_grad():
+                check.look_at(tensors)
+        return tensors[0].view_as(tensors[0])
+
+
+class Looks:
+    """What has been computed by operators that a check may consist of."""
+
+    def __init__(self):
+        self._found = {}  # id of a result -> the result, function, arguments, versions of these
+
+    def add(self, func, args, kwargs, result):
+        """A call of an operator in a trace, or hidden from it."""
+        name = func._schema.name.partition("::")[2]
+        if name in _LOOKS and not kwargs and isinstance(result, torch.Tensor):
+            self._found[id(result)] = result, name, args, _versions(args)
+
+    def step(self, tensor, leaves):
+        """How ``tensor`` is computed of ``leaves``, which grow."""
+        result, name, arguments, versions = self._found.get(id(tensor), (None, "", (), None))
+        if result is tensor and _versions(arguments) == versions:
+            steps = [
+                self.step(each, leaves) if isinstance(each, torch.Tensor) else each
+                for each in arguments
+            ]
+            return Step(name, tuple(steps))
+        for index, leaf in enumerate(leaves):
+            if leaf is tensor:
+                return Operand(index)
+        leaves.append(tensor)
+        return Operand(len(leaves) - 1)
+
+
+def _versions(arguments):
+    return [each._version for each in arguments if isinstance(each, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def repeated(session):
+    """While a model is traced, its checks become nodes."""
+    item, truth = FakeTensor.item, FakeTensor.__bool__
+
+    def read(tensor):
+        try:
+            return item(tensor)
+        except DataDependentOutputException:
+            found = _statement_here() if session.here() else None
+            if found is None:
+                raise
+            return _Read(session, tensor, found)
+
+    def decided(tensor):
+        try:
+            return truth(tensor)
+        except DataDependentOutputException:
+            found = _statement_here() if session.here() else None
+            if found is None:
+                raise
+            return _checked(session, tensor, found, None)
+
+    with replaced(FakeTensor, item=read, __bool__=decided):
+        yield
+
+
+class _Read:
+    """The number ``tensor.item()`` in a check, of which nothing but a comparison is known."""
+
+    def __init__(self, session, tensor, statement):
+        self._known = session, tensor, statement
+
+    def __bool__(self):
+        return _checked(*self._known, None)
+
+    __hash__ = object.__hash__
+
+
+def _refuse(*_):
+    raise DataDependentOutputException(READ_NUMBER)
+
+
+def _compared(name):
+    def compare(read, number):
+        if not isinstance(number, int | float):
+            _refuse()
+        return _checked(*read._known, (name, number))
+
+    return compare
+
+
+for _name in _COMPARISONS:
+    setattr(_Read, _name, _compared(_name))
+for _name in dir(int):  # arithmetic, conversions, what shows it
+    if _name not in _COMPARISONS and not hasattr(object, _name) and _name != "__bool__":
+        setattr(_Read, _name, _refuse)
+for _name in ("__str__", "__repr__", "__format__"):
+    setattr(_Read, _name, _refuse)
+
+
+def _checked(session, tensor, statement, comparison) -> bool:
+    """What the check has to find; records a node that looks."""
+    text, place, passes = statement
+    leaves = []
+    look = session.looks.step(tensor, leaves)
+    check = Check(text, place, look, comparison, passes)
+    _, shape = pytree.flatten((check, *leaves))
+    session.tracer.record_python("rannc::check", PythonCall(Checked, shape), leaves, leaves[:1], [])
+    return passes
+
+
+def _statement_here():
+    """``(text, place, what the look has to find)`` where the caller's innermost frame outside of
+    torch and this library is in the test of an assertion, or of an ``if`` that only raises."""
+    frame = inspect.currentframe()
+    own, library = __file__.rpartition("capture")[0], torch.__file__.rpartition("__init__")[0]
+    while frame is not None and frame.f_code.co_filename.startswith((own, library)):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    file = frame.f_code.co_filename
+    position = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    if None in position:
+        return None
+    line, last_line, column, last_column = position
+    for statement, passes in _checks_of(file):
+        test, begin, end = statement.test, (line, column), (last_line, last_column)
+        if (begin, end) == (_begin(statement), _end(statement)):
+            begin, end = _begin(test), _end(test)
+        wanted = _wanted(test, begin, end, passes)
+        if wanted is not None:
+            text = " ".join(ast.unparse(test).split())
+            return f"{'assert ' if passes else 'if '}{text}", f"{file}:{line}", wanted
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _checks_of(file) -> tuple:
+    """Statements of a file that only raise errors, and what their tests have to find."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # no Python: a template, a cell with magic commands
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            found.append((node, True))
+        elif isinstance(node, ast.If) and not node.orelse and _only_raises(node.body):
+            found.append((node, False))
+    return tuple(found)
+
+
+def _only_raises(body) -> bool:
+    leaves = (ast.Return, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom, ast.Try, ast.With)
+    return isinstance(body[-1], ast.Raise) and not any(
+        isinstance(inner, leaves) for statement in body for inner in ast.walk(statement)
+    )
+
+
+def _wanted(test, begin, end, passes):
+    """What the part of ``test`` from ``begin`` to ``end`` has to be; None where it is not in it, or
+    nobody can tell."""
+    if not (_begin(test) <= begin and end <= _end(test)):
+        return None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        # The jump after `not x` stands at x, or at the whole.
+        return _wanted(test.operand, max(begin, _begin(test.operand)), end, not passes)
+    if isinstance(test, ast.BoolOp):
+        # The jump after one of them may stand at another, or at the whole; where all are to be
+        # alike, it does not matter which one it is.
+        _, *asked = ast.iter_child_nodes(test)  # the first is `and` or `or`
+        if isinstance(test.op, ast.And) is not passes:
+            # One is enough: those before the last were not it.
+            last = asked[-1]
+            whole = (begin, end) == (_begin(test), _end(test))
+            if not whole and _wanted(last, begin, end, passes) is None:
+                return None
+            asked = [last]
+        found = {_wanted(each, _begin(each), _end(each), passes) for each in asked}
+        return found.pop() if len(found) == 1 else None
+    return passes
+
+
+def _begin(node):
+    return node.lineno, node.col_offset
+
+
+def _end(node):
+    return node.end_lineno, node.end_col_offset
