@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import gc
 import threading
 
 import torch
@@ -25,7 +26,7 @@ from pyrannc.capture.replaced_buffers import (
     put_buffers,
     store_replaced_buffers,
 )
-from pyrannc.capture.session import Session, explain, substituted
+from pyrannc.capture.session import Session, SizeUnknown, explain, substituted
 from pyrannc.capture.torch_private import FakeTensorMode
 from pyrannc.errors import TraceError
 
@@ -297,13 +298,24 @@ def _capture(model, call, names, dims, states, choices, places):
     traces, shapes = [], []
     traced_rows = _trace_rows(call, dims)
     replaced = set()  # ids of buffers
+    whole = set()  # paths of modules
     probes, watched = [], choices.hooks and choices.hooks.watched
 
     def trace(rows, probes):
         def once():
-            return _trace(
-                model, call, names, dims, states, mode, fakes, rows, replaced, choices.hooks, probes
-            )
+            while True:
+                try:
+                    return _trace(
+                        model, call, names, dims, states, mode, fakes, rows, replaced, whole,
+                        choices.hooks, probes,
+                    )  # fmt: skip
+                except SizeUnknown as error:  # at most once for each module
+                    if not error.module or error.module in whole:
+                        raise
+                    whole.add(error.module)
+                # A trace that fails refers to itself through its error, and to each parameter:
+                # no rank could release one that is not its own.
+                gc.collect()
 
         traced = once()
         if not traced.replaced <= replaced:  # only the end of a trace tells
@@ -405,14 +417,15 @@ class _Traced:
     watching: object = None  # hook_probes.ModuleCalls
 
 
-def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks, probes):
-    """``replaced``: ids of the buffers of which it is known that they are. ``probes``: None where
+def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole, hooks, probes):
+    """``replaced``: ids of the buffers of which it is known that they are. ``whole``: paths of the
+    modules of which it is known that no operator of theirs can be traced. ``probes``: None where
     it is not known which ones are needed."""
 
     paths = {id(module): path for path, module in model.named_modules()}
 
     def run():
-        session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths)
+        session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths, whole)
         watching = _watching(session, hooks, probes, rows)
         try:
             with session.recording(), random_states.refused_outside_torch():
@@ -451,9 +464,9 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, hooks,
     return traced
 
 
-def _session(model, call, names, dims, states, mode, fakes, rows, paths):
+def _session(model, call, names, dims, states, mode, fakes, rows, paths, whole):
     """What a trace begins with, and the arguments of the call."""
-    session = Session(mode, paths)
+    session = Session(mode, paths, whole)
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and id(value) not in fakes:

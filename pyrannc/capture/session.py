@@ -29,7 +29,7 @@ from pyrannc.capture.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
 )
-from pyrannc.capture.values import checks, known_numbers, placeholders, row_lists
+from pyrannc.capture.values import checks, known_numbers, placeholders, row_lists, whole_modules
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -39,10 +39,11 @@ OWN_PATH = os.path.dirname(pyrannc.__file__) + os.sep
 class Session:
     """One trace: torch's tracer, and the patches around it."""
 
-    def __init__(self, mode: FakeTensorMode, paths):
+    def __init__(self, mode: FakeTensorMode, paths, whole=frozenset()):
         self.tracer = _C.frontend.Tracer(TORCH_PATH, OWN_PATH)
         self.mode = mode
         self.paths = paths  # id of a module -> its path
+        self.whole = whole  # paths of modules each call of which is one node
         self.thread = threading.get_ident()
         self.looks = checks.Looks()
         self.row_lists = row_lists.RowLists()
@@ -55,6 +56,9 @@ class Session:
     def hidden(self):
         """A context inside which torch does not record."""
         return _Hidden(self.tracer)
+
+    def call_whole(self, module, args, kwargs):
+        return whole_modules.call(self, module, args, kwargs)
 
     @contextlib.contextmanager
     def recording(self):
@@ -149,6 +153,14 @@ def substituted(model, fakes):
         yield
 
 
+class SizeUnknown(TraceError):
+    """How large a result is depends on values; ``module``: where."""
+
+    def __init__(self, text, module):
+        super().__init__(text)
+        self.module = module
+
+
 def explain(session, error) -> TraceError:
     """The error of a failed trace, with the user's line and the module."""
     place = _user_line(error)
@@ -158,12 +170,14 @@ def explain(session, error) -> TraceError:
         where += f" ({place})"
     name = type(error).__name__
     if name in ("DataDependentOutputException", "DynamicOutputShapeException"):
-        return TraceError(
+        text = (
             f"{where}: the values of a tensor decide what runs next or how large a result is "
             f"({error}).\n  A captured model cannot depend on them: no .item(), no `if` on a "
             "tensor, no nonzero(); of what a mask selects only what is computed for each element "
             "by itself, sums and means. Use torch.where, or masking."
         )
+        sized = name == "DynamicOutputShapeException" and "nonzero" in str(error)
+        return SizeUnknown(text, module) if sized else TraceError(text)
     if _on_meta(error):
         return TraceError(
             f"{where}: an operator gets a tensor without values, on the meta device, that is "

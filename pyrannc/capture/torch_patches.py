@@ -80,6 +80,8 @@ def module_paths(session):
             return original(module, *args, **kwargs)
         session.tracer.enter_module(path)
         try:
+            if path in session.whole:
+                return session.call_whole(module, args, kwargs)
             return original(module, *args, **kwargs)
         except Exception as error:
             if session.failure is None or session.failure[0] is not error:
