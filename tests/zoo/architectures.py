@@ -40,6 +40,8 @@ KINDS = {
         """),
     "video": ("AutoModelForVideoClassification", "videomae timesformer vivit"),
     "vision-language": ("AutoModelForImageTextToText", "llava vipllava internvl"),
+    # Their losses match boxes on the host, so they are computed outside of the model.
+    "detection": ("AutoModelForObjectDetection", "detr conditional_detr table-transformer yolos"),
 }  # fmt: skip
 
 #: What a configuration gets where it has a number of this name.
@@ -77,8 +79,17 @@ _SMALL_CONVOLUTIONS = {
     "conv_dim": [32, 32, 32], "conv_kernel": [10, 3, 2], "conv_stride": [5, 4, 4],
     "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
 }  # fmt: skip
+_SMALL_BACKBONE = {
+    "use_timm_backbone": False, "backbone": None, "num_queries": 5,
+    "backbone_config": {
+        "model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16],
+        "depths": [1, 1, 1, 1], "layer_type": "basic", "out_features": ["stage4"],
+    },
+}  # fmt: skip
 #: The same for one architecture alone.
 OF_ONE = {
+    **dict.fromkeys(("detr", "conditional_detr", "table-transformer"), _SMALL_BACKBONE),
+    "yolos": {"image_size": [64, 64], "num_detection_tokens": 5},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "gptj": {"rotary_dim": 4},
     "codegen": {"rotary_dim": 4},
@@ -195,8 +206,20 @@ def call_of(kind: str, model, rows: int, seed: int = 0) -> dict:
         ids = torch.randint(3, 99, (rows, 12), generator=generator)
         ids = torch.cat([places, ids], 1)
         return {"input_ids": ids, "pixel_values": images, "labels": ids.clone()}
+    if kind == "detection":
+        images = {"pixel_values": torch.randn(rows, 3, 64, 64, generator=generator)}
+        if model.config.model_type == "yolos":
+            return images
+        return images | {"pixel_mask": torch.ones(rows, 64, 64, dtype=torch.long)}
     ids = torch.randint(3, 100, (rows, 12), generator=generator)
     return {"input_ids": ids, "labels": ids.clone()}
+
+
+def loss_of(kind: str, outputs) -> torch.Tensor:
+    """Of the model's outputs; of boxes and classes something that looks at all of them."""
+    if kind != "detection":
+        return outputs.loss
+    return outputs.logits.square().mean() + outputs.pred_boxes.square().mean()
 
 
 def kind_of(name: str) -> str:

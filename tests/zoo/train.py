@@ -14,7 +14,7 @@ import traceback
 import warnings
 
 import torch
-from architectures import call_of, kind_of, model_of
+from architectures import call_of, kind_of, loss_of, model_of
 from torch import nn
 
 import pyrannc
@@ -49,11 +49,11 @@ def rows_of(call, first, last):
     return {key: value[first:last] for key, value in call.items()}
 
 
-def step(model, optimizer, calls):
+def step(kind, model, optimizer, calls):
     """The loss of one step over parts of equal size, each of which counts alike."""
     total = 0.0
     for call in calls:
-        loss = model(**call).loss
+        loss = loss_of(kind, model(**call))
         (loss / len(calls)).backward()
         total += loss.item() / len(calls)
     optimizer.step()
@@ -90,7 +90,7 @@ def train(plan, name, comm):
         }
         own = rows_of(call, comm.rank * share, (comm.rank + 1) * share)
         try:
-            found = step(model, optimizer, [own])
+            found = step(kind, model, optimizer, [own])
         except RaNNCError as error:
             if number == 0:  # before anything was trained
                 return "refused", str(error), 0
@@ -98,7 +98,8 @@ def train(plan, name, comm):
         apart = plan == "four" and normalises(twin)
         if other:
             call = call_of(kind, twin, ROWS, seed=STEPS + number)
-        expected = step(twin, twins, micro_batches(call, comm.size) if apart else [call])
+        parts = micro_batches(call, comm.size) if apart else [call]
+        expected = step(kind, twin, twins, parts)
         if not abs(found - expected) <= LOSS * abs(expected):
             wrong.append(f"loss {found} of step {number}, one process {expected}")
     state = model.state_dict()

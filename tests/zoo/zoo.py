@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 
 import transformers
-from architectures import call_of, kind_of, model_of, names
+from architectures import call_of, kind_of, loss_of, model_of, names
 
 from pyrannc import RaNNCError
 from pyrannc.capture.model import capture
@@ -65,7 +65,7 @@ def line_of(kind, name) -> dict:
     line = {"kind": kind, "name": name}
     try:
         model = model_of(kind, name)
-        model(**call_of(kind, model, 4)).loss.backward()
+        loss_of(kind, model(**call_of(kind, model, 4))).backward()
     except Exception as error:
         return line | {"unbuilt": f"{type(error).__name__}: {_short(error)}"}
     return line | {each: verdict_of(kind, name, each) for each in FRONT_ENDS}

@@ -1,4 +1,5 @@
-"""What a model looks at only to raise an error: ``if labels.max() >= n: raise ...``, ``assert``.
+"""What a model looks at only to raise an error: ``if labels.max() >= n: raise ...``, ``assert``; or
+to do something about numbers that are not finite: ``if not x.isfinite().all(): x = x.clamp(...)``.
 
 The trace goes on as if the check had passed, and the graph checks again: what the check looks at
 passes through a node that computes it from the values of a call, for each part of the batch.
@@ -24,7 +25,7 @@ from pyrannc.errors import RaNNCError
 _LOOKS = frozenset((
     "abs", "all", "amax", "amin", "any", "bitwise_and", "bitwise_not", "bitwise_or", "eq", "ge",
     "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt",
-    "max", "min", "ne",
+    "max", "min", "mul", "ne",
 ))  # fmt: skip
 _COMPARISONS = {
     "__eq__": operator.eq, "__ge__": operator.ge, "__gt__": operator.gt, "__le__": operator.le,
@@ -64,6 +65,7 @@ class Check:
     look: Step | Operand
     comparison: tuple | None  # name and number, of a number that Python has read
     passes: bool
+    raises: bool  # else it would do something about numbers that are not finite
 
     def look_at(self, tensors):
         if any(tensor.numel() == 0 for tensor in tensors):  # a share without rows has no largest
@@ -71,11 +73,18 @@ class Check:
         answer = self.look.of(tensors).item()
         if self.comparison is not None:
             answer = _COMPARISONS[self.comparison[0]](answer, self.comparison[1])
-        if bool(answer) != self.passes:
+        if bool(answer) == self.passes:
+            return
+        if self.raises:
             raise RaNNCError(
                 f"a check of the model fails for a part of the batch: `{self.statement}` "
                 f"({self.place})"
             )
+        raise RaNNCError(
+            f"numbers of the model are no longer finite: `{self.statement}` ({self.place}) would "
+            "go the other way now, which is not in the captured graph.\n  Train with smaller "
+            "steps, with bfloat16 or float32 instead of float16, or clamp() without asking."
+        )
 
 
 class Checked:
@@ -184,18 +193,19 @@ for _name in ("__str__", "__repr__", "__format__"):
 
 def _checked(session, tensor, statement, comparison) -> bool:
     """What the check has to find; records a node that looks."""
-    text, place, passes = statement
+    text, place, passes, raises = statement
     leaves = []
     look = session.looks.step(tensor, leaves)
-    check = Check(text, place, look, comparison, passes)
+    check = Check(text, place, look, comparison, passes, raises)
     _, shape = pytree.flatten((check, *leaves))
     session.tracer.record_python("rannc::check", PythonCall(Checked, shape), leaves, leaves[:1], [])
     return passes
 
 
 def _statement_here():
-    """``(text, place, what the look has to find)`` where the caller's innermost frame outside of
-    torch and this library is in the test of an assertion, or of an ``if`` that only raises."""
+    """``(text, place, what the look has to find, whether an error comes else)`` where the caller's
+    innermost frame outside of torch and this library is in the test of an assertion, or of an
+    ``if`` that only raises or only asks whether numbers are finite."""
     frame = inspect.currentframe()
     own, library = __file__.rpartition("capture")[0], torch.__file__.rpartition("__init__")[0]
     while frame is not None and frame.f_code.co_filename.startswith((own, library)):
@@ -211,16 +221,24 @@ def _statement_here():
         test, begin, end = statement.test, (line, column), (last_line, last_column)
         if (begin, end) == (_begin(statement), _end(statement)):
             begin, end = _begin(test), _end(test)
-        wanted = _wanted(test, begin, end, passes)
+        if passes is not None:
+            wanted = _wanted(test, begin, end, passes)
+        elif _begin(test) <= begin and end <= _end(test):
+            wanted = _if_finite(test)
+        else:
+            continue
         if wanted is not None:
             text = " ".join(ast.unparse(test).split())
-            return f"{'assert ' if passes else 'if '}{text}", f"{file}:{line}", wanted
+            asserts = isinstance(statement, ast.Assert)
+            raises = passes is not None
+            return f"{'assert' if asserts else 'if'} {text}", f"{file}:{line}", wanted, raises
     return None
 
 
 @functools.lru_cache(maxsize=64)
 def _checks_of(file) -> tuple:
-    """Statements of a file that only raise errors, and what their tests have to find."""
+    """Statements of a file that only raise errors, and what their tests have to find; and those for
+    numbers that are not finite, with None."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:  # no Python: a template, a cell with magic commands
@@ -229,8 +247,11 @@ def _checks_of(file) -> tuple:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             found.append((node, True))
-        elif isinstance(node, ast.If) and not node.orelse and _only_raises(node.body):
-            found.append((node, False))
+        elif isinstance(node, ast.If):
+            if not node.orelse and _only_raises(node.body):
+                found.append((node, False))
+            elif _if_finite(node.test) is not None:
+                found.append((node, None))
     return tuple(found)
 
 
@@ -239,6 +260,50 @@ def _only_raises(body) -> bool:
     return isinstance(body[-1], ast.Raise) and not any(
         isinstance(inner, leaves) for statement in body for inner in ast.walk(statement)
     )
+
+
+def _if_finite(test):
+    """What each part of a test comes to where all numbers are finite, of those that Python asks for
+    by itself; None where parts are not alike, or ask something else of numbers."""
+    parts = [part for part in _parts(test) if not _is_setting(part)]
+    found = {_part_if_finite(part) for part in parts}
+    return found.pop() if len(found) == 1 else None
+
+
+def _parts(test):
+    match test:
+        case ast.BoolOp(values=parts):
+            for part in parts:
+                yield from _parts(part)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            yield from _parts(inner)
+        case _:
+            yield test
+
+
+def _is_setting(part) -> bool:
+    """Whether it is such as `self.training` or `x.dtype == torch.float16`, which is no tensor."""
+    nodes = list(ast.walk(part))
+    bases = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    return not any(
+        isinstance(node, ast.Call) or (isinstance(node, ast.Name) and id(node) not in bases)
+        for node in nodes
+    )
+
+
+def _part_if_finite(part):
+    match part:
+        case ast.UnaryOp(op=ast.Invert(), operand=inner):
+            found = _part_if_finite(inner)
+            return None if found is None else not found
+        case ast.BinOp(op=ast.BitOr() | ast.BitAnd(), left=left, right=right):
+            found = {_part_if_finite(left), _part_if_finite(right)}
+            return found.pop() if len(found) == 1 else None
+        case ast.Call(func=ast.Attribute(attr="isinf" | "isnan" | "isfinite" as name)):
+            return name == "isfinite"
+        case ast.Call(func=ast.Attribute(attr="any" | "all" | "item", value=value), args=args):
+            return _part_if_finite(args[0] if args else value)
+    return None
 
 
 def _wanted(test, begin, end, passes):
