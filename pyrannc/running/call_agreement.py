@@ -52,11 +52,12 @@ class CallAgreement:
         steps: :class:`~pyrannc.loop.optimizer_steps.OptimizerSteps`.
         peers: Function that gives the ranks that share a parameter with this one.
         held: Function that gives the model and the ranks that hold each of its tensors, by name.
+        device: On which this rank computes; every rank on one of that kind.
     """
 
-    def __init__(self, world, kept, steps, peers, held):
+    def __init__(self, world, kept, steps, peers, held, device):
         self._world, self._kept, self._steps, self._peers = world, kept, steps, peers
-        self._held = held
+        self._held, self._device = held, device
         self._calls = 0
         self._replicas_checked = 0  # at which number of steps
         self._sums = None  # of replicas, on their way from an accelerator
@@ -112,7 +113,7 @@ class CallAgreement:
         if not is_checked_at(self._steps.taken) or self._steps.taken == self._replicas_checked:
             return
         self._replicas_checked = self._steps.taken
-        sums = Sums(*self._held())
+        sums = Sums(*self._held(), self._device)
         if sums.waits:
             self._sums = sums
         else:
@@ -123,7 +124,7 @@ class CallAgreement:
         if self._steps.taken == self._replicas_checked and self._sums is None:
             return
         self._replicas_checked, self._sums = self._steps.taken, None
-        Sums(*self._held()).refuse_unequal(self._world)
+        Sums(*self._held(), self._device).refuse_unequal(self._world)
 
     def other(self, what, inside_summon=False) -> None:
         """Agrees on something else that all ranks do together, ``what`` in words.

@@ -63,6 +63,7 @@ class Deployment:
             self.optimizer_steps,
             self.owners.peers,
             self.owners.held,
+            task.device,
         )
         self.number = self.call_agreement.model  # the same on every rank
         at_work.add(self)

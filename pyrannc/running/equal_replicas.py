@@ -34,10 +34,12 @@ class Sums:
     Args:
         model: The user's.
         ranks_of: The ranks that hold a tensor, by its name.
+        device: On which the ranks compute, each on one of its own: also a rank that holds nothing
+            with others looks at the sums when they do.
     """
 
     @torch.no_grad()
-    def __init__(self, model, ranks_of):
+    def __init__(self, model, ranks_of, device):
         self._shared = any(len(ranks) > 1 for ranks in ranks_of.values())
         self._dtypes = {
             name: parameter.dtype
@@ -50,12 +52,9 @@ class Sums:
             if name in self._dtypes and not is_released(parameter)
         }
         self._names = list(mine)
-        devices = sorted(
-            {sums.device for sums in mine.values()}, key=lambda each: each.type == "cpu"
-        )
-        sums = [each.to(devices[0]) for each in mine.values()]  # some may stay on the host
-        stacked = torch.stack(sums) if sums else torch.zeros(0, 2)
-        self.waits = stacked.device.type != "cpu"
+        sums = [each.to(device) for each in mine.values()]  # some may stay on the host
+        stacked = torch.stack(sums) if sums else torch.zeros(0, 2, device=device)
+        self.waits = device.type != "cpu"
         self._sums = ComingToHost(stacked) if self.waits else stacked
 
     def refuse_unequal(self, world) -> None:
