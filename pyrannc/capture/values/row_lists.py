@@ -25,8 +25,9 @@ class RowLists:
 
     def whole_of(self, tensors):
         """The tensor of which these are all rows, in their order."""
-        first = id(tensors[0]) if tensors else None
-        tensor, version, rows = self._found.get(first, (None, 0, ()))
+        if not tensors or id(tensors[0]) not in self._found:
+            return None
+        tensor, version, rows = self._found[id(tensors[0])]
         if len(tensors) != len(rows) or tensor._version != version:
             return None
         return tensor if all(map(operator.is_, tensors, rows)) else None
