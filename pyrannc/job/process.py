@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.abc
 import importlib.util
+import itertools
 import json
 import os
 import sys
@@ -32,6 +33,8 @@ _MALLOC_CHOICES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_TH
 
 # How many models run on a world, by world. The same on all of its ranks.
 _models = weakref.WeakKeyDictionary()
+_step_hooks = {}  # by the function of torch's that registers: {number: (owner, method)}
+_numbers_of_hooks = itertools.count()
 _end_of_job = None  # the _EndOfJob at work
 _keeps_freed_memory = False
 
@@ -207,9 +210,21 @@ def after_optimizer_steps(owner, method) -> None:
 
 
 def _hook_while_alive(register, owner, method):
-    own = weakref.ref(owner)
-    hook = register(lambda optimizer, *_: own() and method(own(), optimizer))
-    weakref.finalize(owner, hook.remove)
+    """By one hook of torch's for all owners, which stays: torch goes through its hooks while they
+    are called, and an owner may end, or begin, in one of them or whenever the collector runs."""
+    if register not in _step_hooks:
+        hooks = _step_hooks[register] = {}
+        register(lambda optimizer, *_: _call_each(hooks, optimizer))
+    hooks, number = _step_hooks[register], next(_numbers_of_hooks)
+    hooks[number] = weakref.ref(owner), method
+    weakref.finalize(owner, hooks.pop, number)
+
+
+def _call_each(hooks, optimizer):
+    for reference, method in hooks.copy().values():
+        owner = reference()
+        if owner is not None:
+            method(owner, optimizer)
 
 
 def replace_in_torch(wrapper, ours) -> None:
