@@ -10,6 +10,7 @@ keeps the page's rows of architectures that they lack.
 import json
 import re
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 
@@ -147,7 +148,9 @@ def page(lines, before) -> str:
         older = re.search(r"Architectures of transformers (\S+),? ", before)[1].rstrip(",")
         fresh = ", ".join(f"`{name}`" for name, _ in rows if name in made)
         releases = f"{older} (those of {releases}: {fresh})"
-    return HEAD.format(releases=releases, counts=counts) + "".join(f"{row}\n" for _, row in rows)
+    title, first, *others = HEAD.format(releases=releases, counts=counts).split("\n\n")
+    first = textwrap.fill(first, 100, break_long_words=False, break_on_hyphens=False)
+    return "\n\n".join([title, first, *others]) + "".join(f"{row}\n" for _, row in rows)
 
 
 def _cells(line) -> list[str]:
