@@ -11,14 +11,15 @@ from pyrannc import _C, progress
 from pyrannc.capture import (
     hook_probes,
     mask_selections,
-    module_attributes,
     random_states,
+    second_calls,
     seen_by_hooks,
 )
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call, CallMismatch, Like
 from pyrannc.capture.arguments.refusals import refuse_model
+from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.reference import Reference, describe
 from pyrannc.capture.replaced_buffers import (
@@ -38,12 +39,6 @@ with FakeTensorMode():
 # Numbers of rows to trace at; three prove that what depends on them does so linearly.
 _ROWS = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 _TRACES = 3
-
-#: What a counter of calls is set to for a trace: beyond any warm-up, and, as forward() may look at
-#: it before it counts or after, a number that every usual period divides, and the one before.
-#: tuned by: warm-ups of 500 calls and periods of 30 and 100, which tests have.
-#: without it: what a model does after a warm-up, or in every hundredth call, is never done.
-_LATER_CALLS = (50_400_000, 50_399_999)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,7 +332,7 @@ def _capture(model, call, names, dims, states, choices, places):
             raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
     for again in traced.again:
-        _refuse_another_second_call([*traces[:-1], again], traced.changes)
+        second_calls.refuse_another([*traces[:-1], again], traced.changes)
     return Capture(joined, call, dims, outputs, states, choices, probes, traced)
 
 
@@ -359,26 +354,6 @@ def _exported(model, call, names, dims, states, choices, places):
             model, call, names, dims, states, _trace_rows(call, dims)[0], choices.hooks
         )
     return Capture(made, call, dims, made.outputs, states, choices, [], made)
-
-
-def _refuse_another_second_call(traces, changes):
-    """``traces``: the last one is of a second call, after ``changes``."""
-    try:
-        _C.frontend.join(traces)
-        return
-    except TraceError as error:
-        difference = error
-    raise _computes_otherwise(changes) from difference
-
-
-def _computes_otherwise(changes) -> TraceError:
-    names = ", ".join(f"'{path}'" for path in list(changes)[:3])
-    return TraceError(
-        "forward() changes attributes of the model, with which the next call, or a later one, "
-        f"would compute something else: {names}. A captured model computes the same in every "
-        "call.\n  Keep a number that changes in a buffer, or pass it as a tensor. If something is "
-        "done in the first call only, call the model once before you wrap it."
-    )
 
 
 def _fake_like(tensor, places):
@@ -404,9 +379,7 @@ class _Traced:
         shape: What the model returned, without its tensors.
         replaced: Ids of the buffers that it replaced.
         changes: The attributes that it changed; see ``attributes.changed``.
-        again: The trace of a second call after it, where all of them are plain, and where some are
-            counters of calls much later; else none, as a tensor that the model keeps is none of the
-            second trace.
+        again: Traces of calls after it; see ``second_calls.look``.
     """
 
     trace: object
@@ -444,23 +417,22 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
             raise explain(session, error) from error
         return _Traced(trace, shape, found, watching=watching)
 
+    def unrecorded():
+        session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths, whole)
+        with session.recording(), random_states.refused_outside_torch(), session.hidden():
+            seen_by_hooks.result_of(model, tree["args"], tree["kwargs"], hooks)
+
+    def anew(function):
+        """``function`` with the buffers of before."""
+        put_buffers(model, states, fakes)
+        return function()
+
     with substituted(model, fakes):
         before = module_attributes.snapshot(model)
         traced = run()
-        traced.changes = module_attributes.changed(before, model)
-        if module_attributes.are_plain(traced.changes):
-            put_buffers(model, states, fakes)
-            # A module that the first call has put into the model has no path in the second, either.
-            traced.again.append(run().trace)
-            later = module_attributes.changed(before, model)
-            counters = module_attributes.counters(traced.changes, later)
-            for count in _LATER_CALLS if counters else ():
-                module_attributes.put(model, dict.fromkeys(counters, count))
-                put_buffers(model, states, fakes)
-                try:
-                    traced.again.append(run().trace)
-                except TraceError as error:
-                    raise _computes_otherwise(counters) from error
+        traced.changes, traced.again = second_calls.look(
+            model, before, lambda: anew(run).trace, lambda: anew(unrecorded)
+        )
     return traced
 
 

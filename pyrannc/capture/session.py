@@ -12,7 +12,8 @@ import torch
 
 import pyrannc
 from pyrannc import _C
-from pyrannc.capture import mask_selections, module_attributes, torch_favours
+from pyrannc.capture import mask_selections, torch_favours
+from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_patches import (
     calls,

@@ -14,8 +14,9 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from pyrannc import _C
-from pyrannc.capture import module_attributes, random_states
+from pyrannc.capture import random_states
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.hook_probes import named
 from pyrannc.capture.seen_by_hooks import recorder
 from pyrannc.errors import RaNNCError, TraceError

@@ -12,8 +12,9 @@ import math
 import torch
 
 from pyrannc import _C, progress
-from pyrannc.capture import module_attributes, random_states, seen_by_hooks
+from pyrannc.capture import random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes import module_attributes
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.selfcheck import compare, row_parts, whole_batch_sums
 from pyrannc.selfcheck.compare import Difference

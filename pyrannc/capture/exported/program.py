@@ -12,8 +12,9 @@ import types
 import torch
 from torch import nn
 
-from pyrannc.capture import module_attributes, random_states, seen_by_hooks
+from pyrannc.capture import random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.exported import graph
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.session import OWN_PATH, TORCH_PATH

@@ -10,8 +10,9 @@ import dataclasses
 
 import torch
 
-from pyrannc.capture import module_attributes, random_states
+from pyrannc.capture import random_states
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.torch_patches import PythonCall
 from pyrannc.capture.torch_private import FakeTensor, disable_current_modes
 from pyrannc.errors import TraceError

@@ -25,6 +25,7 @@ class Attributes:
     def leave_out(self, paths) -> None:
         """Attributes that forward() changes: a captured graph goes on with what they were."""
         self._left_out.update(paths)
+        self._around.leave_out(self._left_out)
 
     def now(self) -> tuple:
         """Pairs of path and value, in the order of the modules. Of an attribute called ``config``

@@ -358,8 +358,8 @@ def recipe_5_parameters_are_not_synchronised():
         with torch.no_grad():
             wrapped.model.last.bias.fill_(RANK)
         wrapped(mine(rows(4 * SIZE)))
-        assert wrapped.plan.stages[1].ranks == [1]
-        assert wrapped.get_param("last.bias").tolist() == [1] * 3
+        owner = wrapped.plan.stages[1].ranks[0]  # which one depends on measured times
+        assert wrapped.get_param("last.bias").tolist() == [owner] * 3
     finally:
         pyrannc.sync_params_on_init(True)
     _, _, wrapped, _ = pair()

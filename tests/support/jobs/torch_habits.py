@@ -571,6 +571,30 @@ def tensors_that_forward_leaves_in_attributes():
         loss.backward()
 
 
+LEFT = []
+
+
+@case
+def tensors_that_forward_leaves_around_the_model():
+    """`LOSSES.append(aux)`, `global HIDDEN`: tensors that forward() leaves in globals"""
+
+    class Leaving(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            LEFT.append(y.abs().mean())
+            return y
+
+    torch.manual_seed(0)
+    config = Config(partition_num=min(SIZE, 2), calibrate=False)
+    wrapped = RaNNCModule(Leaving(), config=config)
+    for step in range(2):
+        LEFT.clear()
+        loss = wrapped(mine(rows(seed=step))).square().mean()
+        with raises("LEFT' is outside of the model, and a tensor that forward() leaves there"):
+            loss = loss + sum(LEFT)
+        loss.backward()
+
+
 @case
 def what_state_dict_gives_written_to():
     """`for a, b in zip(ema.state_dict().values(), model.state_dict().values()): a.copy_(...)`"""

@@ -1,4 +1,4 @@
-"""Tensors that forward() leaves in attributes are not those of an earlier call."""
+"""Tensors that forward() leaves in attributes, or around the model, are not of an earlier call."""
 
 import copy
 
@@ -131,3 +131,77 @@ def test_what_an_object_counts_and_forward_computes_with_is_refused():
     model = RaNNCModule(Counting(), config=Config(calibrate=False))
     with pytest.raises(RaNNCError, match=r"would compute something else: 'notes\.calls'"):
         model(torch.randn(2, 4))
+
+
+KEPT, LAST = [], {}
+
+
+class LeavingAround(nn.Module):
+    """Leaves its tensors outside: in a list, a dict and a global of its file, in a list of its
+    class, in a variable of the function that has made it, and in a list that it was given."""
+
+    every = []  # noqa: RUF012
+
+    def __init__(self, given):
+        super().__init__()
+        self.linear, self.given = nn.Linear(4, 4), given
+
+    def forward(self, x):
+        global ANEW
+        h = self.linear(x)
+        KEPT.append(h)
+        LAST["h"] = ANEW = h
+        self.every.append(h)
+        self.given.append(h)
+        return h.square().mean()
+
+
+def with_a_variable(given):
+    seen = None
+
+    class Leaving(LeavingAround):
+        def forward(self, x):
+            nonlocal seen
+            seen = x.mean() * self.linear.weight.mean()
+            return super().forward(x)
+
+    return Leaving(given), lambda given: seen
+
+
+@pytest.mark.parametrize(
+    ("read", "where"),
+    [
+        (lambda given: KEPT[-1], r"test_left\.KEPT' is outside"),
+        (lambda given: LAST["h"], r"test_left\.LAST' is outside"),
+        (lambda given: ANEW, r"test_left\.ANEW' is outside"),
+        (lambda given: LeavingAround.every[0], r"test_left\.LeavingAround\.every' is outside"),
+        (sum, "'given' of the model"),
+        (None, "reads seen' is outside"),
+    ],
+)
+def test_what_stands_around_the_model_is_no_place_to_leave_one_either(read, where):
+    given = []
+    inner, variable = with_a_variable(given)
+    model = RaNNCModule(inner, config=Config(calibrate=False))
+    for rows in (2, 2, 3):
+        model(torch.randn(rows, 4)).backward()
+        with pytest.raises(RaNNCError, match=where):
+            (read or variable)(given) + 1
+    model(torch.randn(2, 2, 4)).backward()  # is captured anew, as if nothing had been left
+    model.undeploy()
+    assert KEPT == LeavingAround.every == given == []
+    assert LAST == {}
+    assert variable(given) is None
+    assert "ANEW" not in globals()
+
+
+def test_a_list_that_the_script_empties_before_each_call_is_its_own_again():
+    given = [1.0]
+    model = RaNNCModule(with_a_variable(given)[0], config=Config(calibrate=False))
+    for _ in range(2):
+        given[:] = [2.0]
+        model(torch.randn(2, 4)).backward()
+        with pytest.raises(RaNNCError, match="leaves in an attribute"):
+            sum(given)
+    model.undeploy()
+    assert given == [2.0]

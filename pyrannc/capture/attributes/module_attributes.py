@@ -1,33 +1,23 @@
-"""What the modules of a model hold as attributes, which a run of forward() may change."""
+"""What the modules of a model hold as attributes, and what stands around them, which a run of
+forward() may change."""
 
-import argparse
 import collections
 import contextlib
-import functools
 import numbers
-import sys
-import types
+import operator
 
 import torch
 from torch import nn
 
 from pyrannc import log
+from pyrannc.capture.attributes.around import Place, of_dict, places_around
+from pyrannc.capture.attributes.user_code import is_object
 
 # What modules keep things in; hooks are in OrderedDicts.
 CONTAINERS = (list, dict, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 REGISTRIES = ("_parameters", "_buffers", "_modules")
 TENSOR = object()  # stands where forward() has left a tensor
 OBJECT = object()  # and an object that holds one
-
-# Classes of these packages keep what they like.
-LIBRARIES = ("torch", "builtins", "pyrannc", "transformers", "peft", "accelerate", "lightning")
-# These are no objects of a user's.
-_NO_OBJECTS = (
-    nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType,
-    functools.partial,
-)  # fmt: skip
-
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 _PLAIN = (numbers.Number, str, bytes, torch.dtype, torch.device)
 # These are torch's: hooks, what is registered (by other rules), and nn.LSTM's list of weights.
@@ -36,8 +26,10 @@ _NOT_OF_THE_USER = set(vars(nn.Module())) - {"training"} | {"_flat_weights", "_f
 
 @contextlib.contextmanager
 def kept(model):
-    """Everything that a module holds is as before afterwards, and what objects in it hold."""
+    """Everything that a module holds is as before afterwards, what objects in it hold, and what
+    stands around the model."""
     saved = []
+    around = [(place, value, _copied(value)) for place, value in _around(model)]
     for module in holders(model).values():
         attributes = dict(vars(module))
         contents = {
@@ -52,15 +44,50 @@ def kept(model):
         for module, attributes, contents in saved:
             for name, value in contents.items():
                 held = attributes[name]
-                held.clear()
-                held.extend(value) if hasattr(held, "extend") else held.update(value)
-            vars(module).clear()
-            vars(module).update(attributes)
+                if not are_the_same(held, value):
+                    fill(held, value)
+            if not are_the_same(vars(module), attributes):
+                vars(module).clear()
+                vars(module).update(attributes)
+        for place, value, content in around:
+            if (now := place.read()) is not value and (_is_kept(now) or _is_kept(value)):
+                place.write(value)
+            if content is not None and not are_the_same(value, content):
+                fill(value, content)
+
+
+def fill(held, content) -> None:
+    """A container holds what another one does."""
+    held.clear()
+    held.extend(content) if hasattr(held, "extend") else held.update(content)
+
+
+def _around(model):
+    return [(place, place.read()) for place in places_around(model)]
+
+
+def _copied(value):
+    return value.copy() if type(value) in CONTAINERS else None
+
+
+def _is_kept(value) -> bool:
+    """Whether it is data: no function, module or class."""
+    kinds = (torch.Tensor, tuple, *_PLAIN, *CONTAINERS)
+    return value is None or isinstance(value, kinds) or is_object(value)
+
+
+def are_the_same(one, other) -> bool:
+    """Two containers hold the same objects, in one order."""
+    if isinstance(one, set):
+        return one == other
+    if isinstance(one, dict):
+        one, other = [*one, *one.values()], [*other, *other.values()]
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def holders(model) -> dict:
     """By their paths, the modules, and objects of the user's classes in attributes of them or of
-    one another."""
+    one another, or around them."""
     found = dict(model.named_modules())
     seen = set(map(id, found.values()))
     waiting = [
@@ -68,9 +95,10 @@ def holders(model) -> dict:
         for path, module in found.items()
         for name, value in vars(module).items()
     ]
+    waiting += [(place.path, value) for place, value in _around(model)]
     while waiting:
         path, value = waiting.pop()
-        if id(value) not in seen and _is_object(value):
+        if id(value) not in seen and is_object(value):
             seen.add(id(value))
             found[path] = value
             waiting += [(f"{path}.{name}", each) for name, each in vars(value).items()]
@@ -78,12 +106,17 @@ def holders(model) -> dict:
 
 
 def snapshot(model) -> dict:
-    """The attributes of all holders now, by their path; for :func:`changed`."""
-    return {
-        f"{path}.{name}" if path else name: value.copy() if type(value) in CONTAINERS else value
+    """The attributes of all holders now, and what stands around the model, by their path; for
+    :func:`changed`."""
+    found = {place.path: value for place, value in _around(model) if _is_kept(value)}
+    found |= {
+        f"{path}.{name}" if path else name: value
         for path, module in holders(model).items()
         for name, value in vars(module).items()
         if name not in _NOT_OF_THE_USER
+    }
+    return {
+        path: value.copy() if type(value) in CONTAINERS else value for path, value in found.items()
     }
 
 
@@ -115,11 +148,26 @@ def counters(once, twice) -> list[str]:
 
 
 def put(model, values) -> None:
-    """Sets attributes by their paths."""
-    modules = holders(model)
-    for path, value in values.items():
+    """Sets attributes by their paths, and fills containers with what others hold."""
+    for path, place in places_of(model, values).items():
+        now, value = place.read(), values[path]
+        if type(now) in CONTAINERS and type(value) is type(now):
+            fill(now, value)
+        else:
+            place.write(value)
+
+
+def places_of(model, paths) -> dict:
+    """The places of attributes, by their paths; what forward() has made itself has none."""
+    around = {place.path: place for place, _ in _around(model)}
+    modules, found = holders(model), {}
+    for path in paths:
         module, _, name = path.rpartition(".")
-        vars(modules[module])[name] = value
+        if path in around:
+            found[path] = around[path]
+        elif module in modules:
+            found[path] = Place(path, *of_dict(vars(modules[module]), name), of_model=True)
+    return found
 
 
 def tensors_left(changes) -> dict:
@@ -154,26 +202,9 @@ def _marked(value):
     """An object that forward() has made is not there, like a tensor."""
     if isinstance(value, torch.Tensor):
         return TENSOR
-    if _is_object(value):
+    if is_object(value):
         return OBJECT if any(map(_holds_one, map(_marked, vars(value).values()))) else value
     return mapped(_marked, value)
-
-
-def _is_object(value) -> bool:
-    kept_by_users = hasattr(value, "__dict__") and not isinstance(value, _NO_OBJECTS)
-    return kept_by_users and _is_of_user(type(value))
-
-
-@functools.cache
-def _is_of_user(kind) -> bool:
-    """Whether its code is no library's: objects of others, as loggers are, may be in use."""
-    if kind in _NAMESPACES:
-        return True
-    package = kind.__module__.partition(".")[0]
-    if package in LIBRARIES or package in sys.stdlib_module_names - {"__main__"}:
-        return False
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return package == "__main__" or (file is not None and "site-packages" not in file)
 
 
 def _holds_one(value) -> bool:

@@ -1,0 +1,1 @@
+"""What forward() may change in Python."""

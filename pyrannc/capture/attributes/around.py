@@ -1,0 +1,139 @@
+"""What stands around a model, and its code names: globals of its files, variables of the functions
+that have made its classes, and attributes of these classes.
+
+Like attributes of modules these hold numbers that forward() computes with, and tensors that it
+leaves there. Code of libraries is left alone.
+"""
+
+import dataclasses
+import functools
+import inspect
+import types
+from collections.abc import Callable
+
+from pyrannc.capture.attributes.user_code import LIBRARIES, is_of_user
+
+#: Where nothing stands.
+ABSENT = object()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Place:
+    """What a name stands for.
+
+    Attributes:
+        path: ``file.NAME``, ``file.Class.name``, or of a variable ``function reads name``.
+        read: Gives what stands there now, or ``ABSENT``.
+        write: Puts something there, or takes it away for ``ABSENT``.
+        of_model: It is an attribute of a module, or of an object that a module holds.
+    """
+
+    path: str
+    read: Callable
+    write: Callable
+    of_model: bool = False
+
+
+def places_around(model) -> list[Place]:
+    """Of all names in the code of the modules of ``model``, and of functions of the user's that
+    these call; also where nothing stands yet."""
+    places, functions = {}, []
+    for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
+        if kind.__module__.partition(".")[0] in LIBRARIES:  # which scripts leave alone
+            continue
+        methods = [each for each in map(_function, vars(kind).values()) if each]
+        functions += methods
+        if is_of_user(kind):
+            named = {name for method in methods for name in _names(method.__code__)}
+            _add_class(places, kind, named)
+    seen = set()
+    while functions:
+        function = functions.pop()
+        if function.__code__ not in seen:
+            seen.add(function.__code__)
+            _add_globals(places, function)
+            _add_variables(places, function)
+            functions += _others(function)
+    return [Place(path, *both) for path, both in sorted(places.items())]
+
+
+def of_dict(held, name) -> tuple:
+    """``read`` and ``write`` of an entry."""
+    return functools.partial(held.get, name, ABSENT), functools.partial(_write, held, name)
+
+
+def _write(held, name, value):
+    if value is ABSENT:
+        held.pop(name, None)
+    else:
+        held[name] = value
+
+
+def _add_globals(places, function):
+    for name in set(_names(function.__code__)):
+        places[f"{function.__module__}.{name}"] = of_dict(function.__globals__, name)
+
+
+def _add_variables(places, function):
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in cells:
+        places[f"{function.__qualname__} reads {name}"] = (
+            functools.partial(_content, cell),
+            functools.partial(_write_cell, cell),
+        )
+
+
+def _add_class(places, kind, named):
+    for name in {*vars(kind), *named}:
+        if not name.startswith("__"):
+            places[f"{kind.__module__}.{kind.__qualname__}.{name}"] = (
+                functools.partial(_of_class, kind, name),
+                functools.partial(_write_class, kind, name),
+            )
+
+
+def _others(function) -> list:
+    """Functions of the user's that a function may call."""
+    named = {
+        function.__globals__[name]
+        for name in set(_names(function.__code__)) & function.__globals__.keys()
+        if isinstance(function.__globals__[name], types.FunctionType)
+    }
+    return [each for each in named if each.__module__ == function.__module__ or is_of_user(each)]
+
+
+def _function(value):
+    value = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
+    return value if isinstance(value, types.FunctionType) else None
+
+
+def _names(code):
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _content(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:  # is not set yet
+        return ABSENT
+
+
+def _write_cell(cell, value):
+    if value is not ABSENT:
+        cell.cell_contents = value
+    elif _content(cell) is not ABSENT:
+        del cell.cell_contents
+
+
+def _of_class(kind, name):
+    return vars(kind).get(name, ABSENT)
+
+
+def _write_class(kind, name, value):
+    if value is not ABSENT:
+        setattr(kind, name, value)
+    elif name in vars(kind):
+        delattr(kind, name)

@@ -1,0 +1,39 @@
+"""Which code and which objects are a user's."""
+
+import argparse
+import functools
+import sys
+import types
+
+import torch
+from torch import nn
+
+# Classes of these packages keep what they like.
+LIBRARIES = ("torch", "builtins", "pyrannc", "transformers", "peft", "accelerate", "lightning")
+# These are no objects of a user's.
+_NO_OBJECTS = (
+    nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType,
+    functools.partial,
+)  # fmt: skip
+
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+
+
+def is_object(value) -> bool:
+    kept_by_users = hasattr(value, "__dict__") and not isinstance(value, _NO_OBJECTS)
+    return kept_by_users and is_of_user(type(value))
+
+
+def is_of_user(kind) -> bool:
+    """Whether the code of a class or function is no library's: objects of others, as loggers are,
+    may be in use."""
+    return kind in _NAMESPACES or _is_of_users_file(kind.__module__)
+
+
+@functools.cache
+def _is_of_users_file(name) -> bool:
+    package = name.partition(".")[0]
+    if package in LIBRARIES or package in sys.stdlib_module_names - {"__main__"}:
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return package == "__main__" or (file is not None and "site-packages" not in file)
