@@ -6,6 +6,7 @@ leaves there. Code of libraries is left alone.
 """
 
 import dataclasses
+import dis
 import functools
 import inspect
 import types
@@ -70,7 +71,7 @@ def _write(held, name, value):
 
 
 def _add_globals(places, function):
-    for name in set(_names(function.__code__)):
+    for name in _global_names(function.__code__):
         places[f"{function.__module__}.{name}"] = of_dict(function.__globals__, name)
 
 
@@ -96,7 +97,7 @@ def _others(function) -> list:
     """Functions of the user's that a function may call."""
     named = {
         function.__globals__[name]
-        for name in set(_names(function.__code__)) & function.__globals__.keys()
+        for name in _global_names(function.__code__) & function.__globals__.keys()
         if isinstance(function.__globals__[name], types.FunctionType)
     }
     return [each for each in named if each.__module__ == function.__module__ or is_of_user(each)]
@@ -105,6 +106,18 @@ def _others(function) -> list:
 def _function(value):
     value = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
     return value if isinstance(value, types.FunctionType) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _global_names(code) -> frozenset:
+    """Names are also those of attributes, and a script has globals like `data` and `args`."""
+    found = {
+        each.argval
+        for each in dis.get_instructions(code)
+        if each.opname in ("LOAD_GLOBAL", "STORE_GLOBAL")
+    }
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return frozenset(found.union(*map(_global_names, inner)))
 
 
 def _names(code):

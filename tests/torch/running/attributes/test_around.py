@@ -14,6 +14,7 @@ SCALE = [1.0]
 ALPHA = 1.0
 ARGS = argparse.Namespace(beta=1.0)
 OTHER = 5.0  # is read by nobody
+linear = 7.0  # nor this: the code names an attribute of a module
 CALLS = 0
 
 
