@@ -47,13 +47,13 @@ test-one-process:
 test-ranks:
 	$(BIN)/pytest -q tests/dist -m "not all"
 
-# A browser for the pages of plans.
-$(VENV)/browser: third_party/browser.sh $(VENV)/installed
+# A browser for the pages of plans, and a library with a trainer of its own.
+$(VENV)/test-all: third_party/browser.sh $(VENV)/installed
 	third_party/browser.sh
-	$(BIN)/pip install --quiet --disable-pip-version-check selenium
+	$(BIN)/pip install --quiet --disable-pip-version-check selenium trl
 	touch $@
 
-test-all: test $(VENV)/browser
+test-all: test $(VENV)/test-all
 	$(BIN)/pytest -q tests -m all
 
 # Builds the core and the extension with sanitizers: runs the core's tests, and looks for races in what runs a plan.

@@ -27,15 +27,16 @@ class Accelerator(accelerate.Accelerator):
 
     Args:
         config: :class:`pyrannc.Config` of the models that are wrapped.
+        settings: Other arguments of :class:`pyrannc.RaNNCModule` by name, such as ``pad``.
 
     Raises:
         ConfigError: It is set to FSDP, DeepSpeed, Megatron-LM, torch.compile or fp16.
     """
 
-    def __init__(self, *args, config=None, **kwargs):
+    def __init__(self, *args, config=None, settings=None, **kwargs):
         launch.init()
         super().__init__(*args, **kwargs)
-        adopt(self, config)
+        adopt(self, config, settings)
 
     def prepare(self, *args, **kwargs):
         self.rannc_optimizers = [each for each in args if isinstance(each, torch.optim.Optimizer)]
@@ -46,7 +47,7 @@ class Accelerator(accelerate.Accelerator):
             if self.device_placement if device_placement is None else device_placement:
                 model = model.to(self.device)
             optimizers = [getattr(each, "optimizer", each) for each in self.rannc_optimizers]
-            model = RaNNCModule(model, optimizers or None, self.rannc_config)
+            model = RaNNCModule(model, optimizers or None, self.rannc_config, **self.rannc_settings)
             if self.mixed_precision == "bf16":
                 vars(model)["forward"] = self._in_bfloat16(model.forward)
         if not any(model is each for each in self._models):
@@ -81,7 +82,7 @@ def _is_half(value) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
 
 
-def adopt(accelerator, config=None) -> None:
+def adopt(accelerator, config=None, settings=None) -> None:
     """Makes an Accelerator that somebody else has made one of ours."""
     kind = accelerator.distributed_type
     what = ""
@@ -98,4 +99,5 @@ def adopt(accelerator, config=None) -> None:
             "may be bf16."
         )
     accelerator.__class__ = Accelerator
-    accelerator.rannc_config, accelerator.rannc_optimizers = config, []
+    accelerator.rannc_config, accelerator.rannc_settings = config, settings or {}
+    accelerator.rannc_optimizers = []

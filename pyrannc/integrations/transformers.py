@@ -21,11 +21,12 @@ _REFUSED = ("torch_compile", "fsdp", "deepspeed", "fp16", "jit_mode_eval")
 
 
 class _WithRaNNC:
-    """What a Trainer does otherwise. ``rannc_config``: :class:`pyrannc.Config`."""
+    """What a Trainer does otherwise. ``rannc_config``: :class:`pyrannc.Config`; ``rannc_settings``:
+    other arguments of :class:`pyrannc.RaNNCModule`, such as ``{"pad": {"input_ids": 0}}``."""
 
-    def __init__(self, *args, rannc_config=None, **kwargs):
+    def __init__(self, *args, rannc_config=None, rannc_settings=None, **kwargs):
         launch.init()
-        self._rannc_config = rannc_config
+        self._rannc_config, self._rannc_settings = rannc_config, rannc_settings
         given = kwargs.get("args", args[1] if len(args) > 1 else None)
         for name in _REFUSED:
             if getattr(given, name, None):
@@ -37,7 +38,7 @@ class _WithRaNNC:
 
     def create_accelerator_and_postprocess(self):
         super().create_accelerator_and_postprocess()
-        accelerate.adopt(self.accelerator, self._rannc_config)
+        accelerate.adopt(self.accelerator, self._rannc_config, self._rannc_settings)
 
     def _rannc_module(self):
         """The wrapped model; None before it is wrapped."""
@@ -46,20 +47,6 @@ class _WithRaNNC:
     def _wrap_model(self, model, training=True, dataloader=None):
         wrapped = self._rannc_module()
         return wrapped if wrapped is not None and wrapped.module is model else model
-
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """The loss of a RaNNCModule is that of all ranks already, over all their tokens, where
-        DistributedDataParallel would average the ranks' own."""
-        found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        multiplied = (
-            self.args.average_tokens_across_devices
-            and (self.model_accepts_loss_kwargs or self.compute_loss_func)
-            and num_items_in_batch is not None
-        )
-        if not multiplied or self._rannc_module() is None:
-            return found
-        loss = (found[0] if return_outputs else found) / self.accelerator.num_processes
-        return (loss, found[1]) if return_outputs else loss
 
     @contextlib.contextmanager
     def _with_wrapped_model(self):
@@ -104,6 +91,44 @@ class _WithRaNNC:
             return super()._load_best_model()
 
 
+class _LossOfTheModel(transformers.Trainer):
+    """transformers' own methods, of which those of other classes may make use."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The loss that a RaNNCModule returns is that of all ranks already, over all their tokens,
+        where DistributedDataParallel would average the ranks' own. What is computed here from the
+        outputs is of this rank's rows, as there."""
+        own = (self.label_smoother or self.compute_loss_func) and "labels" in inputs
+        with _unwrapping(self.accelerator):
+            found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        multiplied = (
+            self.args.average_tokens_across_devices
+            and (self.model_accepts_loss_kwargs or self.compute_loss_func)
+            and num_items_in_batch is not None
+        )
+        if own or not multiplied or self._rannc_module() is None:
+            return found
+        loss = (found[0] if return_outputs else found) / self.accelerator.num_processes
+        return (loss, found[1]) if return_outputs else loss
+
+
+@contextlib.contextmanager
+def _unwrapping(accelerator):
+    """Inside, unwrap_model() gives the model itself, whose class says whether labels are shifted.
+    Elsewhere it gives the wrapped one, which can generate and be saved."""
+    unwrap = accelerator.unwrap_model
+
+    def unwrap_model(model, *args, **kwargs):
+        found = unwrap(model, *args, **kwargs)
+        return found.module if isinstance(found, RaNNCModule) else found
+
+    vars(accelerator)["unwrap_model"] = unwrap_model
+    try:
+        yield
+    finally:
+        del vars(accelerator)["unwrap_model"]
+
+
 def _generating(wrapped):
     """``wrapped``, or something that answers for it and whose ``generate()`` runs on each rank by
     itself: that of a model with an encoder calls parts of the model, which the pipeline cannot."""
@@ -127,8 +152,13 @@ class _ByItself:
 
 
 def with_rannc(kind):
-    """A class like ``kind``, some Trainer, that trains its model through RaNNC."""
-    return type(kind.__name__, (_WithRaNNC, kind), {"__doc__": kind.__doc__})
+    """A class like ``kind``, some Trainer, that trains its model through RaNNC.
+
+    A ``compute_loss()`` of ``kind`` may take the loss that the model returns, or compute one from
+    its other outputs, for which ``rannc_config`` needs ``schedule="gpipe"``.
+    """
+    bases = (kind, _LossOfTheModel) if kind is not transformers.Trainer else (_LossOfTheModel,)
+    return type(kind.__name__, (_WithRaNNC, *bases), {"__doc__": kind.__doc__})
 
 
 Trainer = with_rannc(transformers.Trainer)

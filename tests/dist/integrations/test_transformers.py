@@ -5,7 +5,10 @@ import json
 import mpi
 import pytest
 
-CASES = ("gpt2", "lora", "bert", "bf16", "t5", "vit", "accelerate", "resumed")
+CASES = (
+    "gpt2", "lora", "bert", "bf16", "smoothed", "smoothed_lora", "loss_function", "loss_of_class",
+    "padded", "t5", "vit", "accelerate", "resumed",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +45,18 @@ def test_options_that_cannot_work_are_errors_that_name_them(done):
     told = json.loads(path.read_text())["errors"]
     assert set(told) == {"torch_compile", "fsdp", "deepspeed", "fp16"}
     assert all(name in text for name, text in told.items()), told
+
+
+@pytest.mark.all
+def test_trls_sft_trainer_is_that_of_one_process(tmp_path):
+    pytest.importorskip("trl", reason="needs trl, from PyPI")
+    found = {}
+    for ranks in 1, 2:
+        job = mpi.run([str(mpi.JOBS / "sft.py"), str(tmp_path / str(ranks))], ranks, timeout=250)
+        assert job.returncode == 0, job.stderr[-3000:]
+        found[ranks] = json.loads((tmp_path / str(ranks) / "found.json").read_text())
+    assert len(found[1]["log"]) > 4
+    assert all("loss" in entry or "eval_loss" in entry for entry in found[1]["log"])
+    for mine, theirs in zip(found[2]["log"], found[1]["log"], strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-5)
+    assert found[2]["weights"] == pytest.approx(found[1]["weights"], rel=1e-4, abs=1e-8)

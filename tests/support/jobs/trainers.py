@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from torch import nn
 from torch.utils.data import Dataset
 
 import pyrannc
@@ -38,6 +39,25 @@ class Rows(Dataset):
         labels = ids.clone()
         labels[: index % 5] = -100
         return {"input_ids": ids, "labels": labels}
+
+
+class Texts(Rows):
+    """Of other lengths."""
+
+    def __getitem__(self, index):
+        row = super().__getitem__(index)
+        return {name: values[: 3 + index * 5 % 6] for name, values in row.items()}
+
+
+PAD = {"input_ids": 0, "labels": -100}
+
+
+def padded(rows):
+    """To the longest of a rank's."""
+    return {
+        name: nn.utils.rnn.pad_sequence([row[name] for row in rows], True, value)
+        for name, value in PAD.items()
+    }
 
 
 def gpt2():
@@ -142,12 +162,33 @@ def arguments(folder, **others):
     return kind(output_dir=str(folder), **(settings | others))
 
 
-def trained(folder, model, resume=None, rows=None, kind=Trainer, metrics=None, **others):
+def summed_loss(outputs, labels, num_items_in_batch=None):
+    """Of what the model returns, outside of it."""
+    losses = nn.functional.cross_entropy(
+        outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="sum"
+    )
+    return losses / (num_items_in_batch or (labels[:, 1:] != -100).sum())
+
+
+class MeanLoss(Trainer):
+    """Takes the model's loss as it is: the mean over a batch."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, **_):
+        outputs = model(**inputs)
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+
+def trained(
+    folder, model, resume=None, rows=None, kind=Trainer, metrics=None, loss_function=None,
+    collate=None, **others,
+):  # fmt: skip
     """What is logged while it trains, and the sizes of the weights that it saves."""
     rows = rows or Rows()
+    ours = OURS | {"rannc_settings": {"pad": PAD}} if OURS and collate is padded else OURS
     trainer = kind(
         model, arguments(folder, **others), train_dataset=rows, eval_dataset=rows,
-        compute_metrics=metrics, **OURS,
+        compute_metrics=metrics, compute_loss_func=loss_function,
+        data_collator=collate, **ours,
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model(str(folder / "final"))
@@ -207,6 +248,15 @@ def main(folder):
         "lora": lambda at: trained(at, lora(), save_strategy="no"),
         "bert": lambda at: trained(at, bert(), save_strategy="no"),
         "bf16": lambda at: trained(at, gpt2(), save_strategy="no", bf16=True),
+        "smoothed": lambda at: trained(at, gpt2(), save_strategy="no", label_smoothing_factor=0.1),
+        "smoothed_lora": lambda at: trained(
+            at, lora(), save_strategy="no", label_smoothing_factor=0.1
+        ),
+        "loss_function": lambda at: trained(
+            at, gpt2(), save_strategy="no", loss_function=summed_loss
+        ),
+        "padded": lambda at: trained(at, gpt2(), rows=Texts(), collate=padded, save_strategy="no"),
+        "loss_of_class": lambda at: trained(at, gpt2(), save_strategy="no", kind=MeanLoss),
         "t5": lambda at: trained(
             at,
             t5(),
