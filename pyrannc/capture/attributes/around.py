@@ -1,5 +1,5 @@
-"""What stands around a model, and its code names: globals of its files, variables of the functions
-that have made its classes, and attributes of these classes.
+"""What stands around a model, and its code names: globals of its files and of modules that these
+import, variables of the functions that have made its classes, and attributes of these classes.
 
 Like attributes of modules these hold numbers that forward() computes with, and tensors that it
 leaves there. Code of libraries is left alone.
@@ -12,7 +12,11 @@ import inspect
 import types
 from collections.abc import Callable
 
-from pyrannc.capture.attributes.user_code import LIBRARIES, is_of_user
+from pyrannc.capture.attributes.user_code import (
+    LIBRARIES,
+    is_module_of_user,
+    is_of_user,
+)
 
 #: Where nothing stands.
 ABSENT = object()
@@ -71,8 +75,8 @@ def _write(held, name, value):
 
 
 def _add_globals(places, function):
-    for name in _global_names(function.__code__):
-        places[f"{function.__module__}.{name}"] = of_dict(function.__globals__, name)
+    for path, held, name in _globals_of(function):
+        places[f"{path}.{name}"] = of_dict(held, name)
 
 
 def _add_variables(places, function):
@@ -95,12 +99,25 @@ def _add_class(places, kind, named):
 
 def _others(function) -> list:
     """Functions of the user's that a function may call."""
-    named = {
-        function.__globals__[name]
-        for name in _global_names(function.__code__) & function.__globals__.keys()
-        if isinstance(function.__globals__[name], types.FunctionType)
-    }
+    named = {held.get(name) for _, held, name in _globals_of(function) if _is_function(held, name)}
     return [each for each in named if each.__module__ == function.__module__ or is_of_user(each)]
+
+
+def _is_function(held, name) -> bool:
+    return isinstance(held.get(name), types.FunctionType)
+
+
+def _globals_of(function):
+    """The module's path, its dict, and the name, of each global that a function may name: of its
+    own file, or as `settings.ALPHA` of a module of the user's."""
+    for names in _global_names(function.__code__):
+        path, held = function.__module__, function.__globals__
+        for name in names:
+            value = held.get(name)
+            if not is_module_of_user(value):
+                yield path, held, name
+                break
+            path, held = value.__name__, vars(value)
 
 
 def _function(value):
@@ -110,14 +127,19 @@ def _function(value):
 
 @functools.lru_cache(maxsize=4096)
 def _global_names(code) -> frozenset:
-    """Names are also those of attributes, and a script has globals like `data` and `args`."""
-    found = {
-        each.argval
-        for each in dis.get_instructions(code)
-        if each.opname in ("LOAD_GLOBAL", "STORE_GLOBAL")
-    }
+    """Each global with the attributes that are taken of it, as `("settings", "ALPHA")`. From the
+    instructions: names of a code are also those of other attributes, such as `data` and `args`."""
+    found, names = set(), ()
+    for each in dis.get_instructions(code):
+        if each.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
+            names = (each.argval,)
+        elif names and each.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"):
+            names += (each.argval,)
+        else:
+            found.add(names)
+            names = ()
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return frozenset(found.union(*map(_global_names, inner)))
+    return frozenset(found.union(*map(_global_names, inner)) - {()})
 
 
 def _names(code):

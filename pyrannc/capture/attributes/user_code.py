@@ -30,6 +30,10 @@ def is_of_user(kind) -> bool:
     return kind in _NAMESPACES or _is_of_users_file(kind.__module__)
 
 
+def is_module_of_user(value) -> bool:
+    return isinstance(value, types.ModuleType) and _is_of_users_file(value.__name__)
+
+
 @functools.cache
 def _is_of_users_file(name) -> bool:
     package = name.partition(".")[0]

@@ -1,13 +1,15 @@
 """What forward() reads from its file or a closure is what it is now, not at the first capture."""
 
 import argparse
+import importlib
+import sys
 import types
 
 import pytest
 import torch
 from torch import nn
 
-from pyrannc import Config, RaNNCModule
+from pyrannc import Config, RaNNCError, RaNNCModule
 from pyrannc.running.attributes.around import Around
 
 SCALE = [1.0]
@@ -108,3 +110,50 @@ def test_settings_of_a_namespace_count_and_what_changes_every_time_not():
         "made.<locals>.Local.forward reads settings.a",
         "made.<locals>.Local.forward reads settings.c",
     }
+
+
+@pytest.fixture
+def chosen(tmp_path, monkeypatch):
+    """A module of a script's, in a file beside it."""
+    (tmp_path / "chosen_numbers.py").write_text(
+        "ALPHA, LAST, OTHER = 1.0, None, 5.0\n\n\ndef scaled(x):\n    return x * ALPHA\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = importlib.import_module("chosen_numbers")
+    monkeypatch.setitem(globals(), "chosen_numbers", found)
+    yield found
+    del sys.modules["chosen_numbers"]
+
+
+class ReadingModule(Reading):
+    def forward(self, x):
+        return self.linear(x) * chosen_numbers.ALPHA  # noqa: F821
+
+
+class CallingModule(Reading):
+    def forward(self, x):
+        return chosen_numbers.scaled(self.linear(x))  # noqa: F821
+
+
+@pytest.mark.parametrize("kind", [ReadingModule, CallingModule])
+def test_a_number_of_a_module_that_a_script_imports_is_that_of_the_call(chosen, kind):
+    model = kind()
+    wrapped = RaNNCModule(model, config=Config(calibrate=False))
+    x = torch.randn(2, 4)
+    for chosen.ALPHA in (1.0, 3.0, -2.0):
+        with torch.no_grad():
+            torch.testing.assert_close(wrapped(x), model.linear(x) * chosen.ALPHA)
+    found = dict(Around(model).now())
+    assert found["chosen_numbers.ALPHA"] == -2.0
+    assert "chosen_numbers.OTHER" not in found
+
+
+def test_a_tensor_left_in_such_a_module_is_an_error_when_it_is_used(chosen):
+    class Leaving(Reading):
+        def forward(self, x):
+            chosen_numbers.LAST = self.linear(x)  # noqa: F821
+            return chosen_numbers.LAST.square().mean()  # noqa: F821
+
+    RaNNCModule(Leaving(), config=Config(calibrate=False))(torch.randn(2, 4)).backward()
+    with pytest.raises(RaNNCError, match=r"'chosen_numbers\.LAST' is outside of the model"):
+        chosen.LAST + 1
