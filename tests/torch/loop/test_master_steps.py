@@ -53,7 +53,7 @@ def by_hand(make, dtype, steps=5):
 def wrapped(make, dtype=torch.bfloat16, **more):
     inner = net(dtype)
     optimizer = make(inner.parameters())
-    config = pyrannc.Config(calibrate=False, self_check=False, partition_num=1)
+    config = pyrannc.Config(calibrate=False, self_check=False, partition_num=1, pipeline_num=1)
     return pyrannc.RaNNCModule(inner, optimizer, config, master_weights=True, **more), optimizer
 
 
