@@ -35,6 +35,8 @@ class _WithRaNNC:
                     "and runs the model itself.\n  Leave it out."
                 )
         super().__init__(*args, **kwargs)
+        # A model adds up the losses of all ranks' tokens, and divides by the number of all.
+        self.args.average_tokens_across_devices = True
 
     def create_accelerator_and_postprocess(self):
         super().create_accelerator_and_postprocess()

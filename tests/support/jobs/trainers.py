@@ -255,7 +255,14 @@ def main(folder):
         "loss_function": lambda at: trained(
             at, gpt2(), save_strategy="no", loss_function=summed_loss
         ),
-        "padded": lambda at: trained(at, gpt2(), rows=Texts(), collate=padded, save_strategy="no"),
+        "padded": lambda at: trained(
+            at,
+            gpt2(),
+            rows=Texts(),
+            collate=padded,
+            save_strategy="no",
+            average_tokens_across_devices=False,
+        ),
         "loss_of_class": lambda at: trained(at, gpt2(), save_strategy="no", kind=MeanLoss),
         "t5": lambda at: trained(
             at,
