@@ -26,7 +26,6 @@ from pyrannc.capture.torch_patches import (
 )
 from pyrannc.capture.torch_private import (
     READ_NUMBER,
-    DataDependentOutputException,
     FakeTensorMode,
     TorchDispatchMode,
 )
@@ -110,17 +109,15 @@ class _RecordByHand(TorchDispatchMode):
             return outputs
         tracer = self.session.tracer
         unrecorded = tracer.unrecorded() and func.namespace != "prim"
-        try:
-            with self.session.hidden():
-                outputs = func(*args, **kwargs)
-        except DataDependentOutputException:
-            if func is not READ_NUMBER:
-                raise
+        if func is READ_NUMBER:
             found = known_numbers.number(self.session, args[0])
-            if found is None:
-                raise
-            return found
-        if unrecorded:
+            if found is not None:
+                # torch itself may read it, as in `x.uniform_(-bound, bound)`.
+                tracer.record_number(args[0], found)
+                return found
+        with self.session.hidden():
+            outputs = func(*args, **kwargs)
+        if unrecorded and func is not READ_NUMBER:
             arguments = list(args)
             for argument in func._schema.arguments[len(args) :]:
                 arguments.append(kwargs.get(argument.name, argument.default_value))

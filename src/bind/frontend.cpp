@@ -155,6 +155,10 @@ void init_frontend(py::module_& m) {
                                 to_ivalues(arguments), to_tensors(outputs), to_tensors(written));
            })
       .def("record_constant", &Tracer::record_constant, "tensor"_a, "value"_a)
+      .def("record_number",
+           [](Tracer& self, const at::Tensor& tensor, const py::object& number) {
+             self.record_number(tensor, to_ivalues(py::make_tuple(number)).front());
+           })
       .def("finish",
            [](Tracer& self, const std::string& name, int64_t rows, const py::sequence& outputs) {
              return self.finish(name, rows, to_tensors(outputs));

@@ -277,6 +277,11 @@ class Converter {
 
   /// Conversions between numbers and tensors: the number itself, which is a literal here.
   void pass_number(const jit::Node& node) {
+    if (const auto known = recording_.numbers.find(node.input(0));
+        known != recording_.numbers.end()) {
+      meaning_[node.output()] = literal_of(known->second).value();
+      return;
+    }
     const ir::Argument meant = argument(node.input(0), node);
     if (std::holds_alternative<ir::ValueId>(meant)) {
       fail(node,

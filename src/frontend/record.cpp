@@ -223,6 +223,10 @@ void Tracer::record_constant(const at::Tensor& tensor, const at::Tensor& value) 
   impl_->state->setValue(tensor, constant);
 }
 
+void Tracer::record_number(const at::Tensor& tensor, const c10::IValue& number) {
+  impl_->recording.numbers.insert_or_assign(impl_->state->getValue(tensor), number);
+}
+
 Trace Tracer::finish(const std::string& name, int64_t rows,
                      const std::vector<at::Tensor>& outputs) {
   Recording& recording = impl_->recording;

@@ -54,6 +54,8 @@ struct Recording {
   /// Tensors that stand for a constant, by the value of that constant: their storage is the one
   /// that results of in-place operators share.
   std::unordered_map<const torch::jit::Value*, at::Tensor> stand_ins;
+  /// What tensors of one element hold in every call, where torch has read it.
+  std::unordered_map<const torch::jit::Value*, c10::IValue> numbers;
 };
 
 /// The trace as a graph with fixed sizes. Throws TraceError with module path and source line.

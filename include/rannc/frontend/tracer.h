@@ -63,6 +63,8 @@ class Tracer {
                      const std::vector<at::Tensor>& written);
   /// From now on `tensor` means the constant `value`.
   void record_constant(const at::Tensor& tensor, const at::Tensor& value);
+  /// Where torch reads the number that `tensor` holds, it is `number` in every call.
+  void record_number(const at::Tensor& tensor, const c10::IValue& number);
 
   /// Ends the trace; `name` becomes the graph's. Throws TraceError when the trace holds something
   /// that the graph cannot.

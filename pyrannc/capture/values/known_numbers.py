@@ -34,13 +34,14 @@ _FUNCTIONS = _names(
     aten::__and__ aten::__or__ aten::__xor__ aten::abs aten::add aten::all aten::amax aten::amin
     aten::any aten::bitwise_and aten::bitwise_not aten::bitwise_or aten::bitwise_xor aten::cat
     aten::ceil aten::clamp aten::clone aten::contiguous aten::cumsum aten::detach aten::div
-    aten::eq aten::expand aten::expand_as aten::flatten aten::flip aten::floor aten::floor_divide
-    aten::ge aten::gt aten::index aten::index_select aten::le aten::logical_and aten::logical_not
-    aten::logical_or aten::logical_xor aten::lt aten::masked_fill aten::max aten::mean aten::min
-    aten::mul aten::narrow aten::ne aten::neg aten::pad aten::permute aten::remainder aten::repeat
-    aten::reshape aten::round aten::rsub aten::select aten::slice aten::squeeze aten::stack
-    aten::sub aten::sum aten::t aten::to aten::transpose aten::tril aten::triu aten::type_as
-    aten::unsqueeze aten::view aten::view_as aten::where
+    aten::eq aten::exp aten::expand aten::expand_as aten::flatten aten::flip aten::floor
+    aten::floor_divide aten::ge aten::gt aten::index aten::index_select aten::le aten::log
+    aten::logical_and aten::logical_not aten::logical_or aten::logical_xor aten::lt
+    aten::masked_fill aten::max aten::mean aten::min aten::mul aten::narrow aten::ne aten::neg
+    aten::pad aten::permute aten::pow aten::reciprocal aten::remainder aten::repeat
+    aten::reshape aten::round aten::rsqrt aten::rsub aten::select aten::slice aten::sqrt
+    aten::squeeze aten::stack aten::sub aten::sum aten::t aten::to aten::transpose aten::tril
+    aten::triu aten::type_as aten::unsqueeze aten::view aten::view_as aten::where
     """
 )
 # The same into the memory of their first operand.

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc import TraceError
+from pyrannc import Config, RaNNCModule, TraceError
 from pyrannc.capture.model import capture
 from pyrannc.selfcheck.check import check
 
@@ -72,3 +72,46 @@ UNKNOWN = {
 def test_what_a_call_decides_is_not_known(what):
     with pytest.raises(TraceError, match="the values of a tensor decide"):
         capture(Reading(UNKNOWN[what]), (torch.randn(4, 8),))
+
+
+def bound_of(h):
+    """As NEFTune computes it, from sizes."""
+    return 5 / torch.sqrt(torch.tensor(h.size(1) * 3))
+
+
+class ReadByTorch(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x):
+        return self.function(self.linear(x))
+
+
+def test_a_number_that_torch_reads_itself_is_known():
+    model = ReadByTorch(lambda h: nn.functional.hardtanh(h, -bound_of(h) / 9, bound_of(h) / 9))
+    args = (torch.randn(4, 8),)
+    assert check(model, capture(model, args), args, {}).ok
+
+
+def test_one_that_depends_on_the_rows_is_an_error():
+    model = ReadByTorch(lambda h: nn.functional.leaky_relu(h, torch.tensor(1 / h.size(0))))
+    with pytest.raises(TraceError, match="a Python number"):
+        capture(model, (torch.randn(4, 8),))
+
+
+def test_bounds_of_random_numbers_may_be_tensors():
+    def noisy(h):
+        return torch.zeros_like(h).uniform_(bound_of(h), bound_of(h) * 2)
+
+    model = nn.Sequential(ReadByTorch(noisy))
+    with torch.no_grad():
+        found = RaNNCModule(model, config=Config(calibrate=False))(torch.randn(400, 8))
+    least = bound_of(found).item()
+    assert least <= found.min().item() < found.max().item() <= 2 * least
+
+
+def test_a_number_of_an_input_that_torch_reads_is_an_error():
+    model = ReadByTorch(lambda h: nn.functional.leaky_relu(h, h.mean().detach()))
+    with pytest.raises(TraceError, match="the values of a tensor decide"):
+        capture(model, (torch.randn(4, 8),))
