@@ -14,13 +14,14 @@ SCRIPT = mpi.JOBS / "loops.py"
 COVERING = [
     "2+2/1f1b",
     "1+1+1+1/gpipe",
-    "1+2+1/1f1b",
     "1+3/gpipe",
     "4/1f1b",
-    "2x(2+2)/interleaved",
     "2x(1+3)/interleaved",
 ]
-OTHERS = ["2+2/gpipe", "1+1+1+1/1f1b", "1+2+1/gpipe", "1+3/1f1b", "4/gpipe"]
+OTHERS = [
+    "2+2/gpipe", "1+1+1+1/1f1b", "1+2+1/gpipe", "1+2+1/1f1b", "1+3/1f1b", "4/gpipe",
+    "2x(2+2)/interleaved",
+]  # fmt: skip
 
 
 @functools.cache
