@@ -6,7 +6,10 @@ each rank gets for its own rows.
 """
 
 import contextlib
+import inspect
 import json
+import operator
+import types
 
 import torch
 from torch.nn.utils.prune import BasePruningMethod
@@ -49,7 +52,11 @@ class ModuleHooks:
                 *(("backward", getattr(module, name)) for name in _BACKWARD),
             )
         ]
-        self._known = self._keys()
+        self._known = {
+            (id(registry), key): hook
+            for *_, registry in self._registries
+            for key, hook in registry.items()
+        }
         self._computing = {
             (id(registry), key)
             for _, _, registry in self._registries
@@ -59,9 +66,6 @@ class ModuleHooks:
         self.observed, self.watched = [], {}
         self.changed_attributes = set()
         self._called = False  # in the first call, before anything is captured
-
-    def _keys(self):
-        return {(id(registry), key) for *_, registry in self._registries for key in registry}
 
     def _observing(self):
         """``(path, kind, registry, key, hook, its place)`` of those not known to compute."""
@@ -278,13 +282,25 @@ class ModuleHooks:
         if any(torch_private.HOOKS_OF_ALL):
             _refuse_hooks_of_all()
         for path, _, registry in self._registries:
-            for key in registry:
-                if (id(registry), key) not in self._known:
-                    raise RaNNCError(
-                        f"a hook of {named(path)} was added after the first call, whose plan "
-                        "sends nothing for it.\n  Register it before the first call, or wrap the "
-                        "model anew."
-                    )
+            for key, hook in registry.items():
+                if (id(registry), key) in self._known:
+                    continue
+                if self._is_there_again(registry, hook):
+                    self._known[id(registry), key] = hook
+                    continue
+                raise RaNNCError(
+                    f"a hook of {named(path)} was added after the first call, whose plan "
+                    "sends nothing for it.\n  Register it before the first call, or wrap the "
+                    "model anew."
+                )
+
+    def _is_there_again(self, registry, hook) -> bool:
+        """Whether a hook that only looks was registered once more, as those are that
+        gradient_checkpointing_enable() of transformers makes in each call."""
+        return any(
+            one == id(registry) and (one, key) not in self._computing and _is_the_same(known, hook)
+            for (one, key), known in self._known.items()
+        )
 
     def call(self, seen) -> None:
         """Calls the observing hooks with what their modules have shown; once, for each call."""
@@ -331,3 +347,20 @@ def _equal(one, other) -> bool:
         torch.equal(a, b) or torch.allclose(a, b, equal_nan=True)
         for a, b in zip(tensors, others, strict=True)
     )
+
+
+def _is_the_same(one, other) -> bool:
+    """Also of functions that were made anew by the same code, and know the same."""
+    if not (isinstance(one, types.FunctionType) and isinstance(other, types.FunctionType)):
+        return one == other
+    if one.__code__ is not other.__code__:
+        return False
+    reads = [
+        [
+            each.__globals__,
+            *inspect.getclosurevars(each).nonlocals.values(),
+            *(each.__defaults__ or ()),
+        ]
+        for each in (one, other)
+    ]
+    return all(map(operator.is_, *reads))

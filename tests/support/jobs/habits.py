@@ -849,6 +849,26 @@ def a_hook_added_after_the_first_call_is_an_error_and_one_removed_is_gone():
 
 
 @case
+def a_hook_that_is_registered_again_is_called():
+    """hooks that the same code registers anew, as `gradient_checkpointing_enable()` does; others"""
+
+    def register(called):
+        return wrapped.module.second.register_forward_hook(lambda *_: called.append(1))
+
+    _, _, wrapped, _ = pair()
+    called, others = [], []
+    handle = register(called)
+    wrapped(mine(rows())), handle.remove()
+    for number in (2, 4):
+        register(called)  # the second time beside the first
+        wrapped(mine(rows()))
+        assert len(called) == number, called
+    register(others)
+    with raises("a hook of 'second' was added after the first call"):
+        wrapped(mine(rows()))
+
+
+@case
 def a_hook_on_one_rank_is_called_there():
     plain, _, wrapped, _ = pair()
     seen = []
