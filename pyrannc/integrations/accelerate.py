@@ -44,9 +44,9 @@ class Accelerator(accelerate.Accelerator):
 
     def prepare_model(self, model, device_placement=None, evaluation_mode=False):
         if not isinstance(model, RaNNCModule):
+            optimizers = _stepping(model, self.rannc_optimizers)
             if self.device_placement if device_placement is None else device_placement:
                 model = model.to(self.device)
-            optimizers = [getattr(each, "optimizer", each) for each in self.rannc_optimizers]
             model = RaNNCModule(model, optimizers or None, self.rannc_config, **self.rannc_settings)
             if self.mixed_precision == "bf16":
                 vars(model)["forward"] = self._in_bfloat16(model.forward)
@@ -76,6 +76,16 @@ class Accelerator(accelerate.Accelerator):
                 return super().load_state(*args, **kwargs)
             finally:
                 self._models = wrapped
+
+
+def _stepping(model, optimizers) -> list:
+    """Those that hold a parameter of ``model``, as several models may be prepared together."""
+    own = set(map(id, model.parameters()))
+    return [
+        getattr(each, "optimizer", each)
+        for each in optimizers
+        if any(id(held) in own for group in each.param_groups for held in group["params"])
+    ]
 
 
 def _is_half(value) -> bool:

@@ -6,6 +6,7 @@ its one child with parameters, or else its ``forward()``, which ``training_step(
 """
 
 import copy
+import json
 import os
 
 import torch
@@ -18,6 +19,7 @@ from torch.utils.data import SequentialSampler
 
 from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.job.by_rank import by_rank
 from pyrannc.module import RaNNCModule
 
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
@@ -87,6 +89,10 @@ class RaNNCStrategy(DDPStrategy):
                 "RaNNCStrategy(config=pyrannc.Config(sync_batch_norm=True))."
             )
         _keep_order(getattr(trainer, _CONNECTOR))
+        module = self.lightning_module
+        vars(module)["log"] = _logging_of_all_ranks(module)
+        for callback in trainer.callbacks:  # have got the module's own
+            callback.log = module.log
         self.accelerator.setup(trainer)
         self.model = self.precision_plugin.convert_module(self.model)
         fits = trainer.state.fn == TrainerFn.FITTING
@@ -117,14 +123,12 @@ class RaNNCStrategy(DDPStrategy):
         optimizers = [each for each in self.optimizers if each.param_groups]
         self._wrapped = RaNNCModule(target, optimizers or None, self._config, **self._settings)
         self._set(self._wrapped)
-        vars(module)["log"] = _logging_of_all_ranks(module)
 
     def _give_back(self):
         """For another ``fit()``: every rank has the whole model again."""
         if self._wrapped is not None:
             self._wrapped.undeploy()
             self._set(None)
-            del vars(self.lightning_module)["log"]
             self._wrapped = None
 
     def _set(self, wrapped):
@@ -151,6 +155,20 @@ class RaNNCStrategy(DDPStrategy):
             return super().validation_step(*args, **kwargs)
         finally:
             self._set(self._wrapped)
+
+    def on_predict_start(self):
+        """Lightning repeats no rows here, so that a rank may have a batch more than another."""
+        if self._wrapped is None or self._wrapped._deployment is None:
+            return
+        batches = self.lightning_module.trainer.num_predict_batches
+        everyones = launch.world().all_gather(json.dumps(batches).encode())
+        if len(set(everyones)) > 1:
+            raise RaNNCError(
+                "predict() runs on all ranks together, which have other numbers of batches:"
+                f"{by_rank([each.decode() for each in everyones])}\n  Let the number of rows be a "
+                "multiple of the ranks' batches, or predict with a model of "
+                "load_from_checkpoint() in one process."
+            )
 
     # -- checkpoints ----------------------------------------------------------------------------
 

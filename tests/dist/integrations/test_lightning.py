@@ -5,7 +5,7 @@ import json
 import mpi
 import pytest
 
-CASES = ("child", "forward", "bf16", "resumed", "twice")
+CASES = ("child", "forward", "bf16", "resumed", "twice", "validated")
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +49,4 @@ def test_what_cannot_work_is_an_error_that_names_it(done):
     assert errors["both"].startswith("the loss of training_step() depends on 'scale.weight' past")
     assert "(first, second, scale) and no forward()" in errors["several"]
     assert "sync_batch_norm=True" in errors["batchnorm"]
+    assert "which have other numbers of batches" in errors["predict"]

@@ -13,7 +13,7 @@ import torch
 import toy
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 import pyrannc
 from pyrannc import Config, ConfigError, RaNNCError
@@ -33,6 +33,9 @@ class Loss(pl.LightningModule):
     def validation_step(self, batch, index):
         loss = nn.functional.mse_loss(self.predicted(batch["x"]), batch["labels"])
         self.log("val_loss", loss, batch_size=len(batch["x"]))
+
+    def predict_step(self, batch, index):
+        return self.predicted(batch["x"])
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
@@ -132,6 +135,25 @@ def twice(folder):
     return {"log": [{"loss": each} for each in losses], "weights": {}}
 
 
+class Seen(Callback):
+    """Logs by itself, what depends on the rows."""
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, index):
+        self.log("seen", batch["labels"].mean())
+
+    def on_validation_batch_end(self, trainer, module, outputs, batch, index):
+        self.log("validated", batch["x"].mean(), batch_size=len(batch["x"]))
+
+
+def validated(folder):
+    """Before any fit(), and after it; a callback logs, too."""
+    module, fit = WithChild(), trainer(folder, Seen(), max_epochs=1)
+    log = fit.validate(module, loaders()[1], verbose=False)
+    fit.fit(module, *loaders())
+    log.append({name: value.item() for name, value in fit.callback_metrics.items()})
+    return {"log": log + fit.validate(module, loaders()[1], verbose=False), "weights": {}}
+
+
 class Outside(WithForward):
     def predicted(self, x):
         return self.scale(self.first(x).mean(1, keepdim=True))
@@ -161,6 +183,12 @@ def refused(folder):
             trainer(folder, config=config, **others).fit(module, *loaders())
         except (ConfigError, RaNNCError) as error:
             found[name] = str(error)
+    module, fit = WithChild(), trainer(folder, max_epochs=1)
+    fit.fit(module, *loaders())
+    try:
+        fit.predict(module, DataLoader(Subset(toy.Rows(), range(17)), batch_size=8))
+    except RaNNCError as error:
+        found["predict"] = str(error)
     return {"log": [], "errors": found}
 
 
@@ -173,6 +201,7 @@ CASES = {
         at, WithChild, str(at.parent.parent / "1" / "child" / "best.ckpt"), max_epochs=6
     ),
     "twice": twice,
+    "validated": validated,
     "refused": refused,
 }
 

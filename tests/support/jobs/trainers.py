@@ -242,6 +242,30 @@ def accelerated(folder):
     return {"log": log, "weights": found}
 
 
+def distilled(folder):
+    """Two models in one prepare(), of which one learns from the other."""
+    accelerator = Accelerator(cpu=True, **OF_ACCELERATE)
+    teacher, student = gpt2(), gpt2()
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.mul_(0.5)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=8 // SIZE)
+    teacher, student, optimizer, loader = accelerator.prepare(teacher, student, optimizer, loader)
+    log = []
+    for batch in loader:
+        with torch.no_grad():
+            wanted = teacher(input_ids=batch["input_ids"]).logits
+        loss = nn.functional.mse_loss(student(input_ids=batch["input_ids"]).logits, wanted)
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        log.append({"loss": accelerator.reduce(loss.detach(), "mean").item()})
+    state = accelerator.get_state_dict(student)
+    found = {name: value.double().square().sum().item() for name, value in state.items()}
+    return {"log": log, "weights": found}
+
+
 def main(folder):
     cases = {
         "gpt2": lambda at: trained(at, gpt2(), save_strategy="epoch", load_best_model_at_end=True),
@@ -284,6 +308,7 @@ def main(folder):
         ),
         "refused": refused,
         "accelerate": accelerated,
+        "distilled": distilled,
         # From the checkpoint of one process, on any number of ranks.
         "resumed": lambda at: trained(
             at, gpt2(), str(folder.parent / "1" / "gpt2" / "checkpoint-2"), save_strategy="no"
