@@ -109,6 +109,10 @@ bool same_properties(const Value& a, const Value& b) {
          a.requires_grad == b.requires_grad && a.on_host == b.on_host;
 }
 
+constexpr std::string_view kFrozen =
+    "\n  One requires a gradient, and the other does not. Freeze the model's parameters on every "
+    "rank alike, not those of an optimizer's groups, which hold a rank's own.";
+
 /// Follows both graphs backward from what the model gives and changes.
 class Matcher {
  public:
@@ -143,8 +147,11 @@ class Matcher {
     return false;
   }
   bool differ(ValueId a, ValueId b, const std::string& more = "") {
-    return differ(fmt::format("{} differs from {}:\n  {}\n  {}{}", where(a_, a), where(b_, b),
-                              value_line(a_, a), value_line(b_, b), more));
+    Value thawed = b_[b];
+    thawed.requires_grad = a_[a].requires_grad;
+    const bool frozen = !same_properties(a_[a], b_[b]) && same_properties(a_[a], thawed);
+    return differ(fmt::format("{} differs from {}:\n  {}\n  {}{}{}", where(a_, a), where(b_, b),
+                              value_line(a_, a), value_line(b_, b), more, frozen ? kFrozen : ""));
   }
   bool differ(NodeId a, NodeId b, const std::string& more = "") {
     return differ(fmt::format("node {} differs from node {}:\n  {}\n  {}{}", where(a_[a]),

@@ -136,6 +136,12 @@ TEST(Match, WhatChangesTheNumbersIsADifference) {
             "parameter 'a.weight' differs from parameter 'a.weight':\n"
             "  parameter a.weight: float32[4, 4] grad\n"
             "  parameter a.weight: float32[5, 4] grad");
+  EXPECT_EQ(edited("a.weight: float32[4, 4] grad", "a.weight: float32[4, 4]"),
+            "parameter 'a.weight' differs from parameter 'a.weight':\n"
+            "  parameter a.weight: float32[4, 4] grad\n"
+            "  parameter a.weight: float32[4, 4]\n"
+            "  One requires a gradient, and the other does not. Freeze the model's parameters on "
+            "every rank alike, not those of an optimizer's groups, which hold a rank's own.");
   EXPECT_EQ(edited("graph heads", "graph tails"), "the graphs are called 'heads' and 'tails'");
   EXPECT_EQ(edited("-> (%y, %left)", "-> (%y)"), "the outputs are out0, out1 and out0");
   EXPECT_EQ(edited("-> (%y, %left)", "-> (%y, %x)"),
