@@ -11,6 +11,7 @@ from pyrannc.job import process, transport
 from pyrannc.job.by_rank import by_rank
 from pyrannc.running.equal_replicas import Sums, is_checked_at
 from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
+from pyrannc.running.whole_arguments import refuse_different
 
 (
     _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
@@ -66,7 +67,7 @@ class CallAgreement:
         self.summoned = None  # state.summon.Summoned, inside summon()
         self._loss_seed = 1.0
 
-    def forward(self, rows, kind, no_sync, describe, sizes=None) -> AgreedCall:
+    def forward(self, rows, kind, no_sync, describe, whole=None, sizes=None) -> AgreedCall:
         """Agrees on the next forward pass.
 
         Args:
@@ -74,6 +75,7 @@ class CallAgreement:
             kind: Number of the capture, 0 for a new one.
             no_sync: Whether its backward leaves the gradients of the replicas unsummed.
             describe: Function that says in words what is called, for the error.
+            whole: What :class:`~pyrannc.running.whole_arguments.WholeArguments` tell.
             sizes: Of this rank's arguments that are padded, in JSON's types: ranks may differ in
                 them.
         """
@@ -87,7 +89,13 @@ class CallAgreement:
         elif grad:
             what, how = _FORWARD, "with grad"
         all_rows, sizes = self._agree(
-            rows, what, number, kind, lambda: f"forward pass {number} {how}, {describe()}", sizes
+            rows,
+            what,
+            number,
+            kind,
+            lambda: f"forward pass {number} {how}, {describe()}",
+            whole,
+            sizes,
         )
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
@@ -147,7 +155,7 @@ class CallAgreement:
                 "unwrapped model can be called inside, under no_grad()."
             )
 
-    def _agree(self, rows, what, number, kind, describe, sizes=None):
+    def _agree(self, rows, what, number, kind, describe, whole=None, sizes=None):
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
         scales = self.scales.take(of_devices=what not in (_BACKWARD, _BACKWARD_KEPT))
@@ -159,12 +167,23 @@ class CallAgreement:
             rows,
             what + _KINDS * kept,
             number + self.model * _CALLS,
-            fingerprint(kind if sizes is None else [kind, sizes], steps, settings, scales),
+            fingerprint(
+                [kind, whole, sizes] if whole or sizes is not None else kind,
+                steps,
+                settings,
+                scales,
+            ),
         )
         everyones, all_sizes = [scales], [sizes]
         if not same:
             everyones, all_sizes = self._compare(
-                [what, kept, number, kind], steps, settings, scales, left or describe(), sizes
+                [what, kept, number, kind],
+                steps,
+                settings,
+                scales,
+                left or describe(),
+                whole,
+                sizes,
             )
         if left:
             raise RaNNCError(
@@ -174,14 +193,15 @@ class CallAgreement:
         self._loss_seed = loss_seed(everyones, self._loss_seed)
         return all_rows, all_sizes
 
-    def _compare(self, turn, steps, settings, scales, text, sizes):
+    def _compare(self, turn, steps, settings, scales, text, whole, sizes):
         """Raises an error where the ranks differ in more than the last bits of scales, or in scales
         that are of no matter, or in sizes. Returns scales and sizes of all ranks.
         """
         if self._kept.passes:
             text += f", after {self._kept.passes} backward passes under no_sync()"
-        mine = json.dumps([self.model, turn, steps, settings, scales, self._peers(), text, sizes])
-        models, turns, steps, settings, scales, peers, texts, sizes = zip(
+        mine = [self.model, turn, steps, settings, scales, self._peers(), text]
+        mine = json.dumps([*mine, whole or {}, sizes])
+        models, turns, steps, settings, scales, peers, texts, whole, sizes = zip(
             *map(json.loads, self._world.all_gather(mine.encode())), strict=True
         )
         if len(set(models)) > 1:
@@ -196,6 +216,7 @@ class CallAgreement:
                 "modes, shapes and constants; only the number of rows may differ."
                 f"{PAD_HINT if len({json.dumps(turn[:-1]) for turn in turns}) == 1 else ''}"
             )
+        refuse_different(whole)
         if len(set(steps)) > 1:
             raise RaNNCError(
                 "the ranks have not stepped the optimizer equally often since the first call:"

@@ -11,6 +11,7 @@ from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
 from pyrannc.running.attributes.left import AttributesLeft
 from pyrannc.running.attributes.now import Attributes, changed, difference
+from pyrannc.running.whole_arguments import WholeArguments
 from pyrannc.state.model_device import Places
 
 #: Kinds of calls whose captures are kept.
@@ -68,6 +69,7 @@ class CallKinds:
         self._batch_dims, self._padding = batch_dims, padding
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made, self._families = 0, 0
+        self._whole = WholeArguments()
         self._kinds = []  # the one used last first
         if call is not None:
             self._add((self._settings_of(call), self._first_attributes), call, first)
@@ -91,7 +93,12 @@ class CallKinds:
             number = relative.family if relative else 0
             sizes = self._padding.sizes(call, dims)
         turn = self._deployment.call_agreement.forward(
-            call.rows(dims), number, no_sync, lambda: self._describe(call), sizes
+            call.rows(dims),
+            number,
+            no_sync,
+            lambda: self._describe(call),
+            self._whole.told(call, dims),
+            sizes,
         )
         if self._padding:
             call = self._padding.apply(self._deployment.model, call, turn.sizes)

@@ -41,6 +41,25 @@ def elsewhere():
     return raises("that this rank has released")
 
 
+class Scaled(Net):
+    def forward(self, x, scale):
+        return super().forward(x) * scale.sum()
+
+
+@case
+def an_argument_without_rows():
+    """a tensor argument without rows, such as a temperature: the same on all ranks; others"""
+    model = Scaled()
+    config = Config(partition_num=min(SIZE, 2), calibrate=False)
+    wrapped = RaNNCModule(copy.deepcopy(model), config=config)
+    for scale in (torch.tensor(2.0), torch.tensor(3.0), torch.arange(9.0)):
+        torch.testing.assert_close(
+            wrapped(mine(rows()), scale), model(mine(rows()), scale), rtol=1e-5, atol=1e-6
+        )
+        with raises("'args[1]' has no rows, and is not the same on every rank"):
+            wrapped(mine(rows()), scale + RANK)
+
+
 @case
 def gradients_changed_in_place():
     """`for p in model.parameters(): p.grad.clamp_(...)`, `p.grad.div_(4)`, `p.grad = p.grad * 2`"""
