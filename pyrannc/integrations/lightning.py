@@ -19,7 +19,6 @@ from torch.utils.data import SequentialSampler
 
 from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
-from pyrannc.job.by_rank import by_rank
 from pyrannc.module import RaNNCModule
 
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
@@ -163,11 +162,11 @@ class RaNNCStrategy(DDPStrategy):
         batches = self.lightning_module.trainer.num_predict_batches
         everyones = launch.world().all_gather(json.dumps(batches).encode())
         if len(set(everyones)) > 1:
+            counts = ", ".join(each.decode() for each in everyones)
             raise RaNNCError(
-                "predict() runs on all ranks together, which have other numbers of batches:"
-                f"{by_rank([each.decode() for each in everyones])}\n  Let the number of rows be a "
-                "multiple of the ranks' batches, or predict with a model of "
-                "load_from_checkpoint() in one process."
+                "predict() runs on all ranks together, which have other numbers of batches: by "
+                f"rank {counts}.\n  Let the number of rows be a multiple of the ranks' batches, or "
+                "predict with a model of load_from_checkpoint() in one process."
             )
 
     # -- checkpoints ----------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.model import capture
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
+from pyrannc.running.alike.whole_arguments import WholeArguments
 from pyrannc.running.attributes.left import AttributesLeft
 from pyrannc.running.attributes.now import Attributes, changed, difference
-from pyrannc.running.whole_arguments import WholeArguments
 from pyrannc.state.model_device import Places
 
 #: Kinds of calls whose captures are kept.

@@ -20,7 +20,7 @@ from pyrannc.original import switches
 from pyrannc.report import time_shares
 from pyrannc.report.operator_values import OperatorValues
 from pyrannc.report.training_steps import TrainingSteps
-from pyrannc.running.call_agreement import CallAgreement
+from pyrannc.running.alike.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
 from pyrannc.shards import layout

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyrannc import RaNNCError
-from pyrannc.running.whole_arguments import WholeArguments, refuse_different
+from pyrannc.running.alike.whole_arguments import WholeArguments, refuse_different
 
 
 def told(*tensors, dims=None):

@@ -9,9 +9,9 @@ import torch
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import process, transport
 from pyrannc.job.by_rank import by_rank
-from pyrannc.running.equal_replicas import Sums, is_checked_at
-from pyrannc.running.loss_scales import LossScales, fingerprint, first_difference, loss_seed
-from pyrannc.running.whole_arguments import refuse_different
+from pyrannc.running.alike.equal_replicas import Sums, is_checked_at
+from pyrannc.running.alike.loss_scales import LossScales, fingerprint, first_difference, loss_seed
+from pyrannc.running.alike.whole_arguments import refuse_different
 
 (
     _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
@@ -75,7 +75,7 @@ class CallAgreement:
             kind: Number of the capture, 0 for a new one.
             no_sync: Whether its backward leaves the gradients of the replicas unsummed.
             describe: Function that says in words what is called, for the error.
-            whole: What :class:`~pyrannc.running.whole_arguments.WholeArguments` tell.
+            whole: What :class:`~pyrannc.running.alike.whole_arguments.WholeArguments` tell.
             sizes: Of this rank's arguments that are padded, in JSON's types: ranks may differ in
                 them.
         """

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import pyrannc
-from pyrannc.running.loss_scales import LARGEST_SEED, loss_seed
+from pyrannc.running.alike.loss_scales import LARGEST_SEED, loss_seed
 
 SMALL = 2.0**-20  # of the loss: gradients of hidden layers are then below 6e-8, float16's smallest
 

@@ -1,0 +1,1 @@
+"""What all ranks do and pass alike, compared in each call."""
