@@ -65,6 +65,18 @@ class Accelerator(accelerate.Accelerator):
 
         return functools.wraps(forward)(call)
 
+    def wait_for_everyone(self):
+        """A rank that does something with the model meanwhile that all ranks have to do, such as
+        state_dict() on the main process alone, is told."""
+        deployed = [
+            model._deployment
+            for model in self._models
+            if isinstance(model, RaNNCModule) and model._deployment is not None
+        ]
+        if deployed:
+            deployed[0].call_agreement.other("wait_for_everyone()", inside_summon=True)
+        super().wait_for_everyone()
+
     def load_state(self, *args, **kwargs):
         """Every rank has the whole model while it is loaded."""
         wrapped = self._models

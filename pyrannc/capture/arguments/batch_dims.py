@@ -32,6 +32,17 @@ def keys_of(path, name) -> list:
     return [path, f"{root}{rest}", name, position, root]
 
 
+def no_argument(setting, key, call, names, others=()) -> str:
+    """What is told where ``setting`` names ``key``. ``others``: names in later calls."""
+    keys = [keys_of(path, name) for path, name in zip(call.paths, names, strict=True)]
+    words = {each for these in keys for each in these if isinstance(each, str)}
+    return (
+        f"{setting} names {key!r}, which is no tensor argument of this call; did you mean "
+        f"{_C.util.closest(str(key), sorted(words.union(others)))!r}?\n  The tensor arguments are "
+        f"{', '.join(these[1] for these in keys)}."
+    )
+
+
 def _split(path):
     """``("labels", "")`` of ``kwargs['labels']``; the position for positional arguments."""
     key, _, rest = path.partition("[")[2].partition("]")
@@ -94,11 +105,7 @@ def _said_batch_dims(call, names, batch_dims, known):
             keys.append(set(keys_of(path, name)))
     unknown = [key for key in batch_dims if not any(key in these for these in keys)]
     if unknown and not known:  # a later call may lack what the first one had
-        words = sorted({str(key) for these in keys for key in these})
-        raise ConfigError(
-            f"batch_dims names {unknown[0]!r}, which is no tensor argument of this call; did you "
-            f"mean {_C.util.closest(str(unknown[0]), words)!r}?"
-        )
+        raise ConfigError(no_argument("batch_dims", unknown[0], call, names))
     for i, (tensor, these) in enumerate(zip(call.tensors, keys, strict=True)):
         for key in these & set(batch_dims):
             dim = batch_dims[key]

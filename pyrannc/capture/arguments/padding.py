@@ -6,8 +6,7 @@ import operator
 
 import torch
 
-from pyrannc import _C
-from pyrannc.capture.arguments.batch_dims import input_names, keys_of
+from pyrannc.capture.arguments.batch_dims import input_names, keys_of, no_argument
 from pyrannc.errors import ConfigError
 
 
@@ -48,11 +47,7 @@ class Padding:
             later = wanted in parameters and wanted not in roots
             if later or any(wanted in these for these in keys):
                 continue
-            words = sorted({str(key) for these in keys for key in these} | {*parameters})
-            return (
-                f"pad names {wanted!r}, which is no tensor argument of this call; did you mean "
-                f"{_C.util.closest(str(wanted), words)!r}?"
-            )
+            return no_argument("pad", wanted, call, input_names(model, call), parameters)
         return ""
 
     @staticmethod
