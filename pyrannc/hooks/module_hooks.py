@@ -6,7 +6,6 @@ each rank gets for its own rows.
 """
 
 import contextlib
-import inspect
 import json
 import operator
 import types
@@ -356,11 +355,14 @@ def _is_the_same(one, other) -> bool:
     if one.__code__ is not other.__code__:
         return False
     reads = [
-        [
-            each.__globals__,
-            *inspect.getclosurevars(each).nonlocals.values(),
-            *(each.__defaults__ or ()),
-        ]
+        [each.__globals__, *map(_content, each.__closure__ or ()), *(each.__defaults__ or ())]
         for each in (one, other)
     ]
     return all(map(operator.is_, *reads))
+
+
+def _content(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:  # is not set yet
+        return None

@@ -12,11 +12,7 @@ import inspect
 import types
 from collections.abc import Callable
 
-from pyrannc.capture.attributes.user_code import (
-    LIBRARIES,
-    is_module_of_user,
-    is_of_user,
-)
+from pyrannc.capture.attributes.user_code import LIBRARIES, is_module_of_user, is_of_user
 
 #: Where nothing stands.
 ABSENT = object()
