@@ -16,6 +16,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import SequentialSampler
+from torchmetrics import Metric
 
 from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
@@ -92,6 +93,9 @@ class RaNNCStrategy(DDPStrategy):
         vars(module)["log"] = _logging_of_all_ranks(module)
         for callback in trainer.callbacks:  # have got the module's own
             callback.log = module.log
+        for each in module.modules():
+            if isinstance(each, Metric):
+                each.dist_sync_on_step = True
         self.accelerator.setup(trainer)
         self.model = self.precision_plugin.convert_module(self.model)
         fits = trainer.state.fn == TrainerFn.FITTING

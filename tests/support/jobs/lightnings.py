@@ -14,6 +14,7 @@ import toy
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, Subset
+from torchmetrics import MeanAbsoluteError
 
 import pyrannc
 from pyrannc import Config, ConfigError, RaNNCError
@@ -145,9 +146,22 @@ class Seen(Callback):
         self.log("validated", batch["x"].mean(), batch_size=len(batch["x"]))
 
 
+class Measured(WithChild):
+    """Logs a metric of each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.distance = MeanAbsoluteError()
+
+    def training_step(self, batch, index):
+        self.distance(batch["x"][:, :1], batch["labels"])
+        self.log("distance", self.distance, on_step=True, on_epoch=True)
+        return super().training_step(batch, index)
+
+
 def validated(folder):
     """Before any fit(), and after it; a callback logs, too."""
-    module, fit = WithChild(), trainer(folder, Seen(), max_epochs=1)
+    module, fit = Measured(), trainer(folder, Seen(), max_epochs=1)
     log = fit.validate(module, loaders()[1], verbose=False)
     fit.fit(module, *loaders())
     log.append({name: value.item() for name, value in fit.callback_metrics.items()})
