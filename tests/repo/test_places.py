@@ -10,6 +10,7 @@ OF_THE_WHOLE = {
     "core/ir/passes",
     "core/partition/brute_force",
     "core/predict/step",
+    "dist/bad_input",
     "dist/device_equality",
     "dist/draws",
     "dist/equality",
