@@ -13,6 +13,7 @@ from accelerate.utils import DistributedType, recursively_apply
 
 from pyrannc import launch
 from pyrannc.errors import ConfigError
+from pyrannc.integrations import repeats
 from pyrannc.module import RaNNCModule
 
 _OWN_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")  # of DistributedType: processes that only meet
@@ -53,6 +54,12 @@ class Accelerator(accelerate.Accelerator):
         if not any(model is each for each in self._models):
             self._models.append(model)
         return model
+
+    def prepare_data_loader(self, data_loader, *args, **kwargs):
+        rows, batch = _size(data_loader), data_loader.batch_size
+        if rows and batch and self.even_batches and not data_loader.drop_last:
+            repeats.warn(rows, batch if self.split_batches else batch * self.num_processes)
+        return super().prepare_data_loader(data_loader, *args, **kwargs)
 
     def _in_bfloat16(self, forward):
         """As Accelerate calls a model in mixed precision: what it returns is float32."""
@@ -98,6 +105,11 @@ def _stepping(model, optimizers) -> list:
         for each in optimizers
         if any(id(held) in own for group in each.param_groups for held in group["params"])
     ]
+
+
+def _size(loader):
+    """The number of its rows, where that is known."""
+    return len(loader.dataset) if hasattr(loader.dataset, "__len__") else None
 
 
 def _is_half(value) -> bool:

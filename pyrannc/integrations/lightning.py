@@ -14,12 +14,13 @@ from lightning.fabric.plugins import ClusterEnvironment
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 from torch.utils.data import SequentialSampler
 from torchmetrics import Metric
 
 from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.integrations import repeats
 from pyrannc.module import RaNNCModule
 
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
@@ -229,6 +230,8 @@ def _keep_order(connector):
 
     def prepare(loader, shuffle, mode):
         in_order = isinstance(getattr(loader, "sampler", None), SequentialSampler)
+        if mode != RunningStage.PREDICTING and hasattr(getattr(loader, "dataset", None), "__len__"):
+            repeats.warn(len(loader.dataset), launch.get_world_size())
         return theirs(loader, shuffle and not in_order, mode)
 
     setattr(connector, _PREPARE, prepare)
