@@ -392,15 +392,18 @@ class Staged final : public comm::Communicator {
   std::shared_ptr<Begun> begin(Purpose purpose, const Buffer& buffer,
                                std::function<void(const c10::Stream&, Begun&)> work) {
     auto begun = std::make_shared<Begun>(describe(purpose));
-    mover_.give([begun, ready = buffer.ready, work = std::move(work), rank = rank(),
+    mover_.give([begun, ready = buffer.ready, work = std::move(work), host = host_,
                  purpose](const c10::Stream& copies) {
       try {
         block(copies, ready.get());
         work(copies, *begun);
       } catch (const c10::Error& error) {
-        begun->fail(std::make_exception_ptr(
-            CommError(c10::str("rank ", rank, " could not copy the ", describe(purpose),
-                               " from its device to the host: ", error.what_without_backtrace()))));
+        const std::string reason =
+            c10::str("rank ", host->rank(), " could not copy the ", describe(purpose),
+                     " from its device to the host: ", error.what_without_backtrace());
+        begun->fail(std::make_exception_ptr(CommError(reason)));
+        // This rank may be waiting for a peer that waits for what is not sent.
+        host->abort(reason);
       } catch (...) {
         begun->fail(std::current_exception());
       }

@@ -186,6 +186,21 @@ def test_a_copy_that_fails_is_an_error_of_the_operation(name):
         on_devices(2, "staged", body)
 
 
+def test_a_copy_that_fails_ends_ranks_that_wait_for_something_else():
+    def body(comm, stream, device):
+        data = numbers(comm.rank, 2, torch.float32, device)
+        standin.synchronize()
+        comm.barrier()
+        if comm.rank == 0:
+            standin.fail("copy")
+            scattered = _C.runtime.start_reduce_scatter(data, comm, stream, [0, 1])
+        comm.receive(4, 1 - comm.rank)  # each waits for the other, not for what fails
+        scattered.wait()
+
+    with pytest.raises((errors.CommError, RuntimeError), match=r"a copy of \d+ bytes failed"):
+        on_devices(2, "staged", body, timeout_s=5.0)
+
+
 def test_ranks_that_make_different_calls_are_told_which():
     def body(comm, stream, device):
         data = numbers(comm.rank, 2, torch.float32, device)

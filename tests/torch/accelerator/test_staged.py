@@ -210,10 +210,12 @@ def test_memory_that_runs_out_on_one_rank_ends_both(nth):
     assert time.monotonic() - begin < 30
 
 
-def test_a_copy_that_fails_is_an_error_of_the_operation_that_names_it():
-    # Of the message; the device itself does nothing any more, as CUDA's would not.
+@pytest.mark.parametrize("nth", [1, 3, 5, 7])
+def test_a_copy_that_fails_is_an_error_of_the_operation_that_names_it(nth):
+    # Of the message; the device itself does nothing any more, as CUDA's would not. The rank may be
+    # waiting meanwhile for one that waits for this message.
     with pytest.raises((errors.CommError, RuntimeError), match=r"a copy of \d+ bytes failed"):
-        run("gpipe", before=lambda: standin.fail("copy"))
+        run("gpipe", before=lambda: standin.fail("copy", nth))
 
 
 def test_a_device_that_does_not_come_to_a_copy_ends_at_the_deadline():
