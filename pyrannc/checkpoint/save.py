@@ -69,7 +69,7 @@ def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=N
         with progress.phase(f"writing {folder}", world.rank == 0):
             written = on_all(world, lambda: _write(folder, token, task, where, beside, entries))
         on_rank_0(world, lambda: _finish(folder, task, where, written))
-    except Exception:
+    except Exception:  # whatever has failed, on this rank or another: no part of it stays
         index_file.remove_parts(folder, token, world.rank)
         raise
 

@@ -19,6 +19,7 @@ from pyrannc import _C
 from pyrannc.capture import random_states
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.attributes import module_attributes
+from pyrannc.capture.attributes.around import content
 from pyrannc.capture.hook_probes import named
 from pyrannc.capture.seen_by_hooks import recorder
 from pyrannc.errors import RaNNCError, TraceError
@@ -355,14 +356,7 @@ def _is_the_same(one, other) -> bool:
     if one.__code__ is not other.__code__:
         return False
     reads = [
-        [each.__globals__, *map(_content, each.__closure__ or ()), *(each.__defaults__ or ())]
+        [each.__globals__, *map(content, each.__closure__ or ()), *(each.__defaults__ or ())]
         for each in (one, other)
     ]
     return all(map(operator.is_, *reads))
-
-
-def _content(cell):
-    try:
-        return cell.cell_contents
-    except ValueError:  # is not set yet
-        return None

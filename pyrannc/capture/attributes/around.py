@@ -79,7 +79,7 @@ def _add_variables(places, function):
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
         places[f"{function.__qualname__} reads {name}"] = (
-            functools.partial(_content, cell),
+            functools.partial(content, cell),
             functools.partial(_write_cell, cell),
         )
 
@@ -95,12 +95,13 @@ def _add_class(places, kind, named):
 
 def _others(function) -> list:
     """Functions of the user's that a function may call."""
-    named = {held.get(name) for _, held, name in _globals_of(function) if _is_function(held, name)}
-    return [each for each in named if each.__module__ == function.__module__ or is_of_user(each)]
-
-
-def _is_function(held, name) -> bool:
-    return isinstance(held.get(name), types.FunctionType)
+    named = [held.get(name) for _, held, name in _globals_of(function)]
+    return [
+        each
+        for each in named
+        if isinstance(each, types.FunctionType)
+        and (each.__module__ == function.__module__ or is_of_user(each))
+    ]
 
 
 def _globals_of(function):
@@ -145,7 +146,8 @@ def _names(code):
             yield from _names(constant)
 
 
-def _content(cell):
+def content(cell):
+    """Of a closure's variable, or ``ABSENT``."""
     try:
         return cell.cell_contents
     except ValueError:  # is not set yet
@@ -155,7 +157,7 @@ def _content(cell):
 def _write_cell(cell, value):
     if value is not ABSENT:
         cell.cell_contents = value
-    elif _content(cell) is not ABSENT:
+    elif content(cell) is not ABSENT:
         del cell.cell_contents
 
 

@@ -39,7 +39,7 @@ class WholeArguments:
 def _text(tensor):
     if tensor.numel() == 1:
         return str(tensor.item())
-    elements = tensor.contiguous().reshape(-1).view(torch.uint8)
+    elements = tensor.resolve_conj().resolve_neg().reshape(-1).contiguous().view(torch.uint8)
     return f"other values of shape {[*tensor.shape]} ({zlib.crc32(elements.numpy()):08x})"
 
 
@@ -53,7 +53,7 @@ def _sums(tensor):
 
 def refuse_different(told) -> None:
     """Raises RaNNCError that names an argument. ``told``: of each rank."""
-    for path in {name for each in told for name in each}:
+    for path in sorted({name for each in told for name in each}):
         texts = [each.get(path, "none") for each in told]
         if len(set(texts)) > 1:
             raise RaNNCError(

@@ -213,6 +213,11 @@ def test_what_fails_in_a_call_ends_the_job_with_its_cause_first(case):
     assert "memory" in text.split("rank 0 ends the job")[0], text
 
 
+@pytest.mark.parametrize("nth", [1, 2])  # of the rank itself, and of its message
+def test_a_copy_that_fails_ends_the_job_with_its_cause(nth):
+    assert "bytes failed" in failure(f"staged stages copy {nth}")
+
+
 @pytest.mark.all
 @pytest.mark.parametrize("nth", [2, 5, 9, 14])  # in the forward, the backward, the bucket
 @pytest.mark.parametrize("plan", ["stages", "replicas"])

@@ -28,6 +28,11 @@ def test_one_other_element_makes_another_text(dtype):
     assert told(tensor) == told(tensor.clone()) != told(other)
 
 
+def test_a_conjugate_view_is_what_it_stands_for():
+    tensor = torch.tensor([1 + 2j, 3 - 1j])
+    assert told(tensor.conj()) == told(tensor.conj().resolve_conj()) != told(tensor)
+
+
 def test_rows_are_not_told():
     assert told(torch.ones(4, 2), torch.ones(2), dims=[0, None]).keys() == {"a1"}
 
