@@ -25,7 +25,7 @@ BELOW = {
     "planner": set(),
     "show": {"planner"},
     "launch": {"job"},
-    "wrapper": {"capture", "launch"},
+    "wrapper": {"capture", "launch", "state"},
     "loop": {"optimizer", "job", "state", "shards"},
     "generation": {"capture", "state"},
     "optimizer": {"state"},
