@@ -92,4 +92,4 @@ def run(place):
 
 if __name__ == "__main__":
     launch.world()
-    print(json.dumps(run(device.start())))
+    print(json.dumps(run(device.start(deterministic=False))))

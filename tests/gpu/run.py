@@ -32,10 +32,18 @@ def ranks(number, script, *arguments, **environment):
 def equality(number, *cases):
     """Cases of the equality suite on the device; ranks share it where there are fewer."""
     script = ROOT / "tests" / "support" / "jobs" / "equality.py"
-    return ranks(number, script, *cases, TEST_DEVICE=DEVICE, RANNC_DEVICE_TRANSPORT="staged")
+    shared = {"RANNC_DEVICE_TRANSPORT": "staged", "RANNC_SHARE_DEVICE": "1"}
+    return lambda: ranks(number, script, *cases, TEST_DEVICE=DEVICE, **shared)
+
+
+def script(number, name):
+    """A script beside this one, on ``number`` ranks."""
+    return lambda: ranks(number, HERE / name)
 
 
 def lists():
+    """By name: the deadline of each part in seconds, and what gives its command and variables, in
+    its turn: without MPI some parts run all the same."""
     small = "loss/{}/m2/b6/float32/sgd/never/{}"
     two = [small.format("auto", "auto")]
     four = [
@@ -46,36 +54,48 @@ def lists():
     ]
     return {
         "test": {
-            "operators and a plan of one rank": (60, *ranks(1, HERE / "one_rank.py")),
-            "NCCL with one rank": (60, *ranks(1, HERE / "nccl_one_rank.py")),
-            "staged, 2 processes": (120, *equality(2, *two)),
-            "staged, 4 processes, schedules, recompute": (180, *equality(4, *four)),
-            "NCCL, 2 ranks": (60, *ranks(2, HERE / "nccl_ranks.py")),
+            "operators and a plan of one rank": (60, script(1, "one_rank.py")),
+            "NCCL with one rank": (60, script(1, "nccl_one_rank.py")),
+            "staged, 2 processes": (120, equality(2, *two)),
+            "staged, 4 processes, schedules, recompute": (180, equality(4, *four)),
+            "NCCL, 2 ranks": (60, script(2, "nccl_ranks.py")),
         },
-        "bench": {"GPT-2 medium": (240, *ranks(1, HERE / "bench.py"))},
-        "memory": {"200 steps": (240, *ranks(1, HERE / "memory.py"))},
+        "bench": {"GPT-2 medium": (240, script(1, "bench.py"))},
+        "memory": {"200 steps": (240, script(1, "memory.py"))},
     }
 
 
-def run(deadline_s, argv, variables):
+def run(name, deadline_s, command):
+    """What came of a part of the list ``name``."""
+    import mpi
+
+    try:
+        argv, variables = command()
+    except FileNotFoundError as error:  # no mpirun; it says what to install
+        return {"passed": False, "figures": {}, "text": str(error)}
     paths = [ROOT, ROOT / "tests" / "support"]
+    if name == "test":
+        variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # for deterministic algorithms
     variables = variables | {
         "TEST_DEVICE": DEVICE,
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # for deterministic algorithms
         "PYTHONPATH": os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")]),
     }
     start = time.monotonic()
+    pipe = subprocess.PIPE
+    job = subprocess.Popen(
+        argv, env=variables, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, start_new_session=True
+    )
     try:
-        job = subprocess.run(
-            argv, env=variables, capture_output=True, text=True, timeout=deadline_s, cwd=ROOT
-        )
-    except subprocess.TimeoutExpired as error:
-        return {"passed": False, "figures": {}, "text": f"not finished after {error.timeout} s"}
-    lines = job.stdout.strip().splitlines()
+        stdout, stderr = job.communicate(timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        mpi.kill(job.pid)  # its ranks, too, which would disturb the next part
+        job.communicate()
+        return {"passed": False, "figures": {}, "text": f"not finished after {deadline_s} s"}
+    lines = stdout.strip().splitlines()
     reports = [json.loads(line) for line in lines if line.startswith("{")]
     wrong = [text for report in reports for text in report.get("failures", [])]
     figures = reports[-1].get("figures", {}) if reports else {}
-    text = "; ".join(wrong) or (job.stderr.strip().splitlines() or [""])[-1]
+    text = "; ".join(wrong) or (stderr.strip().splitlines() or [""])[-1]
     passed = job.returncode == 0 and not wrong and bool(reports)
     figures["seconds"] = round(time.monotonic() - start, 1)
     return {"passed": passed, "figures": figures, "text": "" if passed else text[-300:]}
@@ -103,13 +123,13 @@ def main(name):
         print("this machine has no GPU that torch can use: nothing was run")
         return 1
     parts = {}
-    for part, (deadline_s, argv, variables) in lists()[name].items():
-        parts[part] = run(deadline_s, argv, variables)
+    for part, (deadline_s, command) in lists()[name].items():
+        parts[part] = run(name, deadline_s, command)
         print(part, json.dumps(parts[part]), flush=True)
     if DEVICE == "cuda":
         result = {"when": time.strftime("%Y-%m-%d"), "machine": found, "parts": parts}
         folder = ROOT / "docs" / "gpu"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     return 0 if all(part["passed"] for part in parts.values()) else 1
 

@@ -50,7 +50,7 @@ def run(
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
-            _kill(process.pid)
+            kill(process.pid)
             process.wait()
             raise AssertionError(
                 f"not finished after {timeout} s; until then:\n{_text(out)}{_text(err)}"
@@ -85,7 +85,7 @@ def _text(file) -> str:
     return file.read()
 
 
-def _kill(mpirun: int) -> None:
+def kill(mpirun: int) -> None:
     """Kills mpirun and its ranks, each of which is a process group of its own."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -556,6 +556,8 @@ def main(names):
         standin.start(devices=comm.size, delay_us=20)
         standin.set_device(comm.rank)
         standin.keep_to(comm.rank)
+    elif DEVICE == "cuda":
+        torch.cuda.set_device(comm.rank % torch.cuda.device_count())
     folder = tempfile.TemporaryDirectory()
     for name in names:
         torch.manual_seed(SEED)
