@@ -24,7 +24,7 @@ ALLOWED = {
     "profiling/step_costs.py": (1, BETWEEN_RANKS),
     "report/measurement.py": (1, BETWEEN_RANKS),
     "report/training_steps.py": (1, BETWEEN_RANKS),
-    "running/alike/call_agreement.py": (1, BETWEEN_RANKS),
+    "running/alike/told.py": (1, BETWEEN_RANKS),
     "running/copies.py": (1, BETWEEN_RANKS),
     "state/one_tensor.py": (1, BETWEEN_RANKS),
     "state/owners.py": (1, BETWEEN_RANKS),

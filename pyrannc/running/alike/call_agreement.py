@@ -1,27 +1,19 @@
 """What all ranks do together, agreed on before anything else is sent."""
 
 import dataclasses
-import json
 import zlib
 
 import torch
 
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import process, transport
-from pyrannc.job.by_rank import by_rank
 from pyrannc.running.alike.equal_replicas import Sums, is_checked_at
-from pyrannc.running.alike.loss_scales import LossScales, fingerprint, first_difference, loss_seed
-from pyrannc.running.alike.whole_arguments import refuse_different
+from pyrannc.running.alike.loss_scales import LossScales, loss_seed
+from pyrannc.running.alike.told import Told
 
 (
     _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
 ) = range(8)  # fmt: skip
-
-#: Where ranks call the same otherwise.
-PAD_HINT = (
-    " Where sequences differ in length, RaNNCModule(..., pad={'name of the argument': 0}) pads "
-    "them to the longest of all ranks."
-)
 
 # Beyond the number of any call: what tells the models apart begins here.
 _CALLS = 2**40
@@ -156,98 +148,34 @@ class CallAgreement:
             )
 
     def _agree(self, rows, what, number, kind, describe, whole=None, sizes=None):
+        """Rows and sizes of all ranks, where all do the same; else an error on each."""
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
-        scales = self.scales.take(of_devices=what not in (_BACKWARD, _BACKWARD_KEPT))
         left = what != _OTHER and transport.left_messages(self._world)
         if left:
             what = _REFUSED
-        steps, settings = self._steps.taken, self._steps.take_settings()
-        all_rows, same = self._world.agree(
-            rows,
-            what + _KINDS * kept,
-            number + self.model * _CALLS,
-            fingerprint(
-                [kind, whole, sizes] if whole or sizes is not None else kind,
-                steps,
-                settings,
-                scales,
-            ),
+        mine = Told(
+            model=self.model,
+            turn=[what, kept, number, kind],
+            steps=self._steps.taken,
+            settings=self._steps.take_settings(),
+            scales=self.scales.take(of_devices=what not in (_BACKWARD, _BACKWARD_KEPT)),
+            whole=whole or {},
+            sizes=sizes,
         )
-        everyones, all_sizes = [scales], [sizes]
+        all_rows, same = self._world.agree(
+            rows, what + _KINDS * kept, number + self.model * _CALLS, mine.fingerprint()
+        )
+        everyone = [mine]
         if not same:
-            everyones, all_sizes = self._compare(
-                [what, kept, number, kind],
-                steps,
-                settings,
-                scales,
-                left or describe(),
-                whole,
-                sizes,
-            )
+            text = left or describe()
+            if self._kept.passes:
+                text += f", after {self._kept.passes} backward passes under no_sync()"
+            everyone = mine.of_all(self._world, self._peers(), text)
         if left:
             raise RaNNCError(
                 f"{left}\n  Messages of that call are left over, and another one could take them "
                 "for its own. Save state_dict() if you need it, and start the job again."
             )
-        self._loss_seed = loss_seed(everyones, self._loss_seed)
-        return all_rows, all_sizes
-
-    def _compare(self, turn, steps, settings, scales, text, whole, sizes):
-        """Raises an error where the ranks differ in more than the last bits of scales, or in scales
-        that are of no matter, or in sizes. Returns scales and sizes of all ranks.
-        """
-        if self._kept.passes:
-            text += f", after {self._kept.passes} backward passes under no_sync()"
-        mine = [self.model, turn, steps, settings, scales, self._peers(), text]
-        mine = json.dumps([*mine, whole or {}, sizes])
-        models, turns, steps, settings, scales, peers, texts, whole, sizes = zip(
-            *map(json.loads, self._world.all_gather(mine.encode())), strict=True
-        )
-        if len(set(models)) > 1:
-            texts = [
-                f"RaNNCModule {model}, in the order of their first calls: {text}"
-                for model, text in zip(models, texts, strict=True)
-            ]
-        if len(set(models)) > 1 or any(turn != turns[0] for turn in turns):
-            raise RaNNCError(
-                f"the ranks do not do the same:{by_rank(texts)}\n"
-                "  Every rank calls the model, and backward, in the same order, with the same "
-                "modes, shapes and constants; only the number of rows may differ."
-                f"{PAD_HINT if len({json.dumps(turn[:-1]) for turn in turns}) == 1 else ''}"
-            )
-        refuse_different(whole)
-        if len(set(steps)) > 1:
-            raise RaNNCError(
-                "the ranks have not stepped the optimizer equally often since the first call:"
-                f"{by_rank([f'{count} steps of optimizers' for count in steps])}\n"
-                "  Every rank calls optimizer.step(), also one without gradients. The parameters "
-                "of the ranks are no longer of one model: load a checkpoint."
-            )
-        if any(texts != settings[0] for texts in settings):
-            raise RaNNCError(
-                "the ranks have stepped the optimizer with different settings:"
-                f"{by_rank(_differing(settings))}\n"
-                "  A learning rate that follows a loss follows that of all ranks, not this rank's: "
-                "ReduceLROnPlateau and the like need one number that all ranks have computed or "
-                "exchanged. The step is taken: load a checkpoint."
-            )
-        if name := first_difference(scales, peers):
-            found = [", ".join(mine.get(name, ["none"])) for mine in scales]
-            raise RaNNCError(
-                f"the ranks scale {name} differently; the gradients that its backward got are"
-                f"{by_rank(found)}\n"
-                "  It is one number of the whole batch, so what is computed from it has to be the "
-                "same on every rank, and every rank calls backward. What differs by rank belongs "
-                "into the model, as weights of rows. Gradients of this pass are wrong; if the "
-                "optimizer has used them, load a checkpoint."
-            )
-        return scales, sizes
-
-
-def _differing(settings) -> list[str]:
-    """The first optimizer whose settings differ, for each rank. ``settings``: [rank][optimizer]."""
-    counts = {len(texts) for texts in settings}
-    if len(counts) > 1:
-        return [f"{len(texts)} optimizers" for texts in settings]
-    return next([*texts] for texts in zip(*settings, strict=True) if len(set(texts)) > 1)
+        self._loss_seed = loss_seed([each.scales for each in everyone], self._loss_seed)
+        return all_rows, [each.sizes for each in everyone]

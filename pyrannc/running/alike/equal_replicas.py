@@ -1,4 +1,5 @@
-"""Replicas of a stage hold the same parameters, whatever a script does to them on each rank."""
+"""Replicas of a stage hold the same parameters and buffers, whatever a script does to them on each
+rank."""
 
 import json
 import math
@@ -27,7 +28,7 @@ def is_checked_at(steps: int) -> bool:
 
 
 class Sums:
-    """Of the elements of this rank's parameters that others hold, too, and of their squares.
+    """Of the elements of this rank's tensors that others hold, too, and of their squares.
 
     Those of an accelerator come to the host meanwhile.
 
@@ -41,16 +42,14 @@ class Sums:
     @torch.no_grad()
     def __init__(self, model, ranks_of, device):
         self._shared = any(len(ranks) > 1 for ranks in ranks_of.values())
-        self._dtypes = {
-            name: parameter.dtype
-            for name, parameter in model.named_parameters()
+        shared = {
+            name: tensor
+            for name, tensor in (*model.named_parameters(), *model.named_buffers())
             if len(ranks_of.get(name, ())) > 1
         }
-        mine = {
-            name: _sums(parameter)
-            for name, parameter in model.named_parameters()
-            if name in self._dtypes and not is_released(parameter)
-        }
+        self._dtypes = {name: tensor.dtype for name, tensor in shared.items()}
+        self._buffers = shared.keys() - {name for name, _ in model.named_parameters()}
+        mine = {name: _sums(tensor) for name, tensor in shared.items() if not is_released(tensor)}
         self._names = list(mine)
         sums = [each.to(device) for each in mine.values()]  # some may stay on the host
         stacked = torch.stack(sums) if sums else torch.zeros(0, 2, device=device)
@@ -61,7 +60,7 @@ class Sums:
         """Collective.
 
         Raises:
-            RaNNCError: A parameter differs on the ranks that hold it. On every rank.
+            RaNNCError: A tensor differs on the ranks that hold it. On every rank.
         """
         if not self._shared:
             return
@@ -75,23 +74,24 @@ class Sums:
             (first, sums), *others = found.items()
             for rank, theirs in others:
                 if _differ(sums, theirs, dtype):
+                    what = "buffer" if name in self._buffers else "parameter"
                     raise RaNNCError(
-                        f"parameter '{name}' is not the same on ranks {first} and {rank}, which "
+                        f"{what} '{name}' is not the same on ranks {first} and {rank}, which "
                         f"both hold it: its elements add up to {sums[0]:.9g} and {theirs[0]:.9g}."
                         "\n  Something was done to it, to its gradient or with it on each rank by "
-                        "itself: a call of the model or of its methods past the wrapper, a loss "
-                        "that uses it outside of forward(), random numbers, settings of the "
-                        "optimizer. Gradients are summed over the ranks where they come from a "
-                        "call of the RaNNCModule: compute in forward(). Load a checkpoint, or "
-                        "begin again."
+                        "itself: a write with what this rank alone has, a call of the model or of "
+                        "its methods past the wrapper, a loss that uses it outside of forward(), "
+                        "random numbers, settings of the optimizer. Gradients are summed over the "
+                        "ranks where they come from a call of the RaNNCModule: compute in "
+                        "forward(). Load a checkpoint, or begin again."
                     )
 
 
-def _sums(parameter) -> torch.Tensor:
-    elements = parameter.detach().flatten()
+def _sums(tensor) -> torch.Tensor:
+    elements = tensor.detach().flatten()
     if elements.is_complex():
         elements = torch.view_as_real(elements).flatten()
-    total = torch.zeros(2, dtype=torch.float64, device=parameter.device)
+    total = torch.zeros(2, dtype=torch.float64, device=tensor.device)
     for piece in elements.split(_PIECE):
         wide = piece.double()
         total += torch.stack([wide.sum(), wide.square().sum()])

@@ -706,6 +706,33 @@ def noise_of_each_rank():
 
 
 @case
+def buffers_written_by_each_rank():
+    """`model.center.lerp_(features.mean(0), 0.1)`: a buffer written with the rows of each rank"""
+
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 6)
+            self.register_buffer("center", torch.zeros(6))
+
+        def forward(self, x):
+            return self.layer(x) - self.center
+
+    torch.manual_seed(0)
+    model = Centred()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    config = Config(partition_num=1, replica_nums=[SIZE], calibrate=False)
+    wrapped = RaNNCModule(model, optimizer, config)
+    features = wrapped(mine(torch.randn(4 * SIZE, 6)))
+    features.square().mean().backward()
+    wrapped.center.lerp_(features.detach().mean(0), 0.1)
+    optimizer.step()
+    used = "buffer 'center' is not the same on ranks 0 and 1"
+    with contextlib.nullcontext() if SIZE == 1 else raises(used):
+        wrapped(mine(torch.randn(4 * SIZE, 6)))
+
+
+@case
 def transforms_of_functions():
     """`torch.func.grad`, `vmap`, `jvp`, forward-mode autograd"""
     from torch.autograd import forward_ad
