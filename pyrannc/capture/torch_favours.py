@@ -89,6 +89,34 @@ def no_stacks_in_the_log(_session):
         logger.setLevel(level)
 
 
+@contextlib.contextmanager
+def without_cudnn():
+    """What torch chooses a kernel for inside has none of cuDNN's. Operators that are told in their
+    arguments whether they may, as convolutions are, go by these."""
+    backend = torch.backends.cudnn
+    before = backend.enabled
+    backend.enabled = False
+    try:
+        yield
+    finally:
+        backend.enabled = before
+
+
+def no_draws_of_cudnn(session):
+    """Recurrent layers are traced as without cuDNN; what is written down is the whole layer."""
+    functions = torch_private.RECURRENT
+
+    def unless_traced(function):
+        def call(*args, **kwargs):
+            with without_cudnn() if session.here() else contextlib.nullcontext():
+                return function(*args, **kwargs)
+
+        return call
+
+    names = "lstm", "gru", "rnn_tanh", "rnn_relu"
+    return replaced(functions, **{name: unless_traced(getattr(functions, name)) for name in names})
+
+
 _ALIGNMENT_BYTES = 16
 
 
@@ -149,6 +177,12 @@ FAVOURS = (
         "2.11 to 2.13",
         "calls in eval mode one fused operator for inference, which has no gradient",
         no_fused_encoder,
+    ),
+    Favour(
+        "torch.nn.LSTM, GRU and RNN on CUDA",
+        "2.11 to 2.13, by its sources: no GPU has run it",
+        "look at a random number of the device where there is dropout between their layers",
+        no_draws_of_cudnn,
     ),
     Favour(
         "the log of torch's FakeTensors",

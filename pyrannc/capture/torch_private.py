@@ -98,6 +98,11 @@ push_hooks_on_saved = torch._C._autograd._push_saved_tensors_default_hooks
 innermost_transform = torch._C._functorch.peek_interpreter_stack
 
 
+#: The module of functions that nn.RNN and its kin call. Without it those with dropout between their
+#: layers cannot be captured on CUDA.
+RECURRENT = torch._VF
+
+
 def computes_tangents() -> bool:
     """Whether the caller runs inside of forward-mode autograd, whose tangents are lost without
     this."""

@@ -30,6 +30,17 @@ def memory(device) -> tuple[int, int] | None:
         return None
 
 
+def float32_precisions() -> list[str]:
+    """With what precision accelerators compute products, convolutions and recurrent layers of
+    float32: "ieee", "tf32" or "bf16".
+
+    The older switches (allow_tf32) show here, too; where a script sets these, those cannot be read.
+    """
+    backends = torch.backends
+    switches = backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
+    return [switch.fp32_precision for switch in switches]
+
+
 def _properties(device):
     device = torch.device(device)
     module = torch.get_device_module(device.type)

@@ -8,6 +8,7 @@ import time
 import torch
 
 from pyrannc import log
+from pyrannc.job import elapsed
 from pyrannc.optimizer import fused_step, master_weights
 from pyrannc.state.released import is_released
 
@@ -65,6 +66,7 @@ class StepBesideRuns:
     """
 
     def __init__(self, optimizers, parameters, device="cpu", share=1.0, masters=False):
+        self._device = torch.device(device)
         self._copies = {}  # index into parameters: tensor
         held = {
             id(p): i for i, p in enumerate(parameters) if p.requires_grad and not is_released(p)
@@ -92,20 +94,20 @@ class StepBesideRuns:
         self.factor = every / copied if copied else 0.0
 
     def step(self, gradients) -> int:
-        """Processor time in ns; the time that passes where several threads compute.
+        """Processor time in ns; the time that passes where several threads compute; an
+        accelerator's, for which the host waits.
 
         Args:
             gradients: Of the parameters, in their order; None where there is none.
         """
         if not self.factor:
             return 0
-        clock = time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
         given = []
         for index, tensor in self._copies.items():
             if gradients[index] is not None:
                 short = gradients[index][: len(tensor)] if tensor.dim() else gradients[index]
                 given.append((tensor, short))
-        begin = clock()
+        begin = self._now()
         for tensor, short in given:
             tensor.grad = short.to(tensor.dtype)
         try:
@@ -118,7 +120,12 @@ class StepBesideRuns:
         finally:
             for tensor in self._copies.values():
                 tensor.grad = None
-        return clock() - begin
+        return elapsed.ns_between(begin, self._now())
+
+    def _now(self):
+        if self._device.type == "cpu" and torch.get_num_threads() == 1:
+            return time.thread_time_ns()
+        return elapsed.now(self._device)
 
 
 def _part(parameter, most_bytes):

@@ -153,8 +153,7 @@ def _accelerator(device):
         "memory": device_facts.total_bytes(device),
         "runtime": torch.version.cuda or torch.version.hip or "",
         "driver": _driver(),
-        "precision": torch.get_float32_matmul_precision(),
-        "convolutions": torch.backends.cudnn.allow_tf32,
+        "float32": device_facts.float32_precisions(),
         "benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }

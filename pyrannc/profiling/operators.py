@@ -7,6 +7,7 @@ import math
 import torch
 
 from pyrannc import _C, log, progress
+from pyrannc.capture import torch_favours
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.job.agreement import on_rank
 from pyrannc.profiling.cache import ProfileCache, ProfileFile, environment_of_process
@@ -180,7 +181,8 @@ def _trace_at(graph, objects, rows, device):
             for tensor, batched in zip(tensors, is_input, strict=True)
             if not batched
         }
-        _C.profile.replay(graph, objects, tensors, rows, enter, device)
+        with torch_favours.without_cudnn():  # its recurrent layers look at what they draw
+            _C.profile.replay(graph, objects, tensors, rows, enter, device)
     found = [
         (nodes, storage.nbytes()) for key, (storage, nodes) in kept.items() if key not in state
     ]

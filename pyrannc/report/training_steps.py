@@ -5,6 +5,7 @@ import json
 import time
 
 from pyrannc import _C, log
+from pyrannc.job import elapsed
 from pyrannc.optimizer import user_optimizer
 from pyrannc.report import matrix_work, metrics, resident_memory, summary, time_shares
 from pyrannc.state import named_tensors
@@ -34,13 +35,13 @@ class TrainingSteps:
 
     def __init__(self, deployment):
         self.count = 0
-        self.seconds = 0.0
         self._deployment, self._optimizers = deployment, deployment.task.optimizers
         self._activations = 0  # bytes between forward and backward
         self._peak = self._resident = 0
-        self._start = (0, 0.0, {})
+        self._device, self._spans = deployment.task.device, elapsed.Spans()
+        self._start = (0, 0, {})  # step, part of the spans, and what was spent until then
         self._counts = True  # the step at hand
-        self._optimizer_begin = None  # of a step that is under way, and the seconds until then
+        self._optimizer_begin = None  # of a step that is under way
         self.spent_before = {}  # the first step, by runs of plans
         self.trace = None  # report.trace.Trace, while one is written
         self._record = None  # the last one
@@ -80,7 +81,7 @@ class TrainingSteps:
             if self.count == 0:
                 self.spent_before = self.spent()
             if self.count == WARM_UP_STEPS:
-                self._start = (self.count, self.seconds, self.spent())
+                self._start = (self.count, self._spans.new_part(), self.spent())
             if self.count == REPORT_AFTER:
                 self._report()
             elif self._every and self.count > REPORT_AFTER and self.count % self._every == 0:
@@ -111,17 +112,28 @@ class TrainingSteps:
             held = held_bytes(self._deployment.model, self._optimizers)
             held += self._deployment.late_optimizers.state_bytes()
             with _C.runtime.MemoryRecorder() as memory:
-                begin = time.perf_counter()
-                yield
-                self.seconds += time.perf_counter() - begin
+                with self._span(counts):
+                    yield
                 self._peak = max(self._peak, held + self._activations + memory.peak_bytes)
                 self._activations += memory.current_bytes
             self._see_resident()
         else:
-            begin = time.perf_counter()
+            with self._span(counts):
+                yield
+
+    @contextlib.contextmanager
+    def _span(self, counts):
+        if not counts or self._optimizer_begin is not None:  # a closure's calls are of its step
             yield
-            if counts:
-                self.seconds += time.perf_counter() - begin
+            return
+        begin = elapsed.now(self._device)
+        yield
+        self._spans.add(begin, elapsed.now(self._device))
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps that count; the host waits until an accelerator has done them."""
+        return self._spans.seconds()
 
     def spent(self):
         """What the training calls of the planned run took so far on this rank."""
@@ -132,25 +144,25 @@ class TrainingSteps:
         self._resident = max(self._resident, resident_memory.resident_bytes())
 
     def _before_optimizer(self, *_):
-        self._optimizer_begin = time.perf_counter(), self.seconds, time.monotonic_ns()
+        self._optimizer_begin = elapsed.now(self._device), time.monotonic_ns()
 
     def _after_optimizer(self, *_):
         if self._optimizer_begin is None:  # the first call was in a closure of this step
             return
-        begin, seconds, begin_ns = self._optimizer_begin
+        begin, begin_ns = self._optimizer_begin
         self._optimizer_begin = None
         if self.trace and self._counts:
             self.trace.mark("optimizer", begin_ns)
-        if self._counts:  # what a closure has called is counted already
-            self.seconds = seconds + time.perf_counter() - begin
+        if self._counts:
+            self._spans.add(begin, elapsed.now(self._device))
             if WARM_UP_STEPS < self.count <= REPORT_AFTER:
                 self._see_resident()
 
     def _exchange(self):
         """What all ranks took since the last time, on every rank; and what follows at the speed of
         these steps, on rank 0. Collective."""
-        count, seconds, spent = self._start
-        passed = self.seconds - seconds
+        count, part, spent = self._start
+        passed = self._spans.seconds(part)
         mine = [
             passed / (self.count - count),
             self._peak,
@@ -171,7 +183,7 @@ class TrainingSteps:
         self._record = metrics.record(
             deployment.plan, deployment.process_bytes, self.count, rows, ranks, now, work
         )
-        self._start = (self.count, self.seconds, self.spent())
+        self._start = (self.count, self._spans.new_part(), self.spent())
         if self._sinks:
             self._sinks.write(self._record)
         return now

@@ -6,6 +6,7 @@ import math
 import torch
 
 from pyrannc import _C, log
+from pyrannc.job import device_facts
 
 # Largest error allowed, as a share of the largest entry of that kind in the whole model, by the
 # coarsest dtype in the graph. About a thousand roundings: a graph may take another kernel than
@@ -62,7 +63,7 @@ def tolerance(graph, device=_HOST) -> float:
 def rounds_float32() -> bool:
     """Whether products and convolutions of float32 may be computed with fewer bits on an
     accelerator."""
-    return torch.get_float32_matmul_precision() != "highest" or torch.backends.cudnn.allow_tf32
+    return any(each in ("tf32", "bf16") for each in device_facts.float32_precisions())
 
 
 def tensors(kind: str, expected: dict, found: dict, allowed: float):

@@ -20,6 +20,10 @@ def to_device(model: nn.Module, device: torch.device) -> None:
             take_memory(tensor, tensor.detach().to(device))
             if gradient is not None:
                 tensor.grad = gradient.to(device)
+    for module in model.modules():
+        # cuDNN wants the weights of a layer in one piece, or copies them in each call.
+        if isinstance(module, nn.RNNBase) and not any(map(is_released, module.parameters())):
+            module.flatten_parameters()
 
 
 def refuse_other_dtypes(model: nn.Module, change) -> None:
@@ -45,9 +49,14 @@ def take_memory(tensor, other):
 
 
 def state_to_parameters(optimizer: torch.optim.Optimizer) -> None:
-    """Moves what an optimizer keeps of each parameter to where the parameter is; numbers of one
-    element, such as counts of steps, stay."""
-    for parameter, state in optimizer.state.items():
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.dim():
-                state[name] = value.to(parameter.device)
+    """Moves what an optimizer keeps of each parameter to where the parameter is; single numbers,
+    such as counts of steps, only where a kernel reads them, as torch does."""
+    for group in optimizer.param_groups:
+        numbers, parts = group.get("fused") or group.get("capturable"), group["params"]
+        for parameter in parts:
+            state = optimizer.state.get(parameter, {})
+            for name, value in state.items():
+                if not isinstance(value, torch.Tensor):
+                    continue
+                if value.shape == parameter.shape if value.dim() else numbers:
+                    state[name] = value.to(parameter.device)

@@ -24,15 +24,13 @@ int64_t count(const std::vector<int64_t>& sizes) {
   return product;
 }
 
-/// Integers below this are valid wherever the operator uses them as indices.
-int64_t index_limit(const ir::Graph& graph, ir::NodeId node, int64_t rows) {
-  if (graph[node].op.starts_with("aten::embedding")) {
-    for (ir::ValueId operand : graph.operands(node)) {
-      const ir::Value& value = graph[operand];
-      if (ir::is_floating(value.dtype) && !value.dims.empty()) return value.dims[0].at(rows);
-    }
-  }
-  return 1;
+/// Integers below this are valid wherever the operator uses its operand `number`: rows of a table
+/// for the indices of an embedding, zero for all else, such as the offsets of bags.
+int64_t index_limit(const ir::Graph& graph, ir::NodeId node, size_t number, int64_t rows) {
+  constexpr size_t kTable = 0, kIndices = 1;
+  if (number != kIndices || !graph[node].op.starts_with("aten::embedding")) return 1;
+  const ir::Value& table = graph[graph.operands(node)[kTable]];
+  return table.dims.empty() ? 1 : table.dims[0].at(rows);
 }
 
 at::Tensor pattern(const ir::Value& value, int64_t length, int64_t limit,
@@ -87,7 +85,6 @@ std::vector<at::Tensor> random_operands(const ir::Graph& graph, ir::NodeId node,
                                         c10::Device device, at::Generator generator,
                                         const std::vector<std::vector<int64_t>>& strides) {
   const std::vector<ir::ValueId> ids = graph.operands(node);
-  const int64_t limit = index_limit(graph, node, rows);
   std::vector<at::Tensor> operands;
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto same = std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]);
@@ -96,6 +93,7 @@ std::vector<at::Tensor> random_operands(const ir::Graph& graph, ir::NodeId node,
       continue;
     }
     const ir::Value& value = graph[ids[i]];
+    const int64_t limit = index_limit(graph, node, i, rows);
     at::Tensor tensor = random_tensor(value, rows, limit, device, generator);
     if (i < strides.size()) tensor = laid_out(tensor, strides[i]);
     if (value.requires_grad && ir::is_floating(value.dtype)) tensor.requires_grad_(true);

@@ -255,10 +255,24 @@ int64_t time_engine(const Stopwatch& stopwatch, std::optional<Train>& train, c10
   return typical(train ? train->end().host_ns : times);
 }
 
+/// The libraries of an accelerator take their workspaces at their first product, in the forward's
+/// thread and the backward's, and keep them: not memory of the operator that comes first.
+c10::Device with_workspaces(c10::Device device) {
+  if (device.is_cpu()) return device;
+  const c10::AutoGradMode with_grad(true);
+  for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor matrix = at::ones({16, 16}, at::TensorOptions().device(device).dtype(dtype));
+    const at::Tensor leaf = matrix.clone().set_requires_grad(true);
+    const at::Tensor product = at::linear(matrix, leaf);
+    const variable_list found = gradients_of({product}, {leaf}, {at::ones_like(product)});
+  }
+  return device;
+}
+
 }  // namespace
 
 Bench::Bench(c10::Device device, int64_t step_bytes)
-    : device(device),
+    : device(with_workspaces(device)),
       stopwatch(device),
       train(device.is_cpu() ? std::nullopt : std::optional<Train>(std::in_place, device)),
       cache(device, step_bytes),

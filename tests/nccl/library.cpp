@@ -25,6 +25,7 @@ constexpr int64_t kConnecting_ns = 2'000'000;  // a peer's first call is under w
 
 thread_local int group_depth = 0;
 thread_local std::vector<Work> group;
+thread_local std::vector<Communicator> aborted;  // in the group
 thread_local std::string last_error;
 
 std::mutex all_mutex;
@@ -58,6 +59,17 @@ std::string who(Communicator comm) {
   return "rank " + std::to_string(comm->root_ranks.empty()
                                       ? comm->rank
                                       : comm->root_ranks[static_cast<size_t>(comm->rank)]);
+}
+
+/// Waits for what an aborted communicator has under way.
+void finish_abort(Communicator comm) {
+  const int rank =
+      comm->root_ranks.empty() ? comm->rank : comm->root_ranks[static_cast<size_t>(comm->rank)];
+  while (fault("abort_hangs", rank) != 0) usleep(1000);
+  while (comm->splitting > 0) usleep(100);
+  if (comm->joiner.joinable()) comm->joiner.join();
+  while (comm->unfinished > 0) usleep(100);
+  if (comm->room) comm->room->unlink();
 }
 
 /// A thread that is in a function of a communicator; another one there is an error.
@@ -322,19 +334,18 @@ Result ncclCommGetAsyncError(Communicator comm, Result* error) {
   return kSuccess;
 }
 
-/// Of this rank only: what others wait for does not come, until they abort, too.
+/// Of this rank only: what others wait for does not come, until they abort, too. In a group all are
+/// aborted before one is waited for.
 Result ncclCommAbort(Communicator comm) {
   if (comm == nullptr || comm->state.exchange(State::aborted) == State::aborted) {
     return refuse(nullptr, "ncclCommAbort twice");
   }
   if (comm->room) comm->room->changed();
-  const int rank =
-      comm->root_ranks.empty() ? comm->rank : comm->root_ranks[static_cast<size_t>(comm->rank)];
-  while (fault("abort_hangs", rank) != 0) usleep(1000);
-  while (comm->splitting > 0) usleep(100);
-  if (comm->joiner.joinable()) comm->joiner.join();
-  while (comm->unfinished > 0) usleep(100);
-  if (comm->room) comm->room->unlink();
+  if (group_depth > 0) {
+    aborted.push_back(comm);
+  } else {
+    finish_abort(comm);
+  }
   return kSuccess;
 }
 
@@ -387,7 +398,9 @@ Result ncclGroupStart() {
 
 Result ncclGroupEnd() {
   if (group_depth == 0) return refuse(nullptr, "ncclGroupEnd without ncclGroupStart");
-  if (--group_depth > 0 || group.empty()) return kSuccess;
+  if (--group_depth > 0) return kSuccess;
+  for (Communicator comm : std::exchange(aborted, {})) finish_abort(comm);
+  if (group.empty()) return kSuccess;
   return issue(std::exchange(group, {}));
 }
 

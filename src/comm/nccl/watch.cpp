@@ -27,6 +27,12 @@ constexpr milliseconds kLook{50};
 /// without it: a rank whose abort hangs would not end its job.
 constexpr milliseconds kAbort{1000};
 
+/// What communicators are given to end where nothing is wrong. NCCL's abort waits for the ranks
+/// that they connect to end them, too, and those look every half second.
+/// tuned by: a deadline, the 10 s within which a rank that has left is reported.
+/// without it: ranks that end at different times leave threads behind in NCCL.
+constexpr milliseconds kEnd{10000};
+
 /// What operations under way are given to end before their communicators are.
 /// tuned by: a deadline, part of the 10 s within which a rank that waits in vain gives up.
 /// without it: a rank that is ready first would take a message away that another one still waits
@@ -57,7 +63,7 @@ void Watch::stop() {
   changed_.notify_all();
   thread_.join();
   guard_.join();
-  abort_all();
+  abort_all(kEnd);
 }
 
 Result Watch::inside(const std::string& what, const std::function<Result()>& call) {
@@ -106,7 +112,7 @@ void Watch::fail(const std::string& reason) {
     if (reason_) return;
     reason_ = reason;
   }
-  abort_all();
+  abort_all(kAbort);
   failed_(reason);
 }
 
@@ -123,11 +129,12 @@ void Watch::end_all() {
     lock.lock();
   }
   lanes_.clear();
+  const milliseconds patience = reason_ ? kAbort : kEnd;
   lock.unlock();
-  abort_all();
+  abort_all(patience);
 }
 
-void Watch::abort_all() {
+void Watch::abort_all(milliseconds patience) {
   std::vector<Comm> comms;
   {
     const std::scoped_lock lock(mutex_);
@@ -140,22 +147,26 @@ void Watch::abort_all() {
                                   "are aborted all the same",
                                   kAbort.count()));
   }
-  // By a thread that is left behind where an abort does not return.
+  // By a thread that is left behind where an abort does not return. In one group all are told to end
+  // before it waits for any: what one waits for may stand on its stream behind work of another.
   std::promise<void> ended;
   std::future<void> end = ended.get_future();
-  std::thread([abort = api_.comm_abort, use_device = use_device_, comms,
-               ended = std::move(ended)]() mutable {
-    use_device();
-    for (Comm comm : comms) abort(comm);  // nobody can use its result
-    ended.set_value();
-  }).detach();
-  if (end.wait_for(kAbort) == std::future_status::ready) return;
+  std::thread(
+      [api = api_, use_device = use_device_, comms, ended = std::move(ended)]() mutable {
+        use_device();
+        api.group_start();
+        for (Comm comm : comms) api.comm_abort(comm);  // nobody can use its result
+        api.group_end();
+        ended.set_value();
+      })
+      .detach();
+  if (end.wait_for(patience) == std::future_status::ready) return;
   {
     // What hangs may still write to its memory, which is never freed on purpose.
     const std::scoped_lock lock(mutex_);
     (void)new std::vector<Kept>(std::exchange(kept_, {}));
   }
-  log::warn("comm", fmt::format("ncclCommAbort has not returned after {} ms", kAbort.count()));
+  log::warn("comm", fmt::format("ncclCommAbort has not returned after {} ms", patience.count()));
 }
 
 std::optional<std::string> Watch::look() {

@@ -80,7 +80,8 @@ class Watch {
   [[nodiscard]] std::optional<std::string> look();
   [[nodiscard]] std::optional<std::string> error_of_nccl();
   [[nodiscard]] std::string first_under_way() const;
-  void abort_all();
+  /// `patience`: how long NCCL is waited for.
+  void abort_all(std::chrono::milliseconds patience);
 
   const std::shared_ptr<const Library> library_;
   const Api& api_;

@@ -28,15 +28,15 @@ bool is_ours(ActionKind kind) {
 
 void History::settle(bool wait) {
   if (marks.empty()) return;
-  if (!marks.back().event->query()) {
-    if (!wait) return;
-    marks.back().event->synchronize();
-  }
+  if (wait) marks.back().event->synchronize();
+  const auto past = [](const Mark& mark) { return mark.event->query(); };
+  const auto end = static_cast<size_t>(std::ranges::find_if_not(marks, past) - marks.begin());
+  if (end == 0) return;
   const auto ns_between = [](const Mark& from, const Mark& to) {
     return std::max<int64_t>(std::llround(from.event->elapsedTime(*to.event) * 1e6), 0);
   };
   size_t first = 0;  // of the call at hand: its place in the host's time is known
-  for (size_t at = 0; at < marks.size(); ++at) {
+  for (size_t at = 0; at < end; ++at) {
     const Mark& mark = marks[at];
     if (mark.call != marks[first].call) first = at;
     if (mark.begins || at == 0) continue;
@@ -45,10 +45,12 @@ void History::settle(bool wait) {
     // The device waits for what it is sent, or copies it.
     (computes ? times.compute_ns : times.idle_ns) += passed;
     if (last_call != mark.call) continue;
-    const int64_t end = marks[first].host_ns + ns_between(marks[first], mark);
-    last.push_back({mark.index, end - passed, end, computes ? passed : 0});
+    const int64_t ended_ns = marks[first].host_ns + ns_between(marks[first], mark);
+    last.push_back({mark.index, ended_ns - passed, ended_ns, computes ? passed : 0});
   }
-  marks.clear();
+  // The last of them remains where others follow, whose time begins with it.
+  const auto kept = end < marks.size() ? end - 1 : end;
+  marks.erase(marks.begin(), marks.begin() + static_cast<std::ptrdiff_t>(kept));
 }
 
 Recorder::Recorder(std::shared_ptr<History> history, int64_t call, size_t actions,

@@ -30,8 +30,8 @@ struct History {
   };
   std::vector<Mark> marks;  ///< that are not in `times` and `last` yet
 
-  /// Takes the marks in. Waits for the device, unless `wait` is false: then it does so only where
-  /// the device has reached them all.
+  /// Takes the marks in: all of them, for which it waits for the device, or without `wait` those
+  /// that the device has reached.
   void settle(bool wait);
 };
 

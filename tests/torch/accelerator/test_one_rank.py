@@ -1,5 +1,7 @@
 """A whole RaNNCModule on a stand-in device: it runs where the model is."""
 
+import time
+
 import pytest
 import standin
 import torch
@@ -9,6 +11,7 @@ from torch.utils import _pytree as pytree
 import pyrannc
 from pyrannc import _C
 from pyrannc.capture.model import capture
+from pyrannc.profiling import step_costs
 
 STEPS = 3
 
@@ -188,3 +191,41 @@ def test_a_call_is_in_the_order_of_the_users_stream():
     gradient = model.weight.grad.cpu()
     torch.accelerator.set_stream(before)
     torch.testing.assert_close(gradient, twin.weight.grad)
+
+
+def test_a_step_takes_what_the_device_takes_and_not_what_the_host_takes_to_issue_it():
+    model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(4)]).to("standin")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    config = pyrannc.Config(calibrate=False, self_check=False)
+    wrapped = pyrannc.RaNNCModule(model, optimizer, config)
+    inputs = torch.ones(3, 4, device="standin:0")
+
+    def step():
+        optimizer.zero_grad()
+        wrapped(inputs).square().mean().backward()
+        optimizer.step()
+
+    step()
+    standin.synchronize()
+    standin.set_delay(2000)
+    steps = wrapped._deployment.steps
+    before = steps.seconds
+    begin = time.perf_counter()
+    for _ in range(3):
+        step()
+    standin.synchronize()
+    passed = time.perf_counter() - begin
+    assert passed / 2 < steps.seconds - before <= passed
+
+
+def test_what_accumulating_and_an_optimizer_cost_is_measured_on_the_device():
+    parameter = torch.nn.Parameter(torch.ones(4, device="standin:0"))
+    optimizer = torch.optim.Adam([parameter], 0.1)
+    on_host = torch.zeros
+    with pytest.MonkeyPatch.context() as patch:
+        asked = []
+        patch.setattr(torch, "zeros", lambda *a, **k: asked.append(k["device"]) or on_host(*a, **k))
+        step_costs._accumulate_ns_per_byte(16, parameter.device)
+        step_costs._optimizer_lines(optimizer, parameter.device)
+    assert asked
+    assert {*asked} == {parameter.device}

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from pyrannc.capture import torch_favours
 from pyrannc.capture.model import capture
+from pyrannc.capture.replaced import replaced
 from pyrannc.errors import TraceError
 
 
@@ -95,6 +96,21 @@ def logs_no_stack(model):
     assert not records
 
 
+def is_called_without_cudnn(model):
+    """Which is what matters on CUDA, where a layer with cuDNN looks at a number that it draws."""
+    lstm, enabled = torch._VF.lstm, []
+
+    def watched(*arguments):
+        enabled.append(torch.backends.cudnn.enabled)
+        return lstm(*arguments)
+
+    with replaced(torch._VF, lstm=watched):
+        graph = capture(model, batch()).graph
+    assert enabled and not any(enabled)
+    assert torch.backends.cudnn.enabled
+    assert "aten::lstm.input" in {node.op for node in graph.nodes}
+
+
 CASES = {
     "torch.nn.modules.transformer._detect_is_causal_mask": (WithMask, captures),
     "torch.distributions.Distribution": (lambda: Likelihood(normal), captures),
@@ -103,6 +119,10 @@ CASES = {
     "torch.nn.TransformerEncoderLayer": (
         lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).requires_grad_(False),
         is_encoder_taken_apart,
+    ),
+    "torch.nn.LSTM, GRU and RNN on CUDA": (
+        lambda: nn.LSTM(8, 8, 2, dropout=0.5, batch_first=True),
+        is_called_without_cudnn,
     ),
     "the log of torch's FakeTensors": (Refused, logs_no_stack),
     "aten::_grouped_mm on FakeTensors": (Experts, captures),

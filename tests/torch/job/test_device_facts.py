@@ -7,6 +7,7 @@ import torch
 
 from pyrannc.job import device_facts
 from pyrannc.planning import planner_inputs
+from pyrannc.selfcheck import compare
 
 DEVICE = torch.device("meta")  # no test computes on it
 
@@ -52,3 +53,19 @@ def test_without_a_word_on_memory_the_limit_counts_or_the_hosts_share(silent, ca
         assert found == 2 * 2**30 and not said
     else:
         assert found == planner_inputs._share_of_host(2) and said
+
+
+def test_precisions_are_read_where_a_script_has_set_them_by_the_newer_switches():
+    backends = torch.backends
+    switches = backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
+    before = [switch.fp32_precision for switch in switches]
+    try:
+        for switch in switches:
+            switch.fp32_precision = "ieee"
+        assert not compare.rounds_float32()
+        backends.cuda.matmul.fp32_precision = "tf32"  # from here on the older ones cannot be read
+        assert device_facts.float32_precisions() == ["tf32", "ieee", "ieee"]
+        assert compare.rounds_float32()
+    finally:
+        for switch, precision in zip(switches, before, strict=True):
+            switch.fp32_precision = precision

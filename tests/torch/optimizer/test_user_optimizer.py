@@ -1,6 +1,7 @@
 """The optimizers that a user gives."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -88,10 +89,10 @@ def test_a_closure_counts_once_in_the_time_of_a_step():
     closure()
     steps = wrapped._deployment.steps
     with pytest.MonkeyPatch.context() as patch:
-        # Every look at the clock takes a second: forward and backward 1 s each.
-        now = iter(range(1000))
-        patch.setattr("pyrannc.report.training_steps.time.perf_counter", lambda: next(now))
+        # Every look at the clock takes a second.
+        now = itertools.count(step=10**9)
+        patch.setattr("pyrannc.job.elapsed.time.perf_counter_ns", lambda: next(now))
         before = steps.seconds
         optimizer.step(closure)
         times.append(steps.seconds - before)
-    assert times == [5], times  # from the first look at the clock to the last, and not 7
+    assert times == [1], times  # forward and backward are a part of it, and do not look

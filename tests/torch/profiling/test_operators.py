@@ -172,6 +172,16 @@ def test_an_operator_that_cannot_run_is_estimated_and_logged(capfd):
     assert "cannot time node 'act' (aten::no_such_operator" in error
 
 
+def test_bags_of_an_embedding_begin_within_their_indices(capfd):
+    """Where they do not, a GPU has no way back."""
+    bags = torch.nn.EmbeddingBag(1000, 4)
+    captured = capture(bags, (torch.arange(8), torch.arange(8)))
+    ranks = _C.comm.make_local(1)
+    table, _ = _C.profile.measure(captured.graph, captured.objects, [], ranks[0], [2, 4])
+    assert table.node[0][0].forward_ns > 0
+    assert "cannot time" not in capfd.readouterr().err
+
+
 def test_ranks_share_the_work_and_agree_on_one_table():
     ranks = _C.comm.make_local(2)
     counted, tables = [[], []], [None, None]
