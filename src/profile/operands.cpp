@@ -24,12 +24,11 @@ int64_t count(const std::vector<int64_t>& sizes) {
   return product;
 }
 
-/// Integers below this are valid wherever the operator uses its operand `number`: rows of a table
-/// for the indices of an embedding, zero for all else, such as the offsets of bags.
+/// Integers below this are valid wherever the operator uses its operand `number`: rows of a table,
+/// the first operand, for the indices of an embedding, zero for all else, such as offsets of bags.
 int64_t index_limit(const ir::Graph& graph, ir::NodeId node, size_t number, int64_t rows) {
-  constexpr size_t kTable = 0, kIndices = 1;
-  if (number != kIndices || !graph[node].op.starts_with("aten::embedding")) return 1;
-  const ir::Value& table = graph[graph.operands(node)[kTable]];
+  if (number != 1 || !graph[node].op.starts_with("aten::embedding")) return 1;
+  const ir::Value& table = graph[graph.operands(node)[0]];
   return table.dims.empty() ? 1 : table.dims[0].at(rows);
 }
 

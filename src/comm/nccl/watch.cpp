@@ -147,19 +147,17 @@ void Watch::abort_all(milliseconds patience) {
                                   "are aborted all the same",
                                   kAbort.count()));
   }
-  // By a thread that is left behind where an abort does not return. In one group all are told to end
-  // before it waits for any: what one waits for may stand on its stream behind work of another.
+  // By a thread that is left behind where an abort does not return. In one group all are told to
+  // end before it waits for any: what one waits for may stand on its stream behind work of another.
   std::promise<void> ended;
   std::future<void> end = ended.get_future();
-  std::thread(
-      [api = api_, use_device = use_device_, comms, ended = std::move(ended)]() mutable {
-        use_device();
-        api.group_start();
-        for (Comm comm : comms) api.comm_abort(comm);  // nobody can use its result
-        api.group_end();
-        ended.set_value();
-      })
-      .detach();
+  std::thread([api = api_, use_device = use_device_, comms, ended = std::move(ended)]() mutable {
+    use_device();
+    api.group_start();
+    for (Comm comm : comms) api.comm_abort(comm);  // nobody can use its result
+    api.group_end();
+    ended.set_value();
+  }).detach();
   if (end.wait_for(patience) == std::future_status::ready) return;
   {
     // What hangs may still write to its memory, which is never freed on purpose.
