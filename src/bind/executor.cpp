@@ -239,8 +239,16 @@ void init_executor(py::module_& m) {
       .def_property_readonly("buffer_names", &Executor::buffer_names)
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,
            "with_backward"_a = true, "no_sync"_a = false, "loss_seed"_a = 1.0, Unlocked())
-      .def_property_readonly("times", [](const Executor& self) { return self.times(); })
-      .def_property_readonly("timeline", [](const Executor& self) { return self.timeline(); });
+      // They wait for an accelerator, whose threads may want the interpreter meanwhile.
+      .def_property_readonly("times",
+                             [](const Executor& self) {
+                               const py::gil_scoped_release unlocked;
+                               return self.times();
+                             })
+      .def_property_readonly("timeline", [](const Executor& self) {
+        const py::gil_scoped_release unlocked;
+        return self.timeline();
+      });
 }
 
 }  // namespace rannc::bind
