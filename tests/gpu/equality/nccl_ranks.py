@@ -22,7 +22,7 @@ def main():
     os.environ.setdefault("NCCL_HOSTID", os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
     process.order_nccl_launches()
     world = launch.world()
-    world.timeout_s = 30
+    world.timeout_s = 20
     place = device.start()
     file = str(nccl.FILE) if device.NAME == "standin" else ""
     comm = _C.runtime.nccl(world, str(place), file)
