@@ -7,11 +7,12 @@ from report import Report
 
 from pyrannc import launch
 
+# One rank has one stage: recompute shows where all micro-batches are in flight, under gpipe.
 PLANS = {
-    "1 micro-batch": {"pipeline_num": 1, "recompute": "never"},
-    "1 micro-batch, recompute": {"pipeline_num": 1, "recompute": "always"},
-    "4 micro-batches": {"pipeline_num": 4, "recompute": "never"},
-    "4 micro-batches, recompute": {"pipeline_num": 4, "recompute": "always"},
+    "whole batch": {"pipeline_num": 1, "recompute": "never"},
+    "1f1b": {"pipeline_num": 4, "recompute": "never", "schedule": "1f1b"},
+    "gpipe": {"pipeline_num": 4, "recompute": "never", "schedule": "gpipe"},
+    "gpipe, recompute": {"pipeline_num": 4, "recompute": "always", "schedule": "gpipe"},
 }
 LARGEST_ERROR = 0.03
 STEPS = 3
