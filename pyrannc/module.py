@@ -42,7 +42,7 @@ from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
 from pyrannc.running.task import Task
 from pyrannc.state import one_tensor, pretrained, summon
-from pyrannc.wrapper import compiled, own_names, saved_tensors
+from pyrannc.wrapper import compiled, items, own_names, saved_tensors
 from pyrannc.wrapper.front_ends import FrontEnds
 from pyrannc.wrapper.model_interface import ModelInterface
 from pyrannc.wrapper.signature import ForwardOfModel
@@ -114,6 +114,10 @@ class RaNNCModule(ModelInterface):
     >>> loss.backward()
     >>> optimizer.step()
     """
+
+    def __new__(cls, model=None, *_, **__):
+        has_items = cls is RaNNCModule and items.are_in(model)
+        return super().__new__(_WithItems if has_items else cls)
 
     def __init__(
         self,
@@ -528,6 +532,10 @@ class RaNNCModule(ModelInterface):
                 return methods.missing(self, name)
             found = pretrained.for_all_ranks(self, name, found)
             return generate.for_all_ranks(self, name, found)
+
+
+class _WithItems(items.Items, RaNNCModule):
+    """As RaNNCModule, for a model that can be indexed."""
 
 
 def _refuse_wrapped(module, path):

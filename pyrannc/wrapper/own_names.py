@@ -37,19 +37,19 @@ class OwnNames:
         return self._wrapper._deployed("plan").plan
 
     def __getattr__(self, name):
-        if name.startswith("_") or name not in _of_class(type(self._wrapper)):
+        if name not in _own_names(self._wrapper):
             raise AttributeError(f"RaNNC has no '{name}' of its own")
         return getattr(self._wrapper, name)
 
     def __dir__(self):
-        more = [name for name in _of_class(type(self._wrapper)) if not name.startswith("_")]
-        return sorted({*AFTER_THE_MODELS, *more})
+        return sorted({*AFTER_THE_MODELS, *_own_names(self._wrapper)})
 
 
-def _of_class(wrapper: type) -> set[str]:
-    """What the class of a wrapper and those below it define, up to nn.Module."""
-    classes = wrapper.__mro__[: wrapper.__mro__.index(torch.nn.Module)]
-    return {name for each in classes for name in vars(each)}
+def _own_names(wrapper) -> set:
+    """Of its class and of those between that and nn.Module."""
+    kinds = type(wrapper).__mro__
+    names = {name for kind in kinds[: kinds.index(torch.nn.Module)] for name in vars(kind)}
+    return {name for name in names if not name.startswith("_")}
 
 
 def read(wrapper, name: str):
