@@ -154,6 +154,11 @@ class Capture:
             probes = [probe.zeros(rows) for probe in self.probes]
         return self._in_order([*call.tensors, *probes])
 
+    def inputs_with_rows(self) -> list[bool]:
+        """Which of :meth:`inputs` hold rows of the batch."""
+        dims = [dim is not None for dim in self.batch_dims]
+        return self._in_order([*dims, *(True for _ in self.probes)])
+
     def flatten(self, args, kwargs) -> list[torch.Tensor]:
         """As :meth:`inputs`, of the arguments of a call.
 

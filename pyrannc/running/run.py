@@ -43,7 +43,7 @@ class Run:
         self._written = [tensors[name] for name in executor.parameter_names if name in written]
         self._differentiable = [graph.values[value].requires_grad for value in graph.outputs]
         self._trains = _C.ir.requires_grad(graph)
-        self._inputs_checked = deployment.world.size == 1
+        self._inputs_with_rows = captured.inputs_with_rows()
         self._weighs_gradients = (
             deployment.world.size > 1
             and deployment.task.outside_loss == "mean"
@@ -163,11 +163,10 @@ class Run:
             deployment.unsummed.begin()
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
-        if not self._inputs_checked and any(tensor.grad_fn is not None for tensor in inputs):
-            chained_models.refuse_marked(inputs)
-            self._inputs_checked = True  # others of the kind come from the same code
         if deployment.task.config.wrap_hooks:
             gradient_hooks.only_with_gradient(inputs)
+        if deployment.world.size > 1:
+            inputs = chained_models.unweighed(inputs, self._inputs_with_rows)
         outputs = _C.runtime.join_autograd(
             call,
             [*parameters, *inputs],
@@ -175,7 +174,8 @@ class Run:
             functools.partial(self._backward, call, turn),
         )
         if self._weighs_gradients:
-            chained_models.mark(outputs)
+            own = turn.local_rows[deployment.world.rank]
+            chained_models.mark(outputs, own / sum(turn.local_rows))
         return self._with_places(outputs)
 
     def _with_places(self, outputs) -> list:

@@ -13,8 +13,10 @@ from pyrannc.state import torch_private
 _NAMES = """
     add sub rsub mul multiply div divide true_divide neg negative lerp addcmul addcdiv subtract
     square sqrt rsqrt reciprocal abs sign clamp clamp_min clamp_max maximum minimum
+    pow exp log log1p expm1 tanh sigmoid gt ge lt le nan_to_num
+    zeros_like ones_like empty_like full_like rand_like randn_like
     copy zero fill detach clone contiguous float double half bfloat16 to cpu type_as
-    __rsub__ __rdiv__ __rtruediv__ __radd__ __rmul__
+    __rsub__ __rdiv__ __rtruediv__ __radd__ __rmul__ __pow__ __rpow__
 """
 # Where a number in the place of the second tensor, or a third, is a factor and not what is paired.
 _FACTORS = ("mul", "multiply", "div", "divide", "true_divide", "__rmul__", "__rdiv__")
@@ -68,6 +70,7 @@ def call(function, args, kwargs, is_released, like, refuse):
         if name in ("to", "cpu"):
             made = _converted(released, args[1:], kwargs)
         else:
+            kwargs = {key: value for key, value in kwargs.items() if key != "device"}
             made = function(*_numbers(args, is_released), **_numbers(kwargs, is_released))
     return released if made is released else like(made, released)
 

@@ -47,7 +47,15 @@ _OF_DEVICE = {
     _read("is_meta"): lambda device: device.type == "meta",
     _read("is_cpu"): lambda device: device.type == "cpu",
     _read("is_cuda"): lambda device: device.type == "cuda",
+    _read("is_xpu"): lambda device: device.type == "xpu",
+    _read("is_mps"): lambda device: device.type == "mps",
 }
+# Make a tensor with values, of which the released one gives dtype and device alone.
+_NEW = {
+    getattr(torch.Tensor, name)
+    for name in "new new_empty new_full new_ones new_tensor new_zeros".split()
+}
+_TO_ITS_KIND = {torch.Tensor.to, torch.Tensor.type_as}
 
 
 # Inside loading().
@@ -79,6 +87,10 @@ class _Released:
             return _gradient_elsewhere(args[0]) if found is None and function == _GRAD else found
         if function in _OF_DEVICE:
             return _OF_DEVICE[function](args[0].place_elsewhere.device)
+        if function in _NEW and is_released(args[0]):
+            return _new(function, args, kwargs or {})
+        if function in _TO_ITS_KIND and not is_released(args[0]):  # x.to(parameter)
+            return args[0].to(args[1].place_elsewhere.device, args[1].dtype, **(kwargs or {}))
         if nothing_done.is_elementwise(function) and not _is_saved(inspect.currentframe().f_back):
             return nothing_done.call(function, args, kwargs or {}, is_released, _like, _refuse)
         raise RaNNCError(_complaint(function, args, kwargs or {}))
@@ -92,6 +104,16 @@ class _Released:
 
     def __deepcopy__(self, memo):
         raise RaNNCError(_complaint(torch.Tensor.__deepcopy__, (self,), {}))
+
+
+def _new(function, args, kwargs):
+    """Of a hidden state, say: ``next(model.parameters()).new_zeros(2, 8)``."""
+    released = args[0]
+    kwargs = {"device": released.place_elsewhere.device} | kwargs
+    with torch_private.without_subclasses():
+        if function == torch.Tensor.new:  # which wants the device of its tensor
+            return torch.empty(0, dtype=released.dtype, device=kwargs["device"]).new(*args[1:])
+        return function(*args, **kwargs)
 
 
 def _gradient_elsewhere(tensor):

@@ -136,6 +136,36 @@ def accumulation_by_dividing():
 
 
 @case
+def tensors_of_the_kind_of_a_parameter():
+    """`next(model.parameters()).new_zeros(2, 3)`, `x.type_as(p)`, `x.to(p)`: of its kind alone"""
+    plain, _, wrapped, _ = pair()
+    backward(plain, wrapped)
+    for model in (plain, wrapped):
+        for p in model.parameters():
+            assert p.new_zeros(2, 3).sum().item() == 0 and p.new_tensor([1, 2]).sum().item() == 3
+            assert p.new(2, 3).zero_().dtype == p.dtype == torch.ones(2).double().to(p).dtype
+            assert torch.ones(2).double().type_as(p).sum().item() == 2
+
+
+@case
+def importance_of_weights():
+    """elastic weight consolidation: `fisher[n] = torch.zeros_like(p)`, `+= p.grad ** 2`"""
+
+    def keep(model, step):
+        if step == 0:
+            kept[model] = {
+                n: (torch.zeros_like(p), p.detach().clone()) for n, p in model.named_parameters()
+            }
+        for name, p in model.named_parameters():
+            fisher, before = kept[model][name]
+            fisher += p.grad.data.clone().pow(2) / 3
+            p.grad += 0.1 * fisher * (p.detach() - before) + 0.01 * (p.grad ** 2 > 1e-4)
+
+    kept = {}
+    trains(between=keep, steps=4)
+
+
+@case
 def parameters_as_a_vector_are_an_error():
     """`parameters_to_vector(model.parameters())`, `torch.cat`, a penalty `sum(p.square().sum())`"""
     _, _, wrapped, _ = pair()
@@ -438,19 +468,50 @@ def two_models_of_a_gan():
     config = Config(partition_num=min(SIZE, 2), calibrate=False)
     made = RaNNCModule(models[0], theirs[0], config, outside_loss="sum")
     judge = RaNNCModule(models[1], theirs[1], config)
+    _gan(plain, own, made, judge, theirs)
+
+
+def _gan(plain, own, made, judge, theirs, other_rows=False, beside=0.0):
+    """``other_rows``: ranks have other numbers of them. ``beside``: the factor of another term of
+    the maker's loss, a mean over rows, as of pix2pix."""
+
+    def uneven(batch):
+        ends = [0, *range(2, len(batch) - 2, 5)][: SIZE] + [len(batch)]
+        return batch[ends[RANK] : ends[RANK + 1]]
+
+    cut_one = uneven if other_rows else mine
     for step in range(3):
         noise, real = rows(seed=step), rows(seed=9)
         for maker, critic, optimizers, cut in (
-            (plain[0], plain[1], own, lambda x: x), (made, judge, theirs, mine),
+            (plain[0], plain[1], own, lambda x: x), (made, judge, theirs, cut_one),
         ):  # fmt: skip
             critic.zero_grad()
             fake = maker(cut(noise))
             (critic(cut(real)).square().mean() - critic(fake.detach()).square().mean()).backward()
             optimizers[1].step()
             maker.zero_grad()
-            critic(fake).square().mean().backward()
+            pairs = torch.cat([fake, cut(real)])  # as a conditional one sees them
+            loss = critic(pairs).square().mean()
+            (loss + beside * (fake - cut(real)).abs().mean()).backward()
             optimizers[0].step()
         equal_weights(plain[0], made), equal_weights(plain[1], judge)
+
+
+@case
+def a_gan_as_it_stands_elsewhere():
+    """a GAN with `outside_loss="mean"` for both models, also with an L1 loss as in pix2pix"""
+    for other_rows, beside in ((False, 0.0), (False, 0.5), (True, 0.5)):
+        torch.manual_seed(0)
+        plain = [Net(), Net()]
+        models = copy.deepcopy(plain)
+        own = [torch.optim.SGD(each.parameters(), lr=0.1) for each in plain]
+        theirs = [torch.optim.SGD(each.parameters(), lr=0.1) for each in models]
+        config = Config(partition_num=min(SIZE, 2), calibrate=False)
+        wrapped = [
+            RaNNCModule(model, optimizer, config)
+            for model, optimizer in zip(models, theirs, strict=True)
+        ]
+        _gan(plain, own, *wrapped, theirs, other_rows, beside)
 
 
 @case
