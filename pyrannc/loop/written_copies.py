@@ -17,7 +17,7 @@ class GivenCopies:
         self._given = []  # name, reference, version
 
     def add(self, state) -> None:
-        """``state``: what state_dict() returns, also of an outer module."""
+        """``state``: what the model's state_dict() returns, without what an outer module has."""
         self._given += [
             (name, weakref.ref(value), value._version)
             for name, value in state.items()

@@ -103,10 +103,12 @@ class ModelInterface(nn.Module):
             self._deployment.call_agreement.other("state_dict()", inside_summon=True)
             if self._deployment.call_agreement.summoned is None:
                 self._deployment.call_agreement.check_replicas()
+            of_outer = set(destination or ())  # whose tensors are no copies
             found = checkpoint.gather_state(
                 self.module, self._deployment, rank0_only, destination, prefix
             )
-            self._deployment.given_copies.add(found)
+            own = {name: value for name, value in found.items() if name not in of_outer}
+            self._deployment.given_copies.add(own)
             return found
 
     def load_state_dict(self, state_dict, strict=True, assign=False):

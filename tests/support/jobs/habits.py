@@ -262,6 +262,9 @@ def averaged_models_of_torch_are_right_and_saved_whole():
             for name, value in expected.items():
                 torch.testing.assert_close(state[name], value)
         torch.testing.assert_close(both[1](mine(rows())), mine(both[0](rows())))
+        # A dict that is still there has n_averaged itself, which is no copy.
+        both[1].update_parameters(wrapped)
+        both[1](mine(rows()))
 
 
 @case
