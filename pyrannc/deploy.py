@@ -11,7 +11,7 @@ from pyrannc import _C, log, progress
 from pyrannc.capture.arguments.call import Call
 from pyrannc.errors import PlanError, TraceError
 from pyrannc.job import process, transport
-from pyrannc.job.agreement import hosts_of, on_rank, same_graph, same_settings
+from pyrannc.job.agreement import MODE, hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
@@ -98,7 +98,7 @@ def agree(task, call) -> Agreed:
         "zero": task.zero,
         "master_weights": task.master_weights,
         "outside_loss": task.outside_loss,
-        "model.training": task.model.training,
+        MODE: task.model.training,
         "sync_params_on_init()": switches.is_on("sync_params_on_init"),
     }
     same_settings(config, others, world)

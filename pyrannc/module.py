@@ -1,6 +1,7 @@
 """RaNNCModule: the one line that a user adds."""
 
 import contextlib
+import sys
 import textwrap
 import weakref
 from dataclasses import replace
@@ -39,7 +40,7 @@ from pyrannc.original import names as original
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
-from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_wrappers
+from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_ddp, refuse_wrappers
 from pyrannc.running.task import Task
 from pyrannc.state import one_tensor, pretrained, summon
 from pyrannc.wrapper import compiled, items, own_names, saved_tensors
@@ -509,7 +510,7 @@ class RaNNCModule(ModelInterface):
     @property
     def _ddp_params_and_buffers_to_ignore(self):
         """Read by the constructor of DistributedDataParallel."""
-        refuse_around("DistributedDataParallel")
+        refuse_ddp(sys._getframe(1))
 
     def __setattr__(self, name, value):
         """What is read through the wrapper is also written through it."""

@@ -341,6 +341,17 @@ def _capture(model, call, names, dims, states, choices, places):
     return Capture(joined, call, dims, outputs, states, choices, probes, traced)
 
 
+def _in_words(call, names, dims, rows) -> str:
+    """That another number of rows was tried, which a call without a batch does not have."""
+    first = next((index for index, dim in enumerate(dims) if dim is not None), None)
+    if first is None or (own := call.tensors[first].shape[dims[first]]) == rows:
+        return ""
+    return (
+        f" with {rows} rows instead of {own}, dimension {dims[first]} of {names[first]} being that "
+        "of the batch, which one example alone needs, too (x[None])"
+    )
+
+
 def _exported(model, call, names, dims, states, choices, places):
     from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
 
@@ -419,7 +430,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
         except TraceError:
             raise
         except Exception as error:
-            raise explain(session, error) from error
+            raise explain(session, error, _in_words(call, names, dims, rows)) from error
         return _Traced(trace, shape, found, watching=watching)
 
     def unrecorded():

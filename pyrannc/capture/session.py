@@ -159,8 +159,11 @@ class SizeUnknown(TraceError):
         self.module = module
 
 
-def explain(session, error) -> TraceError:
-    """The error of a failed trace, with the user's line and the module."""
+def explain(session, error, rows="") -> TraceError:
+    """The error of a failed trace, with the user's line and the module.
+
+    ``rows``: with how many the model was traced, in words, where the call has another number.
+    """
     place = _user_line(error)
     _, module = session.failure or (None, "")
     where = f"'{module}'" if module else "the model"
@@ -196,7 +199,7 @@ def explain(session, error) -> TraceError:
             f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
             "model.\n  Make it an nn.Parameter attribute of a module."
         )
-    return TraceError(f"{where}: {name} while the model was traced: {error}")
+    return TraceError(f"{where}: {name} while the model was traced{rows}: {error}")
 
 
 def _on_meta(error) -> bool:

@@ -44,10 +44,7 @@ def for_all_ranks(module, name: str, found):
             with _forward_replaced(found.__self__, module):
                 return found(*args, **kwargs)
         if language.config.is_encoder_decoder:
-            raise RaNNCError(
-                "generate() of a model with an encoder of its own calls parts of the model by "
-                f"themselves, which the pipeline cannot.{_ELSEWHERE}"
-            )
+            return _by_itself(module, found, args, kwargs)
         if _can_keep_keys(language, kwargs):
             try:
                 return Generation(module, language, keeps=True).run(found, args, kwargs)
@@ -56,6 +53,22 @@ def for_all_ranks(module, name: str, found):
         return Generation(module, language, keeps=False).run(found, args, kwargs)
 
     return generate
+
+
+def _by_itself(module, generate, args, kwargs):
+    """``generate()`` of a model with an encoder, which calls parts of the model, as the pipeline
+    cannot: every rank has the whole meanwhile."""
+    deployment = module._deployment
+    if deployment.world.rank == 0 and not deployment.has_generated_whole:
+        size = sum(each.nbytes for each in module.module.parameters())
+        log.warn(
+            "generate",
+            "generate() of a model with an encoder runs on each rank by itself, which has the "
+            f"whole model meanwhile ({size / 2**30:.2f} GiB)",
+        )
+    deployment.has_generated_whole = True
+    with module.summon():
+        return generate(*args, **kwargs)
 
 
 def _language_model(model):

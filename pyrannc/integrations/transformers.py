@@ -54,7 +54,7 @@ class _WithRaNNC:
     def _with_wrapped_model(self):
         """Inside, what asks the model gets the wrapped one, which is of all ranks."""
         before, wrapped = self.model, self._rannc_module()
-        self.model = before if wrapped is None else _generating(wrapped)
+        self.model = before if wrapped is None else wrapped
         try:
             yield
         finally:
@@ -129,28 +129,6 @@ def _unwrapping(accelerator):
         yield
     finally:
         del vars(accelerator)["unwrap_model"]
-
-
-def _generating(wrapped):
-    """``wrapped``, or something that answers for it and whose ``generate()`` runs on each rank by
-    itself: that of a model with an encoder calls parts of the model, which the pipeline cannot."""
-    config = getattr(wrapped.module, "config", None)
-    return _ByItself(wrapped) if getattr(config, "is_encoder_decoder", False) else wrapped
-
-
-class _ByItself:
-    def __init__(self, wrapped):
-        self._wrapped = wrapped
-
-    def __getattr__(self, name):
-        return getattr(self._wrapped, name)
-
-    def generate(self, *args, **kwargs):
-        """Every rank has the whole model meanwhile."""
-        if self._wrapped._deployment is None:
-            return self._wrapped.module.generate(*args, **kwargs)
-        with self._wrapped.summon():
-            return self._wrapped.module.generate(*args, **kwargs)
 
 
 def with_rannc(kind):

@@ -28,6 +28,8 @@ OWN = {
     "show_config_items",
 }
 
+MODE = "model.training"  #: Beside the settings: the mode of the first call.
+
 
 def same_settings(config, others, world) -> None:
     """Raises ConfigError, on every rank, where what decides what the ranks do together differs.
@@ -40,6 +42,12 @@ def same_settings(config, others, world) -> None:
     differ = [name for name in mine if any(rank[name] != ranks[0][name] for rank in ranks)]
     if differ:
         texts = [", ".join(f"{name} = {rank[name]!r}" for name in differ) for rank in ranks]
+        if differ == [MODE]:
+            raise ConfigError(
+                "some ranks make the first call of the model in training mode, and others in eval "
+                f"mode:{by_rank(texts)}\n  A call is of all ranks together: let every rank evaluate, "
+                "without `if rank == 0:` around it."
+            )
         raise ConfigError(
             f"the ranks have different settings:{by_rank(texts)}\n"
             f"  Give every rank the same; only {', '.join(sorted(OWN))} may differ."

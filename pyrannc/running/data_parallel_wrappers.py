@@ -15,6 +15,14 @@ def refuse_wrappers(model: nn.Module) -> None:
             raise RaNNCError(f"{where} is wrapped in {name}. {_REMEDY}")
 
 
+def refuse_ddp(asking) -> None:
+    """In the constructor of DistributedDataParallel, whose frame is ``asking``; all others, such as
+    torch.jit.trace() or inspect.getmembers(), find no such attribute."""
+    if isinstance(asking.f_locals.get("self"), nn.parallel.DistributedDataParallel):
+        refuse_around("DistributedDataParallel")
+    raise AttributeError("only DistributedDataParallel reads this")
+
+
 def refuse_around(name: str) -> None:
     raise RaNNCError(f"{name} around a RaNNCModule. {_REMEDY}")
 

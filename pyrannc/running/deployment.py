@@ -45,6 +45,7 @@ class Deployment:
         self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
         self.comm = transport.of_messages(self.world, task.device, task.config)
+        self.has_generated_whole = False  # the model on each rank, as generate() then says once
         self.connected_bytes = 0  # of the device's memory, what NCCL has taken for the plans' ranks
         self._ends = []
         self.holds = False  # this rank's part of the model; before hold() all of it

@@ -243,6 +243,13 @@ def _complaint(function, args, kwargs) -> str:
             f"{list(with_values[0].shape)}. To average a model in the loop, copy the wrapped one "
             "before its first call: copy.deepcopy(model) holds the same parts"
         )
+    if released.place_elsewhere.what.startswith("gradient"):
+        return (
+            f"{text}.\n  What is done to each gradient by itself works on every rank. For a norm of "
+            "them, or whether one is not finite, use torch.nn.utils.get_total_norm() or "
+            "clip_grad_norm_(); for values get_param_grad(name) of the RaNNCModule; all ranks call "
+            "them."
+        )
     return (
         f"{text}.\n  Its shape, dtype, device and requires_grad can be read on every rank. For its "
         "values use state_dict() of the RaNNCModule, which all ranks call; for this rank's own "

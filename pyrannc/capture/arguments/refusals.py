@@ -28,7 +28,14 @@ def refuse_arguments(tensors, paths) -> None:
 
 def refuse_transforms() -> None:
     """Raises TraceError inside of transformed functions, whose tensors are none that can be sent,
-    and where tangents are computed, which would be lost."""
+    and where tangents are computed or operators recorded, which would be lost."""
+    if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        raise TraceError(
+            "a RaNNCModule is called inside torch.jit.trace(), torch.export() or the like, as "
+            "add_graph() of TensorBoard does, and the operators of a pipeline cannot be recorded.\n"
+            "  `with model.summon(): torch.jit.trace(model.module, ...)`, on all ranks, records the "
+            "model."
+        )
     inside = torch_private.innermost_transform()
     if inside is None and not torch_private.computes_tangents():
         return

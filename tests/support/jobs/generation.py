@@ -12,10 +12,10 @@ import traceback
 
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
 import pyrannc
-from pyrannc import Config, RaNNCError, RaNNCModule, launch
+from pyrannc import Config, RaNNCModule, launch
 
 RANK, SIZE = pyrannc.get_rank(), pyrannc.get_world_size()
 CASES = {}
@@ -137,18 +137,26 @@ def between_epochs_it_takes_what_was_trained():
 
 
 @case
-def what_it_cannot_do_is_an_error():
-    config = both.wrapped.module.config
-    config.is_encoder_decoder = True
-    try:
-        both.wrapped.generate(tokens(2, 6, 0))
-    except RaNNCError as error:
-        assert "with an encoder of its own" in str(error) and "summon()" in str(error)
-    else:
-        raise AssertionError("no error")
-    finally:
-        config.is_encoder_decoder = False
-    with both.wrapped.summon(), torch.no_grad():  # what the error says
+def with_an_encoder_each_rank_has_the_whole_meanwhile():
+    torch.manual_seed(0)
+    plain = T5ForConditionalGeneration(
+        T5Config(vocab_size=VOCABULARY, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    ).eval()
+    model = RaNNCModule(copy.deepcopy(plain), config=both.wrapped.rannc.config)
+    ids = tokens(2, 6, RANK)
+    with torch.no_grad():
+        model(input_ids=ids, decoder_input_ids=ids)
+    chosen = {"decoder_start_token_id": 0, "num_beams": 2}
+    for count in (4, 3 + 2 * RANK):
+        found = model.generate(ids, max_new_tokens=count, **chosen)
+        torch.testing.assert_close(found, plain.generate(ids, max_new_tokens=count, **chosen))
+    with torch.no_grad():
+        model(input_ids=ids, decoder_input_ids=ids)
+
+
+@case
+def with_the_whole_model_each_rank_generates_by_itself():
+    with both.wrapped.summon(), torch.no_grad():
         found = both.wrapped.module.generate(tokens(2, 6, 0), max_new_tokens=4, do_sample=False)
     expected = both.plain.generate(tokens(2, 6, 0), max_new_tokens=4, do_sample=False)
     torch.testing.assert_close(found, expected)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import inspect
 import io
 
 import torch
@@ -85,7 +86,7 @@ def a_norm_of_gradients_by_hand_is_an_error_where_some_are_elsewhere():
     assert all(p.grad is not None for p in wrapped.parameters())
     with contextlib.nullcontext() if whole else elsewhere():
         sum(p.grad.norm() ** 2 for p in wrapped.parameters() if p.grad is not None)
-    with contextlib.nullcontext() if whole else elsewhere():
+    with contextlib.nullcontext() if whole else raises("use torch.nn.utils.get_total_norm()"):
         torch.cat([p.grad.flatten() for p in wrapped.parameters()])
     assert launch.world().all_gather(str(wrapped.calc_grad_norm()).encode())
 
@@ -163,6 +164,19 @@ def importance_of_weights():
 
     kept = {}
     trains(between=keep, steps=4)
+
+
+@case
+def recorded_by_torch():
+    """`torch.jit.trace(model, batch)`, as TensorBoard's `add_graph` does; of all attributes"""
+    plain, _, wrapped, _ = pair()
+    with raises("called inside torch.jit.trace()"):
+        torch.jit.trace(wrapped, mine(rows()))
+    backward(plain, wrapped)
+    assert "forward" in dict(inspect.getmembers(wrapped))
+    with wrapped.summon():
+        traced = torch.jit.trace(wrapped.module, mine(rows()))
+        torch.testing.assert_close(traced(mine(rows())), plain(mine(rows())))
 
 
 @case
