@@ -25,6 +25,7 @@ from pyrannc.hooks.module_hooks import ModuleHooks
 from pyrannc.job import devices, launchers, process
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import (
+    at_work,
     distributed_checkpoint,
     gradient_norm,
     master_steps,
@@ -166,6 +167,7 @@ class RaNNCModule(ModelInterface):
             print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
         optimizers = user_optimizer.listed(optimizer)
         zero = per_number.possible(zero, optimizers)
+        end_plans_of(model)
         for each in optimizers:
             user_optimizer.check(each, model)
             elementwise.check(each, elementwise_optimizer)
@@ -243,6 +245,12 @@ class RaNNCModule(ModelInterface):
         if self._ended:
             raise RaNNCError(f"the model cannot be called after {self._ended}: build another one")
         refuse_wrappers(self.module)
+        parameters = [*self.module.parameters()]
+        if any(each.has_released(parameters) for each in at_work.of_tensors(parameters)):
+            raise RaNNCError(
+                "another RaNNCModule was made of this model, or of a part of it, and is at work.\n  "
+                "Call that one, or its undeploy() before this one."
+            )
         world = launch.world(self._config.comm_timeout_s)
         world.timeout_s = self._config.comm_timeout_s
         launchers.check_group(world)
@@ -533,6 +541,21 @@ class RaNNCModule(ModelInterface):
                 return methods.missing(self, name)
             found = pretrained.for_all_ranks(self, name, found)
             return generate.for_all_ranks(self, name, found)
+
+
+def end_plans_of(model) -> None:
+    """Every rank has the whole of ``model`` again, where it was wrapped before, or a part of it.
+
+    Collective where it was.
+    """
+    for deployment in at_work.of_tensors(model.parameters()):
+        if deployment.world.rank == 0:
+            log.warn(
+                "module",
+                "the model was wrapped before: the plan of that wrapper ends, and each rank has "
+                "the whole model until the next first call",
+            )
+        deployment.undeploy()
 
 
 class _WithItems(items.Items, RaNNCModule):

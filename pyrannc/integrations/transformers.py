@@ -14,7 +14,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from pyrannc import launch
 from pyrannc.errors import ConfigError
 from pyrannc.integrations import accelerate
-from pyrannc.module import RaNNCModule
+from pyrannc.module import RaNNCModule, end_plans_of
 from pyrannc.state import pretrained, summon
 
 _REFUSED = ("torch_compile", "fsdp", "deepspeed", "fp16", "jit_mode_eval")
@@ -34,6 +34,9 @@ class _WithRaNNC:
                     f"TrainingArguments({name}=...) does not work with RaNNC's Trainer, which cuts "
                     "and runs the model itself.\n  Leave it out."
                 )
+        model = kwargs.get("model", args[0] if args else None)
+        if isinstance(model, torch.nn.Module):  # which another Trainer may have trained
+            end_plans_of(model)
         super().__init__(*args, **kwargs)
         # A model adds up the losses of all ranks' tokens, and divides by the number of all.
         self.args.average_tokens_across_devices = True

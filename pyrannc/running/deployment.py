@@ -229,6 +229,15 @@ class Deployment:
             forget(reason)
         self.first = None
 
+    def has_released(self, tensors) -> bool:
+        """Whether some rank does not hold one of them; the same on every rank."""
+        wanted, known = set(map(id, tensors)), named_tensors.tensors(self.model)
+        return any(
+            len(self.owners.ranks[name]) < self.world.size
+            for name, tensor in known.items()
+            if id(tensor) in wanted
+        )
+
     def undeploy(self) -> None:
         """Ends the plan, and gives every rank all tensors of the model and all states of the
         optimizers. Collective.

@@ -180,6 +180,31 @@ def recorded_by_torch():
 
 
 @case
+def wrapped_again_with_another_optimizer():
+    """pre-training, then `RaNNCModule(classifier, optimizer)` around what was trained"""
+
+    def training(model, optimizer, wrapped, other):
+        for step in range(2):
+            optimizer.zero_grad(), other.zero_grad()
+            backward(model, wrapped, step)
+            optimizer.step(), other.step()
+
+    plain, own, wrapped, theirs = pair()
+    training(plain, own, wrapped, theirs)
+    head = nn.Linear(6, 6)
+    whole = nn.Sequential(plain, head)
+    model = nn.Sequential(wrapped.module, copy.deepcopy(head))
+    own, theirs = (torch.optim.Adam(each.parameters(), lr=0.01) for each in (whole, model))
+    again = RaNNCModule(model, theirs, wrapped.config)
+    training(whole, own, again, theirs)
+    equal_weights(whole, again)
+    with contextlib.nullcontext() if SIZE == 1 else raises("made of this model, or of a part"):
+        wrapped(mine(rows()))
+    again.undeploy()
+    torch.testing.assert_close(wrapped(mine(rows())), plain(mine(rows())))
+
+
+@case
 def parameters_as_a_vector_are_an_error():
     """`parameters_to_vector(model.parameters())`, `torch.cat`, a penalty `sum(p.square().sum())`"""
     _, _, wrapped, _ = pair()
