@@ -2,7 +2,7 @@
 
 The rest of the script stays. The strategy wraps what the LightningModule trains in a RaNNCModule:
 its one child with parameters, or else its ``forward()``, which ``training_step()`` calls as
-``self(...)``.
+``self(...)``; or the children that are named, such as a generator and its discriminator.
 """
 
 import copy
@@ -40,22 +40,25 @@ class RaNNCStrategy(DDPStrategy):
 
     Args:
         config: :class:`pyrannc.Config`.
+        modules: Names of the children that are wrapped, each by itself. What stands beside them,
+            such as a frozen teacher, stays on every rank.
         settings: Other arguments of :class:`pyrannc.RaNNCModule`, such as ``pad``.
 
     Raises:
         ConfigError: The Trainer asks for ``sync_batchnorm``, or the LightningModule has several
-            children with parameters, or parameters of its own, and no ``forward()``.
+            children with parameters, or parameters of its own, and no ``forward()``, or no child
+            of a name in ``modules``.
         RaNNCError: ``training_step()`` uses parameters without calling what was wrapped.
     """
 
     strategy_name = "rannc"
 
-    def __init__(self, config=None, **settings):
+    def __init__(self, config=None, *, modules=(), **settings):
         launch.init()
         super().__init__(cluster_environment=_Ranks())
         self._config, self._settings = config, settings
-        self._wrapped = None  # the RaNNCModule
-        self._child = None  # the name of the child that it wraps; None: forward()
+        self._modules = [modules] if isinstance(modules, str) else list(modules)
+        self._wrapped = {}  # RaNNCModules by the name of the child that each wraps; None: forward()
 
     # -- where this rank is ---------------------------------------------------------------------
 
@@ -101,19 +104,20 @@ class RaNNCStrategy(DDPStrategy):
         self.model = self.precision_plugin.convert_module(self.model)
         fits = trainer.state.fn == TrainerFn.FITTING
         if fits:
-            self._give_back()
+            _unwrap(module)
+            self._wrapped = {}
             self.model_to_device()
             self.setup_optimizers(trainer)
             self._wrap()
         self.setup_precision_plugin()
 
     def model_to_device(self):
-        if self._wrapped is None:
+        if not _wrapped_in(self.lightning_module):
             super().model_to_device()
 
     def teardown(self):
         """Each rank keeps its part of the model."""
-        if self._wrapped is None:
+        if not _wrapped_in(self.lightning_module):
             return super().teardown()
         self.precision_plugin.teardown()
         self.accelerator.teardown()
@@ -122,47 +126,63 @@ class RaNNCStrategy(DDPStrategy):
 
     def _wrap(self):
         module = self.lightning_module
-        self._child = _child_to_wrap(module)
-        target = getattr(module, self._child) if self._child else copy.copy(module)
-        optimizers = [each for each in self.optimizers if each.param_groups]
-        self._wrapped = RaNNCModule(target, optimizers or None, self._config, **self._settings)
-        self._set(self._wrapped)
+        for method in ("toggle_optimizer", "untoggle_optimizer"):
+            vars(module)[method] = self._of_all_parameters(getattr(type(module), method))
+        for name in self._modules or [_child_to_wrap(module)]:
+            target = _child(module, name) if name else copy.copy(module)
+            held = set(map(id, target.parameters()))
+            optimizers = [each for each in self.optimizers if _parameters(each) & held]
+            if any(_parameters(each) - held for each in optimizers) and len(self._modules) > 1:
+                optimizers = []  # of several of them, which is cut down where these are called
+            self._wrapped[name] = RaNNCModule(
+                target, optimizers or None, self._config, **self._settings
+            )
+            _put(module, name, self._wrapped[name])
 
-    def _give_back(self):
-        """For another ``fit()``: every rank has the whole model again."""
-        if self._wrapped is not None:
-            self._wrapped.undeploy()
-            self._set(None)
-            self._wrapped = None
+    def _of_all_parameters(self, method):
+        """``method`` of the LightningModule, to which each optimizer holds what it has on all
+        ranks: it freezes parameters, and every rank knows of all which are."""
 
-    def _set(self, wrapped):
-        """Lets the LightningModule call ``wrapped``, or with None what it was made of."""
-        module = self.lightning_module
-        if self._child is not None:
-            setattr(module, self._child, wrapped or self._wrapped.module)
-        elif wrapped is None:
-            vars(module).pop("forward", None)
-        else:
-            vars(module)["forward"] = lambda *args, **kwargs: wrapped(*args, **kwargs)
+        def call(module, *args, **kwargs):
+            cut = []
+            for wrapped in self._wrapped.values():
+                deployment = wrapped._deployment
+                for optimizer, groups in deployment.whole_groups if deployment else ():
+                    for group, whole in zip(optimizer.param_groups, groups, strict=False):
+                        cut.append((group, group["params"]))
+                        group["params"] = whole
+            try:
+                return method(module, *args, **kwargs)
+            finally:
+                for group, parameters in reversed(cut):
+                    group["params"] = parameters
+
+        return call.__get__(self.lightning_module)
 
     def pre_backward(self, closure_loss):
-        if self._wrapped is not None:
+        if self._wrapped:
             _refuse_parameters_outside(closure_loss, self.lightning_module)
 
     def validation_step(self, *args, **kwargs):
         """Before the first training step, whose batch the plan is made for, each rank has the whole
         model and looks at its rows by itself."""
-        if self._wrapped is None or self._wrapped._deployment is not None:
-            return super().validation_step(*args, **kwargs)
-        self._set(None)
+        module = self.lightning_module
+        waiting = {
+            name: wrapped
+            for name, wrapped in self._wrapped.items()
+            if wrapped._deployment is None
+        }
+        for name, wrapped in waiting.items():
+            _put(module, name, wrapped.module if name else None)
         try:
             return super().validation_step(*args, **kwargs)
         finally:
-            self._set(self._wrapped)
+            for name, wrapped in waiting.items():
+                _put(module, name, wrapped)
 
     def on_predict_start(self):
         """Lightning repeats no rows here, so that a rank may have a batch more than another."""
-        if self._wrapped is None or self._wrapped._deployment is None:
+        if all(each._deployment is None for each in _wrapped_in(self.lightning_module).values()):
             return
         batches = self.lightning_module.trainer.num_predict_batches
         everyones = launch.world().all_gather(json.dumps(batches).encode())
@@ -173,18 +193,6 @@ class RaNNCStrategy(DDPStrategy):
                 f"rank {counts}.\n  Let the number of rows be a multiple of the ranks' batches, or "
                 "predict with a model of load_from_checkpoint() in one process."
             )
-
-    # -- checkpoints ----------------------------------------------------------------------------
-
-    def lightning_module_state_dict(self):
-        if self._wrapped is None or self._child is not None:
-            return super().lightning_module_state_dict()
-        return self._wrapped.state_dict()
-
-    def load_model_state_dict(self, checkpoint, strict=True):
-        if self._wrapped is None or self._child is not None:
-            return super().load_model_state_dict(checkpoint, strict)
-        return self._wrapped.load_state_dict(checkpoint["state_dict"], strict=strict)
 
 
 class _Ranks(ClusterEnvironment):
@@ -237,6 +245,64 @@ def _keep_order(connector):
     setattr(connector, _PREPARE, prepare)
 
 
+class _Forward:
+    """In place of a LightningModule's ``forward()``."""
+
+    def __init__(self, wrapped):
+        self.wrapped = wrapped
+
+    def __call__(self, *args, **kwargs):
+        return self.wrapped(*args, **kwargs)
+
+
+def _wrapped_in(module, path="") -> dict:
+    """The RaNNCModules that this or another Trainer has put into a LightningModule, by name."""
+    found = {}
+    for name, child in module.named_children():
+        if isinstance(child, RaNNCModule):
+            found[path + name] = child
+        else:
+            found |= _wrapped_in(child, f"{path}{name}.")
+    if isinstance(whole := vars(module).get("forward"), _Forward):
+        found[None] = whole.wrapped
+    return found
+
+
+def _unwrap(module) -> None:
+    """For another ``fit()``: every rank has the whole module again."""
+    for name, wrapped in _wrapped_in(module).items():
+        wrapped.undeploy()
+        _put(module, name, wrapped.module if name else None)
+
+
+def _put(module, name, what) -> None:
+    """Lets a LightningModule call ``what``; where that is None, a ``forward()`` of its own."""
+    if name:
+        outer, _, last = name.rpartition(".")
+        setattr(module.get_submodule(outer), last, what)
+    elif what is None:
+        for method in ("forward", "state_dict", "load_state_dict"):
+            vars(module).pop(method, None)
+    else:
+        vars(module)["forward"] = _Forward(what)
+        vars(module)["state_dict"] = what.state_dict
+        vars(module)["load_state_dict"] = what.load_state_dict
+
+
+def _child(module, name):
+    try:
+        return module.get_submodule(name)
+    except AttributeError:
+        there = ", ".join(each for each, _ in module.named_children())
+        raise ConfigError(
+            f"RaNNCStrategy(modules=...) names '{name}', but {type(module).__name__} has {there}"
+        ) from None
+
+
+def _parameters(optimizer) -> set:
+    return {id(each) for group in optimizer.param_groups for each in group["params"]}
+
+
 def _child_to_wrap(module):
     """The name of the only child with parameters; None where ``forward()`` is to be wrapped."""
     children = [name for name, child in module.named_children() if list(child.parameters())]
@@ -248,8 +314,9 @@ def _child_to_wrap(module):
         raise ConfigError(
             f"{kind.__name__} has {len(children) + len(own)} children and parameters of its own "
             f"({', '.join([*children, *own][:5])}) and no forward(), so it is not known what "
-            "RaNNC shall run.\n  Put them into one nn.Module, or write forward() and call it as "
-            "self(...) in training_step()."
+            "RaNNC shall run.\n  Put them into one nn.Module, write forward() and call it as "
+            "self(...) in training_step(), or name those that are called: "
+            f"RaNNCStrategy(modules={children[:2]!r})."
         )
     return None
 
@@ -272,7 +339,8 @@ def _refuse_parameters_outside(loss, module):
             raise RaNNCError(
                 f"the loss of training_step() depends on '{names[id(variable)]}' past the call of "
                 "what RaNNC runs: its gradient would be of this rank's rows only.\n  Let "
-                "forward(), called as self(...), compute all that has parameters."
+                "forward(), called as self(...), compute all that has parameters; or name the "
+                "children that training_step() calls: RaNNCStrategy(modules=[...])."
             )
         pending.extend(following for following, _ in node.next_functions)
     if not called and loss.grad_fn is not None:

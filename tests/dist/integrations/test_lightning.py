@@ -5,7 +5,7 @@ import json
 import mpi
 import pytest
 
-CASES = ("child", "forward", "bf16", "resumed", "twice", "validated")
+CASES = ("child", "forward", "bf16", "resumed", "twice", "another", "adversaries", "validated")
 
 
 @pytest.fixture(scope="module")

@@ -89,11 +89,11 @@ class Log(Callback):
         self.entries.append({name: value.item() for name, value in trainer.logged_metrics.items()})
 
 
-def trainer(folder, *callbacks, config=CONFIG, **others):
+def trainer(folder, *callbacks, config=CONFIG, modules=(), **others):
     if SIZE > 1:
         from pyrannc.integrations.lightning import RaNNCStrategy
 
-        others["strategy"] = RaNNCStrategy(config)
+        others["strategy"] = RaNNCStrategy(config, modules=modules)
     settings = {
         "accelerator": "cpu", "devices": 1, "max_epochs": 3, "gradient_clip_val": 0.5,
         "enable_progress_bar": False, "enable_model_summary": False, "logger": False,
@@ -134,6 +134,71 @@ def twice(folder):
         fit.fit(module, *loaders())
         losses.append(fit.logged_metrics["val_loss"].item())
     return {"log": [{"loss": each} for each in losses], "weights": {}}
+
+
+def another(folder):
+    """Another Trainer goes on with what a first one has trained, and others validate it."""
+    losses = []
+    for kind in (WithChild, WithForward):
+        module = kind()
+        for _ in range(2):
+            fit = trainer(folder, max_epochs=1, num_sanity_val_steps=0)
+            fit.fit(module, *loaders())
+            losses.append(fit.logged_metrics["val_loss"].item())
+        found = trainer(folder).validate(module, loaders()[1], verbose=False)
+        losses.append(found[0]["val_loss"])
+    return {"log": [{"loss": each} for each in losses], "weights": {}}
+
+
+class Adversaries(pl.LightningModule):
+    """A generator, its discriminator, and what neither of them trains."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.generator = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+        self.discriminator = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.teacher = nn.Linear(1, 1).requires_grad_(False)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, index):
+        first, second = self.optimizers()
+        x, real = batch["x"], self.teacher(batch["labels"])
+        losses = {}
+        for name, optimizer in (("generator", first), ("discriminator", second)):
+            self.toggle_optimizer(optimizer)
+            made = self.generator(x)
+            if name == "generator":
+                loss = self.discriminator(made).square().mean() + (made - real).abs().mean()
+            else:
+                loss = (self.discriminator(real) - 1).square().mean()
+                loss = loss + self.discriminator(made.detach()).square().mean()
+            self.manual_backward(loss)
+            self.clip_gradients(optimizer, 0.5, "norm")
+            optimizer.step()
+            optimizer.zero_grad()
+            self.untoggle_optimizer(optimizer)
+            losses[name] = loss.detach()
+        self.log_dict(losses)
+
+    def configure_optimizers(self):
+        children = (self.generator, self.discriminator)
+        return [torch.optim.SGD(each.parameters(), 0.05) for each in children], []
+
+
+def adversaries(folder):
+    """With manual optimization, two optimizers and two wrapped children."""
+    log = Log()
+    fit = trainer(
+        folder, log, modules=["generator", "discriminator"], gradient_clip_val=None,
+        accumulate_grad_batches=1, max_epochs=2,
+    )  # fmt: skip
+    fit.fit(Adversaries(), loaders()[0])
+    fit.save_checkpoint(folder / "gan.ckpt")
+    pyrannc.barrier()
+    state = torch.load(folder / "gan.ckpt", weights_only=False)["state_dict"]
+    sums = {name: each.double().square().sum().item() for name, each in state.items()}
+    return {"log": log.entries, "weights": sums}
 
 
 class Seen(Callback):
@@ -215,6 +280,8 @@ CASES = {
         at, WithChild, str(at.parent.parent / "1" / "child" / "best.ckpt"), max_epochs=6
     ),
     "twice": twice,
+    "another": another,
+    "adversaries": adversaries,
     "validated": validated,
     "refused": refused,
 }
