@@ -22,10 +22,12 @@ from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.integrations import repeats
 from pyrannc.module import RaNNCModule
+from pyrannc.state.released import RELEASED
 
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
 # sync_batchnorm is not refused.
 _CONNECTOR, _PREPARE, _LAYER_SYNC = "_data_connector", "_prepare_dataloader", "_layer_sync"
+_TRAINER = "_trainer"  # of a LightningModule; without it a copy of one copies its Trainer, too
 _NODE = "PipelineStep"  # of autograd: a call of a RaNNCModule
 
 
@@ -108,7 +110,7 @@ class RaNNCStrategy(DDPStrategy):
             self._wrapped = {}
             self.model_to_device()
             self.setup_optimizers(trainer)
-            self._wrap()
+            self._wrap(trainer.callbacks)
         self.setup_precision_plugin()
 
     def model_to_device(self):
@@ -124,10 +126,11 @@ class RaNNCStrategy(DDPStrategy):
         self.checkpoint_io.teardown()
         return self.cluster_environment.teardown()
 
-    def _wrap(self):
+    def _wrap(self, callbacks):
         module = self.lightning_module
         for method in ("toggle_optimizer", "untoggle_optimizer"):
             vars(module)[method] = self._of_all_parameters(getattr(type(module), method))
+        averages = [each for callback in callbacks for each in _copies_in(callback, module)]
         for name in self._modules or [_child_to_wrap(module)]:
             target = _child(module, name) if name else copy.copy(module)
             held = set(map(id, target.parameters()))
@@ -137,13 +140,17 @@ class RaNNCStrategy(DDPStrategy):
             self._wrapped[name] = RaNNCModule(
                 target, optimizers or None, self._config, **self._settings
             )
+            for average in averages:
+                _wrap_alike(average, name, self._wrapped[name])
             _put(module, name, self._wrapped[name])
 
     def _of_all_parameters(self, method):
         """``method`` of the LightningModule, to which each optimizer holds what it has on all
         ranks: it freezes parameters, and every rank knows of all which are."""
 
-        def call(module, *args, **kwargs):
+        module = self.lightning_module
+
+        def call(*args, **kwargs):
             cut = []
             for wrapped in self._wrapped.values():
                 deployment = wrapped._deployment
@@ -157,11 +164,22 @@ class RaNNCStrategy(DDPStrategy):
                 for group, parameters in reversed(cut):
                     group["params"] = parameters
 
-        return call.__get__(self.lightning_module)
+        return call
 
     def pre_backward(self, closure_loss):
         if self._wrapped:
             _refuse_parameters_outside(closure_loss, self.lightning_module)
+
+    def training_step(self, *args, **kwargs):
+        try:
+            return super().training_step(*args, **kwargs)
+        except RaNNCError as error:
+            if None not in self._wrapped or RELEASED not in str(error):
+                raise
+            raise RaNNCError(
+                f"{error}\n  What training_step() calls beside forward() stays whole with "
+                "RaNNCStrategy(modules=[...]), the names of the children that RaNNC shall run."
+            ) from error
 
     def validation_step(self, *args, **kwargs):
         """Before the first training step, whose batch the plan is made for, each rank has the whole
@@ -287,6 +305,24 @@ def _put(module, name, what) -> None:
         vars(module)["forward"] = _Forward(what)
         vars(module)["state_dict"] = what.state_dict
         vars(module)["load_state_dict"] = what.load_state_dict
+
+
+def _copies_in(callback, module) -> list:
+    """Those of the LightningModule that a callback has made, such as StochasticWeightAveraging."""
+    held = [getattr(each, "module", each) for each in vars(callback).values()]
+    return [each for each in held if type(each) is type(module) and each is not module]
+
+
+def _wrap_alike(average, name, wrapped) -> None:
+    """Lets a copy of the LightningModule hold the same parts as ``wrapped``, so that both can be
+    paired parameter by parameter."""
+    trainer = getattr(wrapped.module, _TRAINER, None)
+    made = copy.deepcopy(wrapped, {id(trainer): trainer})
+    made.module.load_state_dict((_child(average, name) if name else average).state_dict())
+    if not name:  # its children are from here on those of what was wrapped
+        for held in ("_modules", "_parameters", "_buffers"):
+            vars(average)[held] = vars(made.module)[held]
+    _put(average, name, made)
 
 
 def _child(module, name):

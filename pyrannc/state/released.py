@@ -58,6 +58,8 @@ _NEW = {
 _TO_ITS_KIND = {torch.Tensor.to, torch.Tensor.type_as}
 
 
+RELEASED = "that this rank has released"  #: In each error about a use of a released tensor.
+
 # Inside loading().
 _loading = [False]
 
@@ -230,7 +232,7 @@ def _complaint(function, args, kwargs) -> str:
     name = getattr(function, "__name__", str(function))
     if name in ("__get__", "__set__"):
         name = f"its attribute {getattr(getattr(function, '__self__', None), '__name__', '?')}"
-    text = f"{name} of a tensor that this rank has released: {_described(released)}"
+    text = f"{name} of a tensor {RELEASED}: {_described(released)}"
     mine = released.place_elsewhere.name
     others = [each for each in tensors if is_released(each) and each.place_elsewhere.name != mine]
     with_values = [each for each in tensors if not is_released(each)]

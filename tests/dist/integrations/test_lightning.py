@@ -5,7 +5,10 @@ import json
 import mpi
 import pytest
 
-CASES = ("child", "forward", "bf16", "resumed", "twice", "another", "adversaries", "validated")
+CASES = (
+    "child", "forward", "bf16", "resumed", "twice", "another", "adversaries", "averaged",
+    "validated",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,5 +51,7 @@ def test_what_cannot_work_is_an_error_that_names_it(done):
     assert "' past the call of what RaNNC runs" in errors["outside"]
     assert errors["both"].startswith("the loss of training_step() depends on 'scale.weight' past")
     assert "(first, second, scale) and no forward()" in errors["several"]
+    assert "stays whole with RaNNCStrategy(modules=[...])" in errors["taught"]
+    assert "names 'nett', but WithChild has net" in errors["no child"]
     assert "sync_batch_norm=True" in errors["batchnorm"]
     assert "which have other numbers of batches" in errors["predict"]

@@ -11,7 +11,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 import lightning.pytorch as pl
 import torch
 import toy
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    Callback,
+    EarlyStopping,
+    EMAWeightAveraging,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+)
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 from torchmetrics import MeanAbsoluteError
@@ -201,6 +207,29 @@ def adversaries(folder):
     return {"log": log.entries, "weights": sums}
 
 
+def averaged(folder):
+    """Callbacks that average the weights, of copies that they have made before."""
+    found = {"log": [], "weights": {}}
+    for number, (kind, average) in enumerate(
+        (
+            (WithChild, StochasticWeightAveraging(0.01, 1)),
+            (WithForward, StochasticWeightAveraging(0.01, 1)),
+            (WithChild, EMAWeightAveraging(decay=0.7)),
+        )
+    ):
+        log = Log()
+        fit = trainer(folder, log, average, max_epochs=3, num_sanity_val_steps=0)
+        fit.fit(kind(), *loaders())
+        path = folder / f"{number}.ckpt"
+        fit.save_checkpoint(path)
+        pyrannc.barrier()
+        state = torch.load(path, weights_only=False)["state_dict"]
+        found["log"] += log.entries
+        for name, value in state.items():
+            found["weights"][f"{number}.{name}"] = value.double().square().sum().item()
+    return found
+
+
 class Seen(Callback):
     """Logs by itself, what depends on the rows."""
 
@@ -243,6 +272,14 @@ class Both(WithForward):
         return self(x) * self.scale.weight
 
 
+class Taught(WithForward):
+    """A child beside forward() is called, which some rank has released."""
+
+    def predicted(self, x):
+        self.first(x), self.scale(x[:, :1])
+        return self(x)
+
+
 class Several(WithForward):
     forward = pl.LightningModule.forward
 
@@ -262,6 +299,14 @@ def refused(folder):
             trainer(folder, config=config, **others).fit(module, *loaders())
         except (ConfigError, RaNNCError) as error:
             found[name] = str(error)
+    try:
+        trainer(folder).fit(Taught(), loaders()[0])
+    except RaNNCError as error:
+        found["taught"] = str(error)
+    try:
+        trainer(folder, modules="nett").fit(WithChild(), loaders()[0])
+    except ConfigError as error:
+        found["no child"] = str(error)
     module, fit = WithChild(), trainer(folder, max_epochs=1)
     fit.fit(module, *loaders())
     try:
@@ -282,6 +327,7 @@ CASES = {
     "twice": twice,
     "another": another,
     "adversaries": adversaries,
+    "averaged": averaged,
     "validated": validated,
     "refused": refused,
 }
