@@ -248,8 +248,8 @@ class RaNNCModule(ModelInterface):
         parameters = [*self.module.parameters()]
         if any(each.has_released(parameters) for each in at_work.of_tensors(parameters)):
             raise RaNNCError(
-                "another RaNNCModule was made of this model, or of a part of it, and is at work.\n  "
-                "Call that one, or its undeploy() before this one."
+                "another RaNNCModule was made of this model, or of a part of it, and is at work."
+                "\n  Call that one, or its undeploy() before this one."
             )
         world = launch.world(self._config.comm_timeout_s)
         world.timeout_s = self._config.comm_timeout_s

@@ -186,9 +186,7 @@ class RaNNCStrategy(DDPStrategy):
         model and looks at its rows by itself."""
         module = self.lightning_module
         waiting = {
-            name: wrapped
-            for name, wrapped in self._wrapped.items()
-            if wrapped._deployment is None
+            name: wrapped for name, wrapped in self._wrapped.items() if wrapped._deployment is None
         }
         for name, wrapped in waiting.items():
             _put(module, name, wrapped.module if name else None)

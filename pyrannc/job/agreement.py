@@ -45,8 +45,8 @@ def same_settings(config, others, world) -> None:
         if differ == [MODE]:
             raise ConfigError(
                 "some ranks make the first call of the model in training mode, and others in eval "
-                f"mode:{by_rank(texts)}\n  A call is of all ranks together: let every rank evaluate, "
-                "without `if rank == 0:` around it."
+                f"mode:{by_rank(texts)}\n  A call is of all ranks together: let every rank "
+                "evaluate, without `if rank == 0:` around it."
             )
         raise ConfigError(
             f"the ranks have different settings:{by_rank(texts)}\n"

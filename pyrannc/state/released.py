@@ -53,7 +53,7 @@ _OF_DEVICE = {
 # Make a tensor with values, of which the released one gives dtype and device alone.
 _NEW = {
     getattr(torch.Tensor, name)
-    for name in "new new_empty new_full new_ones new_tensor new_zeros".split()
+    for name in ("new", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
 }
 _TO_ITS_KIND = {torch.Tensor.to, torch.Tensor.type_as}
 
@@ -247,10 +247,10 @@ def _complaint(function, args, kwargs) -> str:
         )
     if released.place_elsewhere.what.startswith("gradient"):
         return (
-            f"{text}.\n  What is done to each gradient by itself works on every rank. For a norm of "
-            "them, or whether one is not finite, use torch.nn.utils.get_total_norm() or "
-            "clip_grad_norm_(); for values get_param_grad(name) of the RaNNCModule; all ranks call "
-            "them."
+            f"{text}.\n  What is done to each gradient by itself works on every rank. For a norm "
+            "of them, or whether one is not finite, use torch.nn.utils.get_total_norm() or "
+            "clip_grad_norm_(); for values get_param_grad(name) of the RaNNCModule; all ranks "
+            "call them."
         )
     return (
         f"{text}.\n  Its shape, dtype, device and requires_grad can be read on every rank. For its "

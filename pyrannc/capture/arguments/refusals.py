@@ -32,9 +32,9 @@ def refuse_transforms() -> None:
     if torch.jit.is_tracing() or torch.compiler.is_exporting():
         raise TraceError(
             "a RaNNCModule is called inside torch.jit.trace(), torch.export() or the like, as "
-            "add_graph() of TensorBoard does, and the operators of a pipeline cannot be recorded.\n"
-            "  `with model.summon(): torch.jit.trace(model.module, ...)`, on all ranks, records the "
-            "model."
+            "add_graph() of TensorBoard does, and the operators of a pipeline cannot be "
+            "recorded.\n  `with model.summon(): torch.jit.trace(model.module, ...)`, on all ranks, "
+            "records the model."
         )
     inside = torch_private.innermost_transform()
     if inside is None and not torch_private.computes_tangents():

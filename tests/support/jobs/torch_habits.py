@@ -160,7 +160,7 @@ def importance_of_weights():
         for name, p in model.named_parameters():
             fisher, before = kept[model][name]
             fisher += p.grad.data.clone().pow(2) / 3
-            p.grad += 0.1 * fisher * (p.detach() - before) + 0.01 * (p.grad ** 2 > 1e-4)
+            p.grad += 0.1 * fisher * (p.detach() - before) + 0.01 * (p.grad**2 > 1e-4)
 
     kept = {}
     trains(between=keep, steps=4)
@@ -515,7 +515,7 @@ def _gan(plain, own, made, judge, theirs, other_rows=False, beside=0.0):
     the maker's loss, a mean over rows, as of pix2pix."""
 
     def uneven(batch):
-        ends = [0, *range(2, len(batch) - 2, 5)][: SIZE] + [len(batch)]
+        ends = [*[0, *range(2, len(batch) - 2, 5)][:SIZE], len(batch)]
         return batch[ends[RANK] : ends[RANK + 1]]
 
     cut_one = uneven if other_rows else mine
