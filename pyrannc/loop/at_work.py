@@ -63,6 +63,18 @@ def of_optimizer(optimizer) -> list:
     return found
 
 
+def outside(optimizer) -> list:
+    """The parameters with a gradient that it holds, and no deployment."""
+    known = set().union(*map(_known, _deployments))
+    held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    return [each for each in held if id(each) not in known and each.grad is not None]
+
+
+def is_first(deployment) -> bool:
+    """Of those that are at work."""
+    return _in_order()[:1] == [deployment]
+
+
 def world():
     """All ranks, where models run on several; else None."""
     return next((each.world for each in _deployments if each.world.size > 1), None)

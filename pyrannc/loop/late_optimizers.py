@@ -24,7 +24,7 @@ class LateOptimizers:
 
     def __init__(self, deployment):
         self._deployment = weakref.ref(deployment)
-        self._known = weakref.WeakSet()
+        self._known, self._seen = weakref.WeakSet(), weakref.WeakSet()
         self._late = weakref.WeakSet()
         self._new = None
         process.before_optimizer_steps(self, LateOptimizers._before_step)
@@ -46,6 +46,9 @@ class LateOptimizers:
     def _before_step(self, optimizer):
         gradients_elsewhere.begin_optimizer_step()
         deployment = self._deployment()
+        if optimizer not in self._seen:
+            self._seen.add(optimizer)
+            _warn_of_parameters_outside(optimizer, deployment)
         if optimizer in self._known or deployment not in at_work.of_optimizer(optimizer):
             return
         if all(given is not optimizer for given in deployment.task.optimizers):
@@ -79,4 +82,20 @@ class LateOptimizers:
             f"{text}, so a step may take more than mem_limit_gb allows. Give the optimizer to "
             "RaNNCModule, or set opt_param_factor to the copies of each parameter that it keeps "
             f"(now {self._deployment().task.config.opt_param_factor:g})",
+        )
+
+
+def _warn_of_parameters_outside(optimizer, deployment):
+    """Nobody sums their gradients over the ranks, each of which trains its own copy."""
+    tried = getattr(optimizer, "is_tried", False)  # on copies, by RaNNC
+    if tried or deployment.world.size == 1 or not at_work.is_first(deployment):
+        return
+    outside = at_work.outside(optimizer)
+    if outside and deployment.world.rank == 0:
+        sizes = ", ".join(str(list(each.shape)) for each in outside[:3])
+        log.warn(
+            "module",
+            f"{type(optimizer).__name__} steps {len(outside)} parameters that no wrapped model "
+            f"has, of shape {sizes}{', ...' if len(outside) > 3 else ''}: if their gradients are "
+            "of this rank's rows alone, the ranks come apart. Make them a part of the model",
         )

@@ -172,6 +172,7 @@ def _run(optimizer, chosen, part, dtype, closure, cut=None) -> _Run:
         }
     begins = {key: tensor.detach().clone() for key, tensor in stand_ins.items()}
     copied = _copied(optimizer, stand_ins)
+    copied.is_tried = True
     before = _numbers(copied)
     for scale in _SCALES:
 

@@ -33,6 +33,7 @@ def trial(optimizer, groups):
             kept = {key: hook for key, hook in hooks if fused_step.chooses(hook)}
             setattr(copied, name, collections.OrderedDict(kept))
     copied.state = collections.defaultdict(dict)
+    copied.is_tried = True
     copied.param_groups = [
         {**group, "params": tensors}
         for group, tensors in zip(optimizer.param_groups, groups, strict=True)

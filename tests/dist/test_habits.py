@@ -49,6 +49,11 @@ def test_the_page_says_what_came_of_habits_of_pytorch(of_torch):
         )
 
 
+def test_one_warning_names_parameters_beside_the_model(of_torch):
+    text = "SGD steps 1 parameters that no wrapped model has, of shape [6]"
+    assert of_torch[-1].stderr.count(text) == 1, of_torch[-1].stderr[-3000:]
+
+
 def test_one_warning_names_the_sampler(job):
     ranks, _, done = job
     assert done.stderr.count(f"all {ranks} ranks have fed the same rows") == 1, done.stderr[-3000:]

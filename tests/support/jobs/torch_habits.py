@@ -205,6 +205,17 @@ def wrapped_again_with_another_optimizer():
 
 
 @case
+def parameters_beside_the_model():
+    """an optimizer for parameters of the loss beside the model's (a warning that ranks differ)"""
+    _, _, wrapped, theirs = pair()
+    centers = nn.Parameter(torch.zeros(6))
+    other = torch.optim.SGD([centers], lr=0.1)
+    for step in range(2):
+        (wrapped(mine(rows(seed=step))) - centers).square().mean().backward()
+        theirs.step(), other.step()
+
+
+@case
 def parameters_as_a_vector_are_an_error():
     """`parameters_to_vector(model.parameters())`, `torch.cat`, a penalty `sum(p.square().sum())`"""
     _, _, wrapped, _ = pair()
