@@ -1,7 +1,7 @@
 """RaNNCModule: the one line that a user adds."""
 
 import contextlib
-import sys
+import inspect
 import textwrap
 import weakref
 from dataclasses import replace
@@ -518,7 +518,7 @@ class RaNNCModule(ModelInterface):
     @property
     def _ddp_params_and_buffers_to_ignore(self):
         """Read by the constructor of DistributedDataParallel."""
-        refuse_ddp(sys._getframe(1))
+        refuse_ddp(inspect.currentframe().f_back)
 
     def __setattr__(self, name, value):
         """What is read through the wrapper is also written through it."""

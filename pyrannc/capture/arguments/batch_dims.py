@@ -70,7 +70,29 @@ def find_batch_dims(call, names, batch_dims, known=None):
     ]
     if len(said) < len(dims):
         _tell(call.paths, dims, said, rows)
+    if not said and (path := _list_of_examples(call)):
+        log.warn(
+            "frontend",
+            f"{path} is a list, and dimension 0 of each tensor in it is taken for the {rows} rows "
+            f"of the batch. {_STACK}",
+        )
     return dims
+
+
+_STACK = "If each is an example, they have none: stack them in front of the model (torch.stack)."
+
+
+def _list_of_examples(call):
+    """The first list that may hold a tensor for each row, as images of other sizes are handed to
+    detectors, where no tensor stands outside of lists; its path."""
+    (args, kwargs), found = call.arguments(), ""
+    named = {f"args[{i}]": value for i, value in enumerate(args)}
+    for path, value in (named | {f"kwargs[{key!r}]": kwargs[key] for key in kwargs}).items():
+        if isinstance(value, list) and len(value) > 1:
+            found = found or path
+        elif any(each.startswith(path) for each in call.paths):
+            return ""
+    return found
 
 
 def _tell(paths, dims, said, rows):
@@ -134,8 +156,10 @@ def _majority(call, said):
             f"{path} has shape {list(tensor.shape)}"
             for path, tensor in zip(call.paths, call.tensors, strict=True)
         )
+        advice = _STACK if _list_of_examples(call) else ""
         raise TraceError(
             f"which inputs hold the rows of the batch? As many have {rows} as {others[0][0]} in "
-            f"dimension 0: {lines}.\n  Name those with rows in batch_dims={{...}}; None: no rows."
+            f"dimension 0: {lines}.\n  Name those with rows in batch_dims={{...}}; None: no rows. "
+            f"{advice}".rstrip()
         )
     return rows

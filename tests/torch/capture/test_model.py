@@ -771,3 +771,9 @@ def test_dataclasses_are_arguments_too():
     assert captured.batch_size((Batch(torch.ones(6, 8)),), {}) == 6
     with pytest.raises(CallMismatch, match=r"args\[0\].scale is 0.5, but was 1.0"):
         captured.flatten((Batch(torch.ones(4, 8), 0.5),), {})
+
+
+def test_one_example_without_a_batch_is_told_which_dimension_was_taken_for_it():
+    model = nn.Sequential(nn.Linear(6, 2))
+    with pytest.raises(TraceError, match=r"rows instead of 6, dimension 0 of input .*x\[None\]"):
+        capture(model, (torch.ones(6),), {})
