@@ -13,13 +13,28 @@ from pyrannc.state import torch_private
 _NAMES = """
     add sub rsub mul multiply div divide true_divide neg negative lerp addcmul addcdiv subtract
     square sqrt rsqrt reciprocal abs sign clamp clamp_min clamp_max maximum minimum
-    pow exp log log1p expm1 tanh sigmoid gt ge lt le nan_to_num
+    pow exp log log1p expm1 tanh sigmoid nan_to_num gt ge lt le eq ne isnan isinf isfinite
+    logical_not logical_and logical_or masked_fill where
     zeros_like ones_like empty_like full_like rand_like randn_like
     copy zero fill detach clone contiguous float double half bfloat16 to cpu type_as
     __rsub__ __rdiv__ __rtruediv__ __radd__ __rmul__ __pow__ __rpow__
+    __eq__ __ne__
 """
 # Where a number in the place of the second tensor, or a third, is a factor and not what is paired.
 _FACTORS = ("mul", "multiply", "div", "divide", "true_divide", "__rmul__", "__rdiv__")
+
+
+# Of one tensor, along some of its dimensions, as gradients are centred.
+_ALONG = "mean sum norm amax amin var std"
+
+
+def _reductions():
+    return {
+        function: 2 if name == "norm" else 1
+        for name in _ALONG.split()
+        for place in (torch.Tensor, torch)
+        if (function := getattr(place, name, None))
+    }
 
 
 def _functions():
@@ -35,11 +50,27 @@ def _functions():
     return found
 
 
-_FUNCTIONS = _functions()
+_FUNCTIONS, _REDUCTIONS = _functions(), _reductions()
 
 
 def is_elementwise(function) -> bool:
     return function in _FUNCTIONS
+
+
+def is_along_dimensions(function, args, kwargs) -> bool:
+    """Whether it reduces some dimensions, which are named. A number of the whole tensor would be
+    missing in a sum over all of them, and is told where it is asked for."""
+    place = _REDUCTIONS.get(function)
+    if place is None:
+        return False
+    dims = kwargs["dim"] if "dim" in kwargs else (args[place] if len(args) > place else None)
+    return isinstance(dims, int | tuple | list) and dims is not True
+
+
+def reduce(function, args, kwargs, like):
+    with torch_private.without_subclasses():
+        made = function(*args, **kwargs)
+    return like(made, args[0])
 
 
 def call(function, args, kwargs, is_released, like, refuse):
@@ -51,6 +82,8 @@ def call(function, args, kwargs, is_released, like, refuse):
         refuse: Function that raises the error of a released tensor beside another one.
     """
     name = _FUNCTIONS[function]
+    if name == "where" and len(args) + len(kwargs) < 3:  # where they are, and how many
+        refuse(function, args, kwargs)
     if name.startswith("_foreach_"):
         return _for_each(function, args, kwargs, is_released, like, refuse)
     released = next(each for each in _tensors((args, kwargs)) if is_released(each))

@@ -93,6 +93,8 @@ class _Released:
             return _new(function, args, kwargs or {})
         if function in _TO_ITS_KIND and not is_released(args[0]):  # x.to(parameter)
             return args[0].to(args[1].place_elsewhere.device, args[1].dtype, **(kwargs or {}))
+        if nothing_done.is_along_dimensions(function, args, kwargs or {}):
+            return nothing_done.reduce(function, args, kwargs or {}, _like)
         if nothing_done.is_elementwise(function) and not _is_saved(inspect.currentframe().f_back):
             return nothing_done.call(function, args, kwargs or {}, is_released, _like, _refuse)
         raise RaNNCError(_complaint(function, args, kwargs or {}))

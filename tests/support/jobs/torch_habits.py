@@ -205,6 +205,28 @@ def wrapped_again_with_another_optimizer():
 
 
 @case
+def centred_gradients_and_masked_weights():
+    """`p.grad.sub_(p.grad.mean(dim=1, keepdim=True))`; `p.masked_fill_(mask == 0, 0)` by a mask"""
+
+    def change(model, step):
+        for name, p in model.named_parameters():
+            if p.dim() > 1:
+                p.grad.data.add_(-p.grad.data.mean(dim=1, keepdim=True))
+                p.grad.mul_(1 / (1 + p.grad.norm(2, 1, True)))
+            kept[model, name] = (p.detach().abs() > 0.1).float() if step == 0 else kept[model, name]
+            with torch.no_grad():
+                p.masked_fill_(kept[model, name] == 0, 0)
+                p.copy_(torch.where(p > 0.2, p * 0.5, p))
+
+    kept = {}
+    trains(between=change)
+    _, _, wrapped, _ = pair()
+    wrapped(mine(rows()))
+    with contextlib.nullcontext() if SIZE == 1 else elsewhere():
+        print([p.mean(0).sum().item() for p in wrapped.parameters()])
+
+
+@case
 def parameters_beside_the_model():
     """an optimizer for parameters of the loss beside the model's (a warning that ranks differ)"""
     _, _, wrapped, theirs = pair()
