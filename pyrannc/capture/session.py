@@ -19,6 +19,7 @@ from pyrannc.capture.torch_patches import (
     calls,
     constants,
     conversions,
+    gradient_hooks,
     is_tracing,
     module_paths,
     plain_sizes,
@@ -33,6 +34,11 @@ from pyrannc.capture.values import checks, known_numbers, placeholders, row_list
 from pyrannc.errors import TraceError
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
+# Files of torch that compute derivatives; vmap is in others.
+_DERIVATIVES = (
+    os.path.join(TORCH_PATH, "autograd", "__init__.py"),
+    os.path.join(TORCH_PATH, "_functorch", "eager_transforms.py"),
+)
 OWN_PATH = os.path.dirname(pyrannc.__file__) + os.sep
 
 
@@ -67,7 +73,7 @@ class Session:
             stack.enter_context(self.mode)
             stack.enter_context(_RecordByHand(self))
             for patch in (
-                plain_sizes, module_paths, conversions, constants, calls, settings,
+                plain_sizes, module_paths, conversions, constants, calls, settings, gradient_hooks,
                 torch_favours.done, placeholders.checked, row_lists.joined,
                 checks.repeated,
             ):  # fmt: skip
@@ -199,7 +205,30 @@ def explain(session, error, rows="") -> TraceError:
             f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
             "model.\n  Make it an nn.Parameter attribute of a module."
         )
+    if _derives(error):
+        return TraceError(
+            f"{where}: computes derivatives (torch.autograd.grad, torch.func.grad or the like), "
+            f"which cannot be captured here ({error}).\n  Write them as operators of the model; or "
+            "wrap only the part of the model that does not need them, and compute them around it."
+        )
+    if ".numpy()" in str(error):
+        return TraceError(
+            f"{where}: hands the values of a tensor to numpy, which a captured graph cannot repeat."
+            "\n  Compute with torch there; or compute outside of forward() and pass the result as "
+            "an argument."
+        )
     return TraceError(f"{where}: {name} while the model was traced{rows}: {error}")
+
+
+def _derives(error) -> bool:
+    """Whether torch was computing derivatives when it failed."""
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(_DERIVATIVES):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _on_meta(error) -> bool:

@@ -122,6 +122,23 @@ def conversions(session):
     return replaced(torch.nn.Module, _apply=apply)
 
 
+def gradient_hooks(session):
+    """``h.register_hook(...)`` in forward(): the hook would never be called, and what it does to a
+    gradient would be missing."""
+
+    def register_hook(tensor, hook):
+        if not session.here():
+            return torch.Tensor.register_hook(tensor, hook)
+        raise TraceError(
+            "forward() registers a hook on the gradient of a tensor (register_hook()), which a "
+            "captured model does not call.\n  Do what it does in the backward of a "
+            "torch.autograd.Function that passes the tensor on; a hook of a parameter is "
+            "registered outside of forward()."
+        )
+
+    return replaced(FakeTensor, register_hook=register_hook)
+
+
 @contextlib.contextmanager
 def constants(session):
     """Tensors made of Python numbers: the tracer sees only a FakeTensor without values."""

@@ -535,6 +535,41 @@ def test_control_flow_on_values_is_an_error_that_names_the_line(what):
         capture_function(IMPOSSIBLE[what])
 
 
+def slope(m, x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(m.linear(x).sum(), x, create_graph=True)[0]
+
+
+UNREPEATABLE = {
+    "torch.autograd.grad": (slope, "computes derivatives"),
+    "torch.func.grad": (
+        lambda m, x: torch.func.grad(lambda z: m.linear(z).sin().sum())(x),
+        "computes derivatives.*around it",
+    ),
+    "numpy": (lambda m, x: m.linear(x) + float(x.numpy().mean()), "to numpy.*with torch"),
+}
+
+
+@pytest.mark.parametrize("what", UNREPEATABLE)
+def test_what_the_trace_cannot_follow_is_named(what):
+    """Messages were those of FakeTensor: "Cannot access data pointer of Tensor", for one."""
+    function, message = UNREPEATABLE[what]
+    with pytest.raises(TraceError, match=rf"(?s){HERE}:\d+.*{message}"):
+        capture_function(function)
+
+
+def test_a_hook_on_the_gradient_of_an_activation_is_an_error():
+    """It was never called: only the self-check could tell, and only if it changed something."""
+
+    def function(m, x):
+        hidden = m.linear(x)
+        hidden.register_hook(lambda gradient: None)
+        return hidden
+
+    with pytest.raises(TraceError, match=r"register_hook\(\).*does not call"):
+        capture_function(function)
+
+
 class Recomputed(torch.autograd.Function):
     """Trains a module behind autograd's back, as Reformer's reversible layers do."""
 
