@@ -16,10 +16,10 @@ from pyrannc.capture import (
     seen_by_hooks,
 )
 from pyrannc.capture.arguments import pytree
-from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
+from pyrannc.capture.arguments.batch_dims import doubt, find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call, CallMismatch, Like
 from pyrannc.capture.arguments.refusals import refuse_model
-from pyrannc.capture.attributes import module_attributes
+from pyrannc.capture.attributes import caches, module_attributes
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.reference import Reference, describe
 from pyrannc.capture.replaced_buffers import (
@@ -286,6 +286,7 @@ def capture(
         thread = threading.Thread(target=work, name="rannc-capture")
         thread.start()
         thread.join()
+    caches.forget_tensors()
     if "error" in result:
         raise result["error"]
     return result["capture"]
@@ -339,17 +340,6 @@ def _capture(model, call, names, dims, states, choices, places):
     for again in traced.again:
         second_calls.refuse_another([*traces[:-1], again], traced.changes)
     return Capture(joined, call, dims, outputs, states, choices, probes, traced)
-
-
-def _in_words(call, names, dims, rows) -> str:
-    """That another number of rows was tried, which a call without a batch does not have."""
-    first = next((index for index, dim in enumerate(dims) if dim is not None), None)
-    if first is None or (own := call.tensors[first].shape[dims[first]]) == rows:
-        return ""
-    return (
-        f" with {rows} rows instead of {own}, dimension {dims[first]} of {names[first]} being that "
-        "of the batch, which one example alone needs, too (x[None])"
-    )
 
 
 def _exported(model, call, names, dims, states, choices, places):
@@ -430,7 +420,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
         except TraceError:
             raise
         except Exception as error:
-            raise explain(session, error, _in_words(call, names, dims, rows)) from error
+            raise explain(session, error, doubt(call, names, dims, rows)) from error
         return _Traced(trace, shape, found, watching=watching)
 
     def unrecorded():
@@ -454,6 +444,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
 
 def _session(model, call, names, dims, states, mode, fakes, rows, paths, whole):
     """What a trace begins with, and the arguments of the call."""
+    caches.forget_tensors()
     session = Session(mode, paths, whole)
     for path, module in model.named_modules():
         for name, value in vars(module).items():

@@ -165,11 +165,9 @@ class SizeUnknown(TraceError):
         self.module = module
 
 
-def explain(session, error, rows="") -> TraceError:
-    """The error of a failed trace, with the user's line and the module.
-
-    ``rows``: with how many the model was traced, in words, where the call has another number.
-    """
+def explain(session, error, doubt="") -> TraceError:
+    """The error of a failed trace, with the user's line and the module. ``doubt``: what may have
+    been a wrong guess."""
     place = _user_line(error)
     _, module = session.failure or (None, "")
     where = f"'{module}'" if module else "the model"
@@ -217,7 +215,7 @@ def explain(session, error, rows="") -> TraceError:
             "\n  Compute with torch there; or compute outside of forward() and pass the result as "
             "an argument."
         )
-    return TraceError(f"{where}: {name} while the model was traced{rows}: {error}")
+    return TraceError(f"{where}: {name} while the model was traced: {error}{doubt}")
 
 
 def _derives(error) -> bool:

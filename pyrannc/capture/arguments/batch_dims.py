@@ -107,6 +107,29 @@ def _tell(paths, dims, said, rows):
     )
 
 
+def doubt(call, names, dims, rows) -> str:
+    """What is told beside an error of a trace with ``rows`` rows, where the call has another
+    number, or inputs differ in whether, or where, they have rows: a wrong guess gives them sizes
+    that do not fit each other."""
+    if len(set(dims)) < 2:
+        first = next((index for index, dim in enumerate(dims) if dim is not None), None)
+        if first is None or (own := call.tensors[first].shape[dims[first]]) == rows:
+            return ""
+        return (
+            f"\n  The model was called with {rows} rows instead of {own}, dimension {dims[first]} "
+            f"of {names[first]} being that of the batch, which one example alone needs, too "
+            "(x[None])."
+        )
+    places = ", ".join(
+        f"{path} {'none' if dim is None else f'in dimension {dim}'}"
+        for path, dim in zip(call.paths, dims, strict=True)
+    )
+    return (
+        f"\n  The model was called with {rows} rows, which inputs have so: {places}. Where that is "
+        "wrong, name the dimensions: RaNNCModule(..., batch_dims={...}); None: no rows."
+    )
+
+
 def _said_batch_dims(call, names, batch_dims, known):
     """``{input: dim}`` for those that ``batch_dims`` names, or that are known."""
     said = {

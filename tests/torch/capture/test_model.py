@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import random
 import re
 
@@ -457,6 +458,29 @@ def test_a_second_call_may_find_another_module_that_does_the_same():
     assert "kind" in capture(Replacing(), *inputs(4)).changed_attributes
 
 
+def test_functions_that_cache_tensors_compute_them_again():
+    """A mask by length, behind lru_cache: each trace found that of the one before, which it could
+    not follow, and the model itself a FakeTensor afterwards."""
+
+    @functools.lru_cache
+    def mask(size):
+        return torch.tril(torch.ones(size, size))
+
+    @functools.cache
+    def masks(size):
+        return {"both": (mask(size), mask(size).t())}
+
+    def function(m, x):
+        return m.linear(x) @ masks(8)["both"][1] @ mask(8)
+
+    mask(8)
+    captured = capture_function(function)
+    args, kwargs = inputs(6, seed=1)
+    assert_replay_equals_eager(captured, lambda: Free(function), args, kwargs)
+    assert mask.cache_info().hits > 0
+    assert type(mask(8)) is torch.Tensor
+
+
 def test_hooks_that_forward_installs_do_not_stay():
     """Each of the traces installed them again, in a dictionary that was not put back: layers
     that record what they return, as transformers do, had recorded more in the second trace."""
@@ -744,6 +768,27 @@ def test_inputs_unlike_the_majority_have_no_rows():
     captured = capture(Two(), (torch.ones(4, 8), torch.ones(4, 8)), {"c": torch.ones(3, 8)})
     assert captured.batch_dims == [0, 0, None]
     assert captured.input_paths == ["args[0]", "args[1]", "kwargs['c']"]
+
+
+def test_an_error_under_a_wrong_guess_says_what_was_guessed():
+    """The states of an LSTM outvote its input: their dimension 0 counts layers. torch's own error,
+    "Expected hidden[0] size", did not lead there."""
+
+    class Stateful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(8, 6, 2, batch_first=True)
+
+        def forward(self, x, state):
+            return self.lstm(x, state)[0]
+
+    call = torch.ones(4, 3, 8), (torch.ones(2, 4, 6), torch.ones(2, 4, 6))
+    with pytest.raises(
+        TraceError,
+        match=r"(?s)hidden.*args\[0\] none, args\[1\]\[0\] in dimension 0, .*batch_dims",
+    ):
+        capture(Stateful(), call)
+    assert capture(Stateful(), call, None, {"x": 0, "state": 1}).batch_dims == [0, 1, 1]
 
 
 def test_a_tie_is_an_error_that_names_the_inputs():
