@@ -132,6 +132,17 @@ std::optional<RowAnswer> added_to_bins(const RowCall& call) {
   return RowAnswer::all({.kind = RowKind::sum, .proved = index.proved && source.proved});
 }
 
+/// gather() and take_along_dim() from a tensor without rows, by rows of indices along the dimension
+/// that they index: each index picks its element, wherever it stands. Nullopt for other calls.
+std::optional<RowAnswer> picked_from_table(const RowCall& call, int dim) {
+  const bool is_take = call.base() == "take_along_dim";
+  if (call.base() != "gather" && (!is_take || call.is_none(2))) return std::nullopt;
+  const Rows index = call.rows(call.tensor(is_take ? 1 : 2));
+  const bool picks = is_apart(index) && index.dim == dim &&
+                     call.rows(call.tensor(0)).kind == RowKind::none;
+  return picks ? std::optional(RowAnswer::all(index)) : std::nullopt;
+}
+
 }  // namespace
 
 RowAnswer index(const RowCall& call) {
@@ -208,6 +219,7 @@ RowAnswer gather(const RowCall& call) {
   if (const auto sum = added_to_bins(call)) return *sum;
   const bool is_take = call.base() == "take_along_dim";
   const int dim = call.dimension(is_take ? 2 : 1, call.result_rank(), 0);
+  if (const auto picked = picked_from_table(call, dim)) return *picked;
   const RowAnswer answer = elements_by_dimension(call, is_take && call.is_none(2) ? 0 : dim);
   if (!is_apart(answer.rows.front()) || is_take) return answer;
   // gather and scatter do not broadcast: an operand without rows belongs to the first few rows.

@@ -281,6 +281,22 @@ TEST(RowsOfIndexing, MayPickWithinEachRow) {
   expect({{"aten::index_select(%x, 1, %idx)", "float32[B, 4, 6]", "apart(0)"}});
 }
 
+TEST(RowsOfIndexing, MayPickFromATableWithoutRows) {
+  // A noise schedule: schedule.gather(0, step_of_row). Diffusion models ran as one micro-batch, as
+  // if their rows were taken from one another.
+  expect({{"aten::gather(%b, 0, %l, false)", "float32[B]", "apart(0)"},
+          {"aten::gather(%b, -1, %l, false)", "float32[B]", "apart(0)"},
+          {"aten::take_along_dim(%b, %l, 0)", "float32[B]", "apart(0)"}});
+  // Along another dimension each row has the elements of the table's row of its own number.
+  EXPECT_EQ(rows_of(R"(
+  input l: int64[B, 6] apart(0)
+  parameter w: float32[6, 6]
+  node n = aten::gather(%w, 1, %l, false) -> %r
+    result r: float32[B, 6]
+)"),
+            "mixed");
+}
+
 TEST(RowsOfBroadcastTensors, FollowEachOperand) {
   // b and c are alike in all rows, so they take the places that the rows of g have: o = 0 and 1.
   const std::string nodes = R"(
