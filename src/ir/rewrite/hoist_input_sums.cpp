@@ -15,6 +15,36 @@ namespace {
 
 bool is_reduced_value(const Value& value) { return is_reduced(value.rows); }
 
+/// Replaces what broadcast_tensors() gives back as it was: for tensors of one shape torch returns
+/// the tensors themselves, so that all later uses of an argument x seemed to follow from
+/// mse_loss(y, x), and from y with it.
+Graph without_idle_broadcasts(Graph graph) {
+  std::vector<ValueId> same(graph.values.size());
+  const auto replace = [&](ValueId& id) {
+    if (id.valid() && same[id.index].valid()) id = same[id.index];
+  };
+  for (Node& node : graph.nodes) {
+    for (Argument& argument : node.inputs) {
+      if (auto* value = std::get_if<ValueId>(&argument)) {
+        replace(*value);
+      } else if (auto* list = std::get_if<ValueList>(&argument)) {
+        for (ValueId& element : list->values) replace(element);
+      }
+    }
+    for (ValueId& written : node.writes) replace(written);
+    if (node.op != "aten::broadcast_tensors") continue;
+    const std::vector<ValueId>& given = std::get<ValueList>(node.inputs[0]).values;
+    for (size_t index = 0; index < given.size(); ++index) {
+      const Value& before = graph[given[index]];
+      const Value& after = graph[node.outputs[index]];
+      if (before.dims != after.dims || before.storage != after.storage) continue;
+      same[node.outputs[index].index] = given[index];
+    }
+  }
+  for (ValueId& output : graph.outputs) replace(output);
+  return graph;
+}
+
 /// A sum that was hoisted: `local` is computed from rows at hand, `global` is a new input.
 struct Hoisted {
   ValueId local;
@@ -25,7 +55,9 @@ struct Hoisted {
 class Hoister {
  public:
   explicit Hoister(const Graph& graph)
-      : graph_(infer_rows(graph)), inputs_(graph.inputs.size()), outputs_(graph.outputs.size()) {}
+      : graph_(infer_rows(without_idle_broadcasts(graph))),
+        inputs_(graph.inputs.size()),
+        outputs_(graph.outputs.size()) {}
 
   HoistedSums run(bool by_share) {
     while (step()) {

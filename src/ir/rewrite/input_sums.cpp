@@ -25,7 +25,10 @@ bool is_cast(const Node& node) {
 }  // namespace
 
 InputSums::InputSums(const Graph& graph)
-    : graph_(graph), impure_(graph.values.size()), feeding_state_(graph.values.size()) {
+    : graph_(graph),
+      impure_(graph.values.size()),
+      impure_views_(graph.values.size()),
+      feeding_state_(graph.values.size()) {
   find_impure();
   find_feeding_state();
 }
@@ -36,11 +39,29 @@ bool InputSums::spoil(ValueId value) {
   return true;
 }
 
+/// A view does not change what its storage holds: broadcast_tensors(y, x), as in mse_loss(y, x),
+/// leaves the argument x to others, though its own view of x cannot be had without y.
+bool InputSums::spoil_outputs(const Node& node) {
+  bool changed = false;
+  for (ValueId output : node.outputs) {
+    if (!output.valid()) continue;
+    const bool is_view = graph_[output].storage != output && is_known_and_certain(node);
+    if (!is_view) {
+      changed = spoil(output) || changed;
+    } else if (!impure_views_[output.index]) {
+      impure_views_[output.index] = changed = true;
+    }
+  }
+  return changed;
+}
+
+bool InputSums::is_impure(ValueId value) const {
+  return impure_[graph_[value].storage.index] || impure_views_[value.index];
+}
+
 bool InputSums::is_impure(NodeId id) const {
   const Node& node = graph_[id];
-  const auto impure = [&](ValueId value) {
-    return value.valid() && impure_[graph_[value].storage.index];
-  };
+  const auto impure = [&](ValueId value) { return value.valid() && is_impure(value); };
   return !is_known_and_certain(node) || std::ranges::any_of(graph_.operands(id), impure) ||
          std::ranges::any_of(node.outputs, impure) || std::ranges::any_of(node.writes, impure);
 }
@@ -59,8 +80,8 @@ void InputSums::find_impure() {
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
-      if (!is_impure({index})) continue;
-      for (ValueId output : graph_[NodeId{index}].outputs) changed = spoil(output) || changed;
+      if (!is_impure(NodeId{index})) continue;
+      changed = spoil_outputs(graph_[NodeId{index}]) || changed;
       for (ValueId written : graph_[NodeId{index}].writes) changed = spoil(written) || changed;
     }
   }
@@ -86,7 +107,7 @@ bool InputSums::fits(ValueId id) const {
   const Value& value = graph_[id];
   const bool is_complex = value.dtype == DType::complex64 || value.dtype == DType::complex128;
   return is_reduced(value.rows) && value.kind == ValueKind::result && !value.requires_grad &&
-         !is_complex && !impure_[value.storage.index] && !feeding_state_[value.storage.index] &&
+         !is_complex && !is_impure(id) && !feeding_state_[value.storage.index] &&
          graph_[value.producer].outputs.size() == 1;
 }
 

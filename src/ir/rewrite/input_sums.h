@@ -23,10 +23,13 @@ class InputSums {
   void find_feeding_state();
   [[nodiscard]] bool is_impure(NodeId node) const;
   [[nodiscard]] bool fits(ValueId value) const;
+  [[nodiscard]] bool is_impure(ValueId value) const;
   bool spoil(ValueId value);
+  bool spoil_outputs(const Node& node);
 
   const Graph& graph_;
-  std::vector<bool> impure_;         // by storage
+  std::vector<bool> impure_;         // by storage: what it holds
+  std::vector<bool> impure_views_;   // by value: who makes it takes something impure, too
   std::vector<bool> feeding_state_;  // by storage
 };
 

@@ -273,6 +273,48 @@ TEST(HoistInputSums, BuffersMayTakePartAndParametersNot) {
   EXPECT_EQ(loss_rows(count("u")), "mixed");
 }
 
+TEST(HoistInputSums, ALossThatBroadcastsAnArgumentLeavesItToOthers) {
+  // mse_loss(l2, m) broadcasts both; m.sum() divided by what was taken from all rows nevertheless.
+  // It was not hoisted, and each share divided by its own sum, with a warning.
+  const auto both = [](const std::string& shape) {
+    return R"(
+  node wide = aten::unsqueeze(%l2, 0) -> %o
+    result o: float32[1, B, 4] apart(1) grad shares %l2
+  node all = aten::broadcast_tensors({)" +
+           (shape == "[B, 4]" ? std::string("%l2") : "%o") + R"(, %m}) -> %p, %q
+    result p: float32)" +
+           shape + R"( grad shares %l2
+    result q: float32)" +
+           shape + R"( shares %m
+  node error = aten::mse_loss(%p, %q, 2) -> %error
+    result error: float32[] sum grad
+)";
+  };
+  EXPECT_EQ(loss_rows(model(both("[1, B, 4]") + R"(
+  node kept = aten::sum(%m, none) -> %kept
+    result kept: float32[] sum
+  node loss = aten::div.Tensor(%error, %kept) -> %loss
+    result loss: float32[] sum grad
+)")),
+            "sum");
+  // Of one shape, q is m.
+  EXPECT_EQ(loss_rows(model(both("[B, 4]") + R"(
+  node kept = aten::sum(%q, none) -> %kept
+    result kept: float32[] sum
+  node loss = aten::div.Tensor(%error, %kept) -> %loss
+    result loss: float32[] sum grad
+)")),
+            "sum");
+  // Otherwise what is made beside l2 cannot come before it.
+  EXPECT_EQ(loss_rows(model(both("[1, B, 4]") + R"(
+  node kept = aten::sum(%q, none) -> %kept
+    result kept: float32[] sum
+  node loss = aten::div.Tensor(%error, %kept) -> %loss
+    result loss: float32[] sum grad
+)")),
+            "mixed");
+}
+
 TEST(HoistInputSums, RandomNumbersAndWritesToStateMayNot) {
   EXPECT_EQ(loss_rows(masked(R"(
   node mm = aten::dropout(%m, 0.5, true) -> %mm
