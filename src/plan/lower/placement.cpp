@@ -83,6 +83,7 @@ std::vector<std::vector<ir::ValueId>> taken_from_outside(const ir::Graph& graph,
   std::vector<std::vector<ir::ValueId>> taken(placement.nodes.size());
   std::vector<int> seen_by(graph.values.size(), -1);  // the last stage that looked at the value
   const auto writers = cloned_writers(graph, placement);
+  const std::vector<ir::EffectOwner> effects = ir::effect_owners(graph);
 
   for (int stage = 0; stage < stages; ++stage) {
     std::vector<ir::ValueId> open;
@@ -93,6 +94,10 @@ std::vector<std::vector<ir::ValueId>> taken_from_outside(const ir::Graph& graph,
     };
     for (ir::NodeId node : placement.nodes[stage]) {
       for (ir::ValueId operand : graph.operands(node)) look_at(operand);
+    }
+    for (const ir::EffectOwner& effect : effects) {
+      if (placement.stage_of[effect.owner.index] != stage) continue;
+      for (ir::ValueId operand : graph.operands(effect.effect)) look_at(operand);
     }
     if (stage + 1 == stages) {
       for (ir::ValueId output : outputs) {

@@ -18,7 +18,8 @@ struct Placement {
 [[nodiscard]] Placement place(const Plan& plan, const ir::Graph& graph);
 
 /// Values that the stages take from outside: results of other stages, inputs, parameters, buffers
-/// and constants; cloned nodes are seen through. Those of `outputs` that no stage computes count
+/// and constants; cloned nodes are seen through, and writes to state belong to the stage of their
+/// owner (ir::effect_owners). Those of `outputs` that no stage computes count
 /// for the last stage. [stage], each ascending and without repeats. O(graph + clones).
 [[nodiscard]] std::vector<std::vector<ir::ValueId>> taken_from_outside(
     const ir::Graph& graph, const Placement& placement, const std::vector<ir::ValueId>& outputs);

@@ -4,6 +4,8 @@
 #include <map>
 
 #include "plan/graphs.h"
+#include "rannc/ir/rows.h"
+#include "rannc/ir/text.h"
 #include "rannc/plan/program.h"
 #include "rannc/plan/simulate.h"
 #include "rannc/util/error.h"
@@ -143,6 +145,27 @@ TEST(Lower, SumsTiedParametersOverTheUnionOfTheirRanksAfterTheOthers) {
   EXPECT_EQ(program.reductions[0], (Reduction{{w2}, {3, 4}, {2}}));
   EXPECT_EQ(program.reductions[1], (Reduction{{w0}, {0, 1}, {0}}));
   EXPECT_EQ(program.reductions[2], (Reduction{{tied}, {0, 1, 3, 4}, {0, 2}}));
+}
+
+TEST(Lower, SumsAParameterThatForwardWritesWhereverItIsWritten) {
+  // CLIP's `self.scale.clamp_(max=100)`: the first stage, which the write belongs to, changed its
+  // copy without the gradient that the second one has, and ranks came apart.
+  const ir::Graph graph = ir::infer_rows(ir::parse(R"(graph clip(%x) -> (%z)
+  input x: float32[B, 4] apart(0)
+  parameter scale: float32[] grad
+  parameter w: float32[4] grad
+  node clamp = aten::clamp_(%scale, none, 100.0) -> %clamped writes %scale no_grad
+    result clamped: float32[] grad shares %scale
+  node n0 = aten::mul.Tensor(%x, %w) -> %y
+    result y: float32[B, 4] apart(0) grad
+  node n1 = aten::mul.Tensor(%y, %clamped) -> %z
+    result z: float32[B, 4] apart(0) grad
+)"));
+  const ir::ValueId scale{1};
+  const Program program = lower(chain_plan({1, 1}, 1), graph, {4, 4}, true);
+  verify(program, graph);
+  ASSERT_EQ(program.reductions.size(), 1u);  // w is on one rank
+  EXPECT_EQ(program.reductions[0], (Reduction{{scale}, {0, 1}, {0, 1}}));
 }
 
 TEST(Lower, ClonesWhatDoesNotDependOnTheRows) {
