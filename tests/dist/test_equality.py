@@ -253,6 +253,14 @@ def synchronised():
     )
 
 
+def instances():
+    """Running statistics of instances: of the whole batch, in one update, whatever the plan."""
+    yield from [
+        f"instance_norms/1+1+1+1/m4/b{UNEVEN[0]}/float64/sgd/mixed",
+        f"instance_norms/2+2~{FIRST_SEED}/m3/b{UNEVEN[1]}/float64/sgd",
+    ]
+
+
 def dropouts():
     """In and around attention, beside batch normalisation, on a value without rows."""
     yield from [
@@ -309,7 +317,7 @@ def on_fewer_devices(stages):
 
 
 GROUPS = {
-    "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"])],
+    "own": [*selection(OWN), *uneven(OWN, [*PLANS, "auto"]), *instances()],
     "transformers": [
         *selection(TRANSFORMERS),
         *uneven(["bert", "t5", "resnet"], PLANS[1:]),

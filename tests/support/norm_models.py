@@ -1,4 +1,4 @@
-"""Models with every kind of batch normalisation, for the tests of statistics of the whole batch."""
+"""Models with normalisations that have running statistics, of the batch or of each row."""
 
 import torch
 from models import Entry, floats
@@ -56,7 +56,26 @@ class Volume(nn.Module):
         return tuple(norm(head(hidden)) for head, norm in zip(self.heads, self.norms, strict=True))
 
 
+class Instances(nn.Module):
+    """Statistics of each row, whose mean over the batch goes into buffers; one module is called
+    twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.widen = nn.Conv1d(3, 4, 3)
+        self.norm = nn.InstanceNorm1d(4, affine=True, track_running_stats=True)
+        self.between = nn.Conv1d(4, 4, 3)
+        self.last_norm = nn.InstanceNorm1d(4, momentum=0.4, track_running_stats=True)
+        self.head = nn.Conv1d(4, 4, 3)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.norm(self.widen(x)))
+        hidden = torch.tanh(self.norm(self.between(hidden)))
+        return self.last_norm(self.head(hidden))
+
+
 NORMS = {
+    "instance_norms": Entry(Instances, floats(3, 12)),
     "flat_norms": Entry(Flat, floats(8)),
     "losing_norms": Entry(Losing, floats(3, 9)),
     "volume_norms": Entry(Volume, floats(2, 4, 4, 4)),

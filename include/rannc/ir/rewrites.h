@@ -49,11 +49,12 @@ struct DenseGradients {
 /// replicas are summed in arrays. Their numbers are the same.
 [[nodiscard]] DenseGradients dense_gradients(Graph graph);
 
-/// A buffer that a batch_norm node updates with a share's statistics.
+/// A buffer that a batch_norm or instance_norm node updates with a share's statistics.
 struct RunningStatistic {
   ValueId buffer;
   NodeId node;
-  double momentum = 0.1;  ///< new = (1 - momentum) * old + momentum * statistic
+  double momentum = 0.1;     ///< new = (1 - momentum) * old + momentum * statistic
+  bool of_each_row = false;  ///< instance_norm: the mean of statistics that each row has by itself
 };
 [[nodiscard]] std::vector<RunningStatistic> running_statistics(const Graph& graph);
 

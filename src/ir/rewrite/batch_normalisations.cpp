@@ -45,7 +45,7 @@ std::vector<NodeId> batch_normalisations(const Graph& graph) {
 std::vector<RunningStatistic> running_statistics(const Graph& graph) {
   std::vector<RunningStatistic> statistics;
   // instance_norm averages the statistics of its instances, so shares average to the whole.
-  for_each_in_training(graph, [&](NodeId id, const RowCall& call, Family) {
+  for_each_in_training(graph, [&](NodeId id, const RowCall& call, Family family) {
     if (call.overload() == "no_stats") return;
     const auto* momentum = std::get_if<double>(&call.argument(6));
     for (const size_t place : {size_t{3}, size_t{4}}) {
@@ -55,7 +55,8 @@ std::vector<RunningStatistic> running_statistics(const Graph& graph) {
                             .node = id,
                             .momentum = momentum != nullptr
                                             ? *momentum
-                                            : static_cast<double>(call.integer(6, 0).fixed)});
+                                            : static_cast<double>(call.integer(6, 0).fixed),
+                            .of_each_row = family == Family::instance});
     }
   });
   return statistics;

@@ -18,7 +18,7 @@ struct MicroBatch {
   std::vector<at::Tensor> outputs;      ///< [stage output]; until the last one is sent
   int unsent = 0;                       ///< messages that will carry outputs away
   StagePass pass;                       ///< from forward to backward
-  std::vector<at::Tensor> statistics;   ///< copies that its forward updated; until sync_buffers
+  std::vector<at::Tensor> statistics;   ///< copies that its forward updated; until joined
   std::vector<Assembly> output_grads;   ///< [stage output]; until the backward pass
   std::vector<at::Tensor> input_grads;  ///< [stage input]; until released
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -435,7 +436,7 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   write_once(local, state);
   if (batch.rows == 0) return local.stage->skip(state, key.get());
 
-  if (local.statistics.shared()) batch.statistics = local.statistics.lend(state);
+  if (local.statistics.lends()) batch.statistics = local.statistics.lend(state);
   std::vector<at::Tensor> inputs = take_inputs(local, batch);
   if (part_->show_values) {
     show_values(part_->graph, local.stage->inputs(), inputs,
@@ -452,6 +453,10 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   }
   boundary_.add_scalars(local, batch);
   if (batch.unsent == 0) batch.outputs.clear();
+  const auto micro_batches = static_cast<int>(program().split.micro_rows.size());
+  if (local.statistics.lends() && !local.statistics.shared() && micro_batch == micro_batches - 1) {
+    local.statistics.finish(take_updates(stage), state_of(local));
+  }
 }
 
 void PipelineCall::run_backward(int stage, int micro_batch) {
@@ -473,17 +478,24 @@ void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch) {
       local.stage->backward(std::move(pass), std::move(grads), state_of(local), keeps_graph_);
 }
 
-RunningStatistics::Sums PipelineCall::start_buffers(int stage) {
-  const LocalStage& local = part_->local(stage);
+RunningStatistics::Updates PipelineCall::take_updates(int stage) {
   const std::vector<int64_t>& micro_rows = program().split.micro_rows;
-  std::vector<double> weights;
-  std::vector<std::vector<at::Tensor>> updated;
+  const auto all =
+      static_cast<double>(std::accumulate(micro_rows.begin(), micro_rows.end(), int64_t{0}));
+  RunningStatistics::Updates updates;
   for (size_t k = 0; k < micro_rows.size(); ++k) {
     MicroBatch& batch = batches_.of(stage)[k];
-    weights.push_back(static_cast<double>(batch.rows) / static_cast<double>(micro_rows[k]));
-    updated.push_back(std::exchange(batch.statistics, {}));
+    const auto rows = static_cast<double>(micro_rows[k]);
+    updates.copies.push_back(std::exchange(batch.statistics, {}));
+    updates.weights.push_back(static_cast<double>(batch.rows) / rows);
+    updates.parts.push_back(rows / all);
   }
-  return local.statistics.start(updated, weights, state_of(local), *part_->comm, *part_->stream,
+  return updates;
+}
+
+RunningStatistics::Sums PipelineCall::start_buffers(int stage) {
+  const LocalStage& local = part_->local(stage);
+  return local.statistics.start(take_updates(stage), state_of(local), *part_->comm, *part_->stream,
                                 replicas_of(stage),
                                 {.what = "running statistics", .stage = stage, .micro_batch = -1});
 }

@@ -70,6 +70,7 @@ class PipelineCall final : public Call {
   void run_forward(int stage, int micro_batch);
   void run_backward(int stage, int micro_batch);
   void run_backward(const LocalStage& local, MicroBatch& batch);
+  [[nodiscard]] RunningStatistics::Updates take_updates(int stage);
   [[nodiscard]] RunningStatistics::Sums start_buffers(int stage);
   void finish_buffers(int stage, const RunningStatistics::Sums& sums);
 

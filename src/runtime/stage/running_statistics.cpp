@@ -39,16 +39,19 @@ void refuse_other_writes(const ir::Graph& stage, const std::vector<ir::RunningSt
 }  // namespace
 
 RunningStatistics::RunningStatistics(const ir::Graph& stage,
-                                     const std::vector<std::string>& state_names, int replicas) {
-  if (replicas == 1) return;
+                                     const std::vector<std::string>& state_names, int replicas)
+    : replicas_(replicas) {
   const std::vector<ir::RunningStatistic> statistics = ir::running_statistics(stage);
-  refuse_other_writes(stage, statistics, replicas);
+  if (replicas > 1) refuse_other_writes(stage, statistics, replicas);
   for (const ir::RunningStatistic& statistic : statistics) {
+    if (replicas == 1 && !statistic.of_each_row) continue;
     const auto name = std::ranges::find(state_names, stage[statistic.buffer].name);
     RANNC_CHECK(name != state_names.end(), stage[statistic.buffer].name);
     const auto index = static_cast<size_t>(name - state_names.begin());
     auto buffer = std::ranges::find(buffers_, index, &Buffer::index);
-    if (buffer == buffers_.end()) buffer = buffers_.insert(buffers_.end(), {index, 1});
+    if (buffer == buffers_.end()) {
+      buffer = buffers_.insert(buffers_.end(), {index, 1, statistic.of_each_row});
+    }
     buffer->decay *= 1 - statistic.momentum;
   }
 }
@@ -62,30 +65,47 @@ std::vector<at::Tensor> RunningStatistics::lend(std::vector<at::Tensor>& state) 
   return lent;
 }
 
-RunningStatistics::Sums RunningStatistics::start(
-    const std::vector<std::vector<at::Tensor>>& updated, const std::vector<double>& weights,
-    const std::vector<at::Tensor>& state, comm::Communicator& comm, comm::Stream& stream,
-    std::span<const int> ranks, comm::Purpose purpose) const {
+/// [micro-batch] the copies, one after the other, times this replica's weight.
+at::Tensor RunningStatistics::weighted(const Updates& updates,
+                                       const std::vector<at::Tensor>& state) const {
   int64_t width = 0;
   for (const Buffer& buffer : buffers_) width += state[buffer.index].numel();
-  const auto micro_batches = static_cast<int64_t>(updated.size());
+  const auto micro_batches = static_cast<int64_t>(updates.copies.size());
   const at::TensorOptions wide = state[buffers_[0].index].options().dtype(at::kDouble);
   at::Tensor sums = at::zeros({micro_batches, width}, wide);
   for (int64_t k = 0; k < micro_batches; ++k) {
     int64_t begin = 0;
-    for (const at::Tensor& buffer : updated[k]) {
-      sums[k].narrow(0, begin, buffer.numel()).copy_(buffer.flatten()).mul_(weights[k]);
+    for (const at::Tensor& buffer : updates.copies[k]) {
+      sums[k].narrow(0, begin, buffer.numel()).copy_(buffer.flatten()).mul_(updates.weights[k]);
       begin += buffer.numel();
     }
   }
-  return {sums, comm.start_sum(memory_of(sums, stream), comm::Element::float64, ranks, purpose,
-                               std::make_shared<at::Tensor>(sums))};
+  return sums;
+}
+
+RunningStatistics::Sums RunningStatistics::start(const Updates& updates,
+                                                 const std::vector<at::Tensor>& state,
+                                                 comm::Communicator& comm, comm::Stream& stream,
+                                                 std::span<const int> ranks,
+                                                 comm::Purpose purpose) const {
+  const at::Tensor sums = weighted(updates, state);
+  return {sums, updates.parts,
+          comm.start_sum(memory_of(sums, stream), comm::Element::float64, ranks, purpose,
+                         std::make_shared<at::Tensor>(sums))};
 }
 
 void RunningStatistics::finish(const Sums& started, const std::vector<at::Tensor>& state,
                                comm::Stream& stream) const {
   stream.wait(*started.handle);
-  const at::Tensor& sums = started.of_micro_batches;
+  write(started.of_micro_batches, started.parts, state);
+}
+
+void RunningStatistics::finish(const Updates& updates, const std::vector<at::Tensor>& state) const {
+  write(weighted(updates, state), updates.parts, state);
+}
+
+void RunningStatistics::write(const at::Tensor& sums, const std::vector<double>& parts,
+                              const std::vector<at::Tensor>& state) const {
   const int64_t micro_batches = sums.size(0);
   int64_t begin = 0;
   for (const Buffer& buffer : buffers_) {
@@ -94,7 +114,9 @@ void RunningStatistics::finish(const Sums& started, const std::vector<at::Tensor
     const at::Tensor before = target.flatten().to(at::kDouble).clone();
     at::Tensor after = before;
     for (int64_t k = 0; k < micro_batches; ++k) {
-      after = sums[k].narrow(0, begin, target.numel()).add(after.sub(before), buffer.decay);
+      const at::Tensor updated = sums[k].narrow(0, begin, target.numel());
+      after = buffer.of_each_row ? after.add(updated.sub(before), parts[k])
+                                 : updated.add(after.sub(before), buffer.decay);
     }
     target.copy_(after.view(target.sizes()));
     begin += target.numel();

@@ -212,6 +212,7 @@ TEST(RunningStatistics, NameBufferNodeAndMomentum) {
   EXPECT_EQ(graph[found[1].buffer].name, "bn.var");
   EXPECT_EQ(graph[found[0].node].name, "norm");
   EXPECT_EQ(found[0].momentum, 0.2);
+  EXPECT_FALSE(found[0].of_each_row);
 }
 
 TEST(RowFreeBuffers, AreWrittenWithoutRowsAndCountNoStatistics) {
