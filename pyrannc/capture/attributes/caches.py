@@ -8,6 +8,7 @@ import torch
 from pyrannc.capture.attributes import user_code
 
 _CONTAINERS = (tuple, list, dict)
+_CACHE = type(functools.cache(len))
 
 
 def forget_tensors() -> None:
@@ -15,7 +16,7 @@ def forget_tensors() -> None:
     nothing to another, or to the model when it runs by itself, and what was made before is no part
     of the trace. The functions compute it again."""
     for found in gc.get_objects():
-        if type(found) is not functools._lru_cache_wrapper:  # isinstance() asks proxies
+        if type(found) is not _CACHE:  # isinstance() asks proxies
             continue
         has_module = getattr(found.__wrapped__, "__module__", None)  # builtins may have none
         if has_module and user_code.is_of_user(found.__wrapped__) and _holds_tensors(found):

@@ -138,8 +138,8 @@ std::optional<RowAnswer> picked_from_table(const RowCall& call, int dim) {
   const bool is_take = call.base() == "take_along_dim";
   if (call.base() != "gather" && (!is_take || call.is_none(2))) return std::nullopt;
   const Rows index = call.rows(call.tensor(is_take ? 1 : 2));
-  const bool picks = is_apart(index) && index.dim == dim &&
-                     call.rows(call.tensor(0)).kind == RowKind::none;
+  const bool picks =
+      is_apart(index) && index.dim == dim && call.rows(call.tensor(0)).kind == RowKind::none;
   return picks ? std::optional(RowAnswer::all(index)) : std::nullopt;
 }
 
