@@ -7,6 +7,7 @@ memory in the order of streams, which memcheck can then follow.
     python tests/gpu/memory/sanitizer.py watched    what it runs
 """
 
+import faulthandler
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from report import Report
 PLACES = ("/usr/local/cuda/bin", "/opt/cuda/bin", "/usr/local/cuda/compute-sanitizer")
 OPTIONS = (
     "--tool", "memcheck", "--track-stream-ordered-races", "all", "--error-exitcode", "99",
-    "--print-limit", "20",
+    "--print-limit", "20", "--report-api-errors", "no",
 )  # fmt: skip
 FOUND = 99
 ALLOCATOR = {
@@ -42,6 +43,7 @@ def sanitizer():
 def watched():
     """A wrapped model on one rank, and plans of four ranks as threads."""
     sys.path.append(str(Path(__file__).resolve().parents[1] / "equality"))
+    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)  # whoever has started it may be gone
     import steps
     import threads
     import timed_models
@@ -52,7 +54,7 @@ def watched():
     place = device.start(deterministic=False)
     for name, model in timed_models.SMALL.items():
         batches = 1 if name == "ResNet-50" else 2
-        step, _ = steps.wrapped(model, place, pipeline_num=batches, recompute="always")
+        step, _ = steps.wrapped(model, place, pipeline_num=batches, calibrate=False)
         steps.warm_up(step, 3)
     wrong = [each for seed in range(2) for each in threads.differing(seed, place, seed == 1)]
     if wrong:
@@ -69,7 +71,7 @@ def run(report):
     variables = os.environ | (ALLOCATOR if command else {})
     own = [sys.executable, __file__, "watched"]
     job = subprocess.run(
-        [*command, *own], env=variables, capture_output=True, text=True, timeout=DEADLINE_S
+        [*command, *own], env=variables, capture_output=True, text=True, timeout=DEADLINE_S + 10
     )
     said = [line.strip("= ") for line in job.stdout.splitlines() if line.startswith("=====")]
     if not command:
