@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gpu_status
 import pytest
 import standin
 import torch
@@ -149,24 +148,6 @@ def test_every_script_of_the_lists_is_there():
         for _, command in parts.values():
             scripts = [each for each in command()[0] if each.endswith(".py")]
             assert len(scripts) == 1 and Path(scripts[0]).is_file(), (name, scripts)
-
-
-def test_the_page_says_what_failed_and_what_was_only_recorded():
-    outcome = {"figures": {"x": 1}, "seconds": 1}
-    parts = {
-        "good": outcome | {"passed": True, "text": "", "counts": True},
-        "bad": outcome | {"passed": False, "text": "a | b\nc", "counts": True},
-        "maybe": outcome | {"passed": False, "text": "refused", "counts": False},
-    }
-    machine = {"gpu": "H200", "torch": "2.11", "driver": "580", "nccl": "none", "python": "3.12"}
-    found = {"test": {"when": "2026-01-01", "machine": machine, "parts": parts}}
-    lines = gpu_status.page(found).splitlines()
-    assert lines[0] == "# What has run on a GPU"
-    end = "| H200 | 2026-01-01 | 2.11, 580, none | 1 of 2 | bad |"
-    assert any(line.endswith(end) for line in lines)
-    assert "| good | passed | x 1 |" in lines
-    assert "| bad | failed: a \\| b c | x 1 |" in lines
-    assert "| maybe | recorded: refused | x 1 |" in lines
 
 
 def test_a_bundle_is_for_one_release_of_python(tmp_path, monkeypatch):

@@ -26,4 +26,25 @@ def test_what_ran_and_what_failed_is_on_the_page():
     assert gpu_status.NEVER not in text
     assert "| H200 | 2026-01-02 | 2.13, 580, 2.30.4 | 1 of 2 | two ranks |" in text
     assert "| two ranks | failed: it hung |" in text
-    assert "`make gpu-bench` | speed against eager, predicted against measured steps | none" in text
+    assert (
+        "`make gpu-bench` | speed against eager, predicted against measured steps, operators' costs | none"
+        in text
+    )
+
+
+def test_the_page_says_what_failed_and_what_was_only_recorded():
+    outcome = {"figures": {"x": 1}, "seconds": 1}
+    parts = {
+        "good": outcome | {"passed": True, "text": "", "counts": True},
+        "bad": outcome | {"passed": False, "text": "a | b\nc", "counts": True},
+        "maybe": outcome | {"passed": False, "text": "refused", "counts": False},
+    }
+    machine = {"gpu": "H200", "torch": "2.11", "driver": "580", "nccl": "none", "python": "3.12"}
+    found = {"test": {"when": "2026-01-01", "machine": machine, "parts": parts}}
+    lines = gpu_status.page(found).splitlines()
+    assert lines[0] == "# What has run on a GPU"
+    end = "| H200 | 2026-01-01 | 2.11, 580, none | 1 of 2 | bad |"
+    assert any(line.endswith(end) for line in lines)
+    assert "| good | passed | x 1 |" in lines
+    assert "| bad | failed: a \\| b c | x 1 |" in lines
+    assert "| maybe | recorded: refused | x 1 |" in lines
