@@ -27,6 +27,8 @@ std::shared_ptr<const Library> fake_library() {
     return kSuccess;
   };
   library->api.comm_abort = [](Comm) { return kSuccess; };
+  library->api.group_start = [] { return kSuccess; };
+  library->api.group_end = [] { return kSuccess; };
   library->api.get_error_string = [](Result) { return "error"; };
   library->api.get_last_error = [](Comm) { return ""; };
   return library;
