@@ -47,7 +47,7 @@ void init_runtime(py::module_& m) {
       .def(
           "run_row_free_effects",
           [](Interpreter& self, const std::vector<at::Tensor>& state) {
-            self.run_row_free_effects(state);
+            self.run_row_free_effects({}, state);
           },
           "state"_a, py::call_guard<py::gil_scoped_release>());
 

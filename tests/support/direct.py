@@ -65,6 +65,8 @@ def compare(graph, outputs, local_rows, ranks, direct):
                 continue
             expected = rows_of(expected, value.rows, begin, end)
             assert_close(gradient, expected, f"rank {rank}, gradient of {value}")
+        for name, buffer in result.buffers.items():
+            assert_close(buffer, direct.buffers[name], f"rank {rank}, buffer {name}")
         begin = end
     held = {name for result in ranks for name in result.gradients}
     assert held >= {name for name, gradient in direct.gradients.items() if gradient is not None}

@@ -23,7 +23,9 @@ class WholeBatch;
 /// mode. Not thread-safe: one per thread. The caller must not hold the GIL.
 class Interpreter {
  public:
-  Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device);
+  /// `known`: of each input, whether run_row_free_effects() is given it; empty: none.
+  Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
+              const std::vector<bool>& known = {});
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
 
@@ -40,8 +42,10 @@ class Interpreter {
                                             const std::shared_ptr<WholeBatch>& batch = nullptr);
 
   /// Runs only the nodes that do not depend on the rows and write a buffer (step counters): what a
-  /// replica without rows in this micro-batch must still do.
-  void run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
+  /// replica without rows in this micro-batch must still do. Of `inputs`, in the order of
+  /// graph.inputs, those that were known when this was made are read; without any, it may be empty.
+  void run_row_free_effects(const std::vector<at::Tensor>& inputs,
+                            const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
 
  private:
   struct Impl;

@@ -371,6 +371,14 @@ void PipelineCall::write_once(const LocalStage& local, std::vector<at::Tensor>& 
   }
 }
 
+std::vector<at::Tensor> PipelineCall::arguments_without_rows(const Stage& stage) const {
+  std::vector<at::Tensor> found(stage.inputs().size());
+  for (size_t index = 0; index < found.size(); ++index) {
+    if (stage.without_rows()[index]) found[index] = boundary_.input(stage.inputs()[index]);
+  }
+  return found;
+}
+
 std::vector<at::Tensor> PipelineCall::take_inputs(const LocalStage& local, MicroBatch& batch) {
   std::vector<at::Tensor> inputs;
   for (size_t index = 0; index < local.stage->inputs().size(); ++index) {
@@ -434,7 +442,9 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   std::vector<at::Tensor> state = state_of(local);
   const std::shared_ptr<const DrawKey> key = draw_key(stage, micro_batch);
   write_once(local, state);
-  if (batch.rows == 0) return local.stage->skip(state, key.get());
+  if (batch.rows == 0) {
+    return local.stage->skip(arguments_without_rows(*local.stage), state, key.get());
+  }
 
   if (local.statistics.lends()) batch.statistics = local.statistics.lend(state);
   std::vector<at::Tensor> inputs = take_inputs(local, batch);

@@ -78,6 +78,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] const std::vector<plan::Action>& actions() const;
   [[nodiscard]] std::vector<at::Tensor> state_of(const LocalStage& local) const;
   void write_once(const LocalStage& local, std::vector<at::Tensor>& state);
+  [[nodiscard]] std::vector<at::Tensor> arguments_without_rows(const Stage& stage) const;
   [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
   [[nodiscard]] std::shared_ptr<const DrawKey> draw_key(int stage, int micro_batch) const;
   /// The ranks of a stage, ascending.

@@ -48,11 +48,14 @@ bool literal_depends_on_rows(const ir::Argument& argument) {
   return integers != nullptr && std::ranges::any_of(*integers, &ir::AffineInt::depends_on_rows);
 }
 
-/// Nodes that write state although neither the rows nor a graph input reach them, and the nodes
-/// that these need; in graph order.
-std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph) {
-  std::vector<bool> tainted(graph.values.size());  // by value: an input or the rows reach it
-  for (ir::ValueId input : graph.inputs) tainted[input.index] = true;
+/// Nodes that write state although neither the rows nor an input that is not `known` reach them,
+/// and the nodes that these need; in graph order.
+std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph,
+                                            const std::vector<bool>& known) {
+  std::vector<bool> tainted(graph.values.size());  // by value: such an input or the rows reach it
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (known.empty() || !known[i]) tainted[graph.inputs[i].index] = true;
+  }
   std::vector<bool> row_free(graph.nodes.size());
   for (uint32_t i = 0; i < graph.nodes.size(); ++i) {
     const ir::Node& node = graph.nodes[i];
@@ -97,12 +100,14 @@ std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph) {
 }  // namespace
 
 struct Interpreter::Impl {
-  Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device);
+  Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
+       const std::vector<bool>& known);
 
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
                               int64_t rows, const DrawKey* key,
                               const std::shared_ptr<WholeBatch>& batch);
-  void run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key);
+  void run_row_free_effects(const std::vector<at::Tensor>& inputs,
+                            const std::vector<at::Tensor>& state, const DrawKey* key);
 
   void load_state(const std::vector<at::Tensor>& state);
   void execute(Instruction& instruction, bool may_free, const DrawKey* key,
@@ -112,6 +117,7 @@ struct Interpreter::Impl {
   std::vector<Instruction> instructions;
   std::vector<uint32_t> row_free_effects;  ///< indices into `instructions`
   std::vector<uint32_t> input_registers;
+  std::vector<bool> known_inputs;
   std::vector<bool> clone_input;  ///< a node writes it, and the caller's tensor must not change
   std::vector<uint32_t> state_registers;
   std::vector<std::string> state_names;
@@ -127,8 +133,10 @@ struct Interpreter::Impl {
   std::vector<at::Tensor> operands, results;  // of the instruction at hand, kept for capacity
 };
 
-Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device on_device)
-    : device(on_device) {
+Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device on_device,
+                        const std::vector<bool>& known)
+    : device(on_device), known_inputs(known) {
+  RANNC_CHECK(known.empty() || known.size() == graph.inputs.size(), c10::str(known.size()));
   std::vector<bool> written(graph.values.size());
   for (const ir::Node& node : graph.nodes) {
     for (ir::ValueId value : node.writes) written[graph[value].storage.index] = true;
@@ -190,7 +198,7 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
     instructions.push_back(std::move(instruction));
   }
   std::ranges::reverse(instructions);
-  row_free_effects = find_row_free_effects(graph);
+  row_free_effects = find_row_free_effects(graph, known);
   registers.resize(graph.values.size());
 }
 
@@ -302,17 +310,23 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
   return outputs;
 }
 
-void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& state,
+void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& inputs,
+                                             const std::vector<at::Tensor>& state,
                                              const DrawKey* key) {
   const auto autocast_guard = no_autocast();
   const at::NoGradGuard no_grad;
   const RegisterCleaner cleaner(registers, operands);
   load_state(state);
+  for (size_t i = 0; i < known_inputs.size(); ++i) {
+    if (!known_inputs[i]) continue;
+    registers[input_registers[i]] = clone_input[i] ? inputs.at(i).clone() : inputs.at(i);
+  }
   for (uint32_t index : row_free_effects) execute(instructions[index], /*may_free=*/false, key);
 }
 
-Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device)
-    : impl_(std::make_unique<Impl>(graph, objects, device)) {}
+Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
+                         const std::vector<bool>& known)
+    : impl_(std::make_unique<Impl>(graph, objects, device, known)) {}
 
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
@@ -326,8 +340,9 @@ std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
   return impl_->run(std::move(inputs), state, rows, key, batch);
 }
 
-void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& state, const DrawKey* key) {
-  impl_->run_row_free_effects(state, key);
+void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& inputs,
+                                       const std::vector<at::Tensor>& state, const DrawKey* key) {
+  impl_->run_row_free_effects(inputs, state, key);
 }
 
 }  // namespace rannc::runtime

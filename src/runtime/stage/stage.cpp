@@ -98,11 +98,26 @@ at::Tensor copy_of_state(const at::Tensor& tensor) {
   return copy;
 }
 
+namespace {
+
+/// [input of the stage] whether it is an argument of the call that has no rows: every rank has it.
+std::vector<bool> find_without_rows(const ir::Graph& whole, const ir::Graph& stage) {
+  std::vector<bool> found;
+  for (ir::ValueId input : stage.inputs) {
+    const ir::Value& value = whole[whole.find_value(stage[input].name).value()];
+    found.push_back(value.kind == ir::ValueKind::input && value.rows.kind == ir::RowKind::none);
+  }
+  return found;
+}
+
+}  // namespace
+
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
              std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device)
     : graph_(ir::extract(whole, nodes, outputs)),
       outputs_(std::move(outputs)),
-      interpreter_(std::make_unique<Interpreter>(graph_, objects, device)),
+      without_rows_(find_without_rows(whole, graph_)),
+      interpreter_(std::make_unique<Interpreter>(graph_, objects, device, without_rows_)),
       device_(device) {
   std::unordered_map<std::string, ir::ValueId> by_name;
   for (uint32_t index = 0; index < whole.values.size(); ++index) {
@@ -265,9 +280,10 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
   return input_grads;
 }
 
-void Stage::skip(const std::vector<at::Tensor>& state, const DrawKey* key) {
+void Stage::skip(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& state,
+                 const DrawKey* key) {
   const at::NoGradGuard no_grad;
-  interpreter_->run_row_free_effects(detached(state), key);
+  interpreter_->run_row_free_effects(inputs, detached(state), key);
 }
 
 }  // namespace rannc::runtime

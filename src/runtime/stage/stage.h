@@ -81,7 +81,11 @@ class Stage {
                                                  bool keep_graph = false);
 
   /// What a replica without rows in a micro-batch still does: row-independent buffer writes.
-  void skip(const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
+  /// `inputs` are read where they are arguments of the call without rows.
+  void skip(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& state,
+            const DrawKey* key = nullptr);
+  /// [input] whether skip() reads it.
+  [[nodiscard]] const std::vector<bool>& without_rows() const { return without_rows_; }
 
  private:
   /// Whether a pass with recompute keeps a copy of this tensor of the state.
@@ -97,6 +101,7 @@ class Stage {
   std::vector<ir::NodeId> whole_nodes_;  ///< [node]
   std::vector<size_t> written_state_;    ///< indices of the state
   bool only_aten_ = false;               ///< no operator is of another library or of the user
+  std::vector<bool> without_rows_;
   std::unique_ptr<Interpreter> interpreter_;
   c10::Device device_;
 };

@@ -230,6 +230,23 @@ def test_a_buffer_that_the_batch_does_not_decide_is_written_once_in_a_call(stage
     check_calls(graph, [loss], plan, [[5] + [1] * (ranks - 1), [2] + [0] * (ranks - 1)])
 
 
+def test_a_buffer_takes_an_argument_also_on_a_replica_without_rows():
+    """A running mean of temperatures, say: a replica that had no rows left the write out, and its
+    buffer went on with what it was, which no output of that call showed."""
+    graph = GraphText()
+    h = graph.linear(graph.input("x", ("B", 3)), "in", 3)
+    argument = graph.input("t", (3,), rows=None)
+    seen = graph.buffer("seen", (3,))
+    now = graph.call(
+        "aten::add_.Tensor", [seen, argument, 1], (3,), "none", writes=[seen], shares=seen
+    )
+    loss = graph.mean(graph.call("aten::mul.Tensor", [h, now], ("B", 3)))
+    for stage_ranks in [[[0, 1]], [[0], [1, 2]]]:
+        ranks = sum(map(len, stage_ranks))
+        plan = make_plan(graph.node_names, stage_ranks, 2)
+        check_calls(graph, [loss], plan, [[1] + [0] * (ranks - 1), [3] + [1] * (ranks - 1)])
+
+
 def test_a_buffer_that_replicas_would_write_differently_is_an_error():
     graph = GraphText()
     x = graph.input("x", ("B", 2))
