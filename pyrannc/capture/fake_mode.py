@@ -5,7 +5,12 @@ from pyrannc.capture.torch_private import FakeTensorMode
 
 
 class FakeMode(FakeTensorMode):
-    """A FakeTensorMode with kernels of ours for some operators."""
+    """A FakeTensorMode with kernels of ours for some operators.
+
+    ``user_caches``: of functions that may keep its tensors; see ``attributes.caches``.
+    """
+
+    user_caches = None
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kernel = FAKE_KERNELS.get(func)

@@ -19,7 +19,8 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt, find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call, CallMismatch, Like
 from pyrannc.capture.arguments.refusals import refuse_model
-from pyrannc.capture.attributes import caches, module_attributes
+from pyrannc.capture.attributes import module_attributes
+from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.reference import Reference, describe
 from pyrannc.capture.replaced_buffers import (
@@ -286,14 +287,19 @@ def capture(
         thread = threading.Thread(target=work, name="rannc-capture")
         thread.start()
         thread.join()
-    caches.forget_tensors()
     if "error" in result:
         raise result["error"]
     return result["capture"]
 
 
-def _capture(model, call, names, dims, states, choices, places):
+def _capture(*of_call):
     mode = FakeMode(allow_non_fake_inputs=True)
+    with UserCaches() as mode.user_caches:
+        return _joined(mode, *of_call)
+
+
+def _joined(mode, model, call, names, dims, states, choices, places):
+    """One graph of the traces at several numbers of rows."""
     with torch.inference_mode(False), mode:
         fakes = {id(tensor): _fake_like(tensor, places) for _, tensor, _ in states}
     traces, shapes = [], []
@@ -355,7 +361,7 @@ def _exported(model, call, names, dims, states, choices, places):
             "torch.export does not follow hooks for the backward of modules: use "
             "Config(frontend='torchscript')"
         )
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), UserCaches():
         made = program.export(
             model, call, names, dims, states, _trace_rows(call, dims)[0], choices.hooks
         )
@@ -444,7 +450,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
 
 def _session(model, call, names, dims, states, mode, fakes, rows, paths, whole):
     """What a trace begins with, and the arguments of the call."""
-    caches.forget_tensors()
+    mode.user_caches.forget_tensors()
     session = Session(mode, paths, whole)
     for path, module in model.named_modules():
         for name, value in vars(module).items():

@@ -11,16 +11,33 @@ _CONTAINERS = (tuple, list, dict)
 _CACHE = type(functools.cache(len))
 
 
-def forget_tensors() -> None:
-    """Empties the caches of the user's functions that hold tensors: what one trace has made is
-    nothing to another, or to the model when it runs by itself, and what was made before is no part
-    of the trace. The functions compute it again."""
-    for found in gc.get_objects():
-        if type(found) is not _CACHE:  # isinstance() asks proxies
-            continue
-        has_module = getattr(found.__wrapped__, "__module__", None)  # builtins may have none
-        if has_module and user_code.is_of_user(found.__wrapped__) and _holds_tensors(found):
-            found.cache_clear()
+class UserCaches:
+    """Of the user's functions that there are when it is made: to find them takes as long as half
+    a million objects of Python take to go through. At the end of its block they hold no tensors."""
+
+    def __init__(self):
+        # Not isinstance(), which asks proxies.
+        found = [each for each in gc.get_objects() if type(each) is _CACHE]
+        self._caches = [each for each in found if _is_of_user(each.__wrapped__)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.forget_tensors()
+
+    def forget_tensors(self) -> None:
+        """Empties those that hold tensors: what one trace has made is nothing to another, or to
+        the model when it runs by itself, and what was made before is no part of the trace. The
+        functions compute it again."""
+        for cache in self._caches:
+            if _holds_tensors(cache):
+                cache.cache_clear()
+
+
+def _is_of_user(function) -> bool:
+    has_module = getattr(function, "__module__", None)  # builtins may have none
+    return bool(has_module) and user_code.is_of_user(function)
 
 
 def _holds_tensors(cache) -> bool:
