@@ -756,7 +756,7 @@ def test_a_mixture_of_experts_trains_as_without_the_wrapper(balanced):
     pytest.importorskip("transformers")
     plain = models.mixtral()
     twin = copy.deepcopy(plain)
-    model, optimizer = wrap(plain, calibrate=False)
+    model, optimizer = wrap(plain, calibrate=False, pipeline_num=1)
     twin_optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
     for step in range(2):
         _, kwargs = models.language_ids(4, torch.Generator().manual_seed(step))
