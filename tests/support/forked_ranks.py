@@ -1,8 +1,8 @@
 """Ranks that start in milliseconds: forked from one process that has loaded the libraries.
 
 Importing torch, its compiler's front end and transformers takes a rank about six seconds of a
-core, and the tests start hundreds of ranks. So :class:`Parent`, one process per run of the tests,
-imports them once. What mpirun starts is this file as a small program, which needs no torch: it
+core, its first capture another one, and the tests start hundreds of ranks. So :class:`Parent`, one
+process per run of the tests, does both once. What mpirun starts is this file as a small program, which needs no torch: it
 hands its files, variables and arguments to the parent, and ends as the fork ends that runs them::
 
     python forked_ranks.py SOCKET script.py arguments...
@@ -63,9 +63,7 @@ def _at_start(variables) -> dict[str, str]:
 def _be_parent(server: socket.socket) -> list[str]:
     """Forks for whoever asks, until standard input is closed; returns arguments in forks only."""
     start = _at_start(os.environ)  # before the libraries add variables of their own
-    import torch._dynamo  # noqa: F401
-    import transformers.modeling_utils  # noqa: F401
-
+    _load_libraries()
     gc.freeze()  # the forks share these objects: a collection would copy the pages of all
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that watch
     while True:
@@ -79,6 +77,21 @@ def _be_parent(server: socket.socket) -> list[str]:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return _watch_fork(asking, start)
         asking.close()
+
+
+def _load_libraries() -> None:
+    """Imports them, and captures a model: what fake tensors learn of operators is kept."""
+    import torch._dynamo
+    import transformers.modeling_utils  # noqa: F401
+
+    import models
+    import pyrannc.module  # noqa: F401
+    from pyrannc.capture.model import capture
+    from pyrannc.profiling import operators
+
+    with torch.random.fork_rng(devices=[]):
+        captured = capture(models.gpt2(), (), models.language_ids(4, None)[1])
+    operators.trace(captured.graph, captured.objects, [1, 2])
 
 
 def _watch_fork(asking: socket.socket, start: dict[str, str]) -> list[str]:
