@@ -1,9 +1,10 @@
 """Ranks that start in milliseconds: forked from one process that has loaded the libraries.
 
-Importing torch, its compiler's front end and transformers takes a rank about six seconds of a
-core, its first capture another one, and the tests start hundreds of ranks. So :class:`Parent`, one
-process per run of the tests, does both once. What mpirun starts is this file as a small program, which needs no torch: it
-hands its files, variables and arguments to the parent, and ends as the fork ends that runs them::
+Importing torch, its compiler's front end and transformers takes a rank about six seconds of a core,
+its first capture another one, and the tests start hundreds of ranks. So :class:`Parent`, one
+process per run of the tests, does both once. What mpirun starts is this file as a small program,
+which needs no torch: it hands its files, variables and arguments to the parent, and ends as the
+fork ends that runs them::
 
     python forked_ranks.py SOCKET script.py arguments...
 
@@ -81,10 +82,10 @@ def _be_parent(server: socket.socket) -> list[str]:
 
 def _load_libraries() -> None:
     """Imports them, and captures a model: what fake tensors learn of operators is kept."""
+    import models
     import torch._dynamo
     import transformers.modeling_utils  # noqa: F401
 
-    import models
     import pyrannc.module  # noqa: F401
     from pyrannc.capture.model import capture
     from pyrannc.profiling import operators
