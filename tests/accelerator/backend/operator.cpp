@@ -134,11 +134,15 @@ class Call {
                   "Expected all tensors to be on the same device, but found at least two devices, "
                   "standin:",
                   device_.index(), " and ", tensor.device(), "! (", name_, ")");
-      const at::AutoDispatchBelowADInplaceOrView no_autograd;
-      at::Tensor copy = tensor.clone();
-      keep_wrapped(tensor, copy);
-      return copy;
+      return copy_of(tensor);
     });
+  }
+
+  static at::Tensor copy_of(const at::Tensor& tensor) {
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    at::Tensor copy = tensor.clone();
+    keep_wrapped(tensor, copy);
+    return copy;
   }
 
   [[nodiscard]] const IValue* argument(const char* name) const {
@@ -217,7 +221,9 @@ class Call {
         stack.emplace_back(take_numbers(given, device_.index(), drawn));
       } else {
         stack.push_back(with_tensors(argument, [&](const at::Tensor& tensor) {
-          if (tensor.is_cpu()) return tensor;
+          // Not what a meta kernel in Python may have seen: a stream's thread would wait for the
+          // interpreter's lock to let it go, which no kernel of a GPU does.
+          if (tensor.is_cpu()) return copy_of(tensor);
           at::Tensor alias = tensors.of(tensor);
           aliases_.emplace_back(tensor, alias);
           return alias;

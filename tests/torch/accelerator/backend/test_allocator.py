@@ -1,8 +1,12 @@
 """Blocks of memory behave as those of CUDA's caching allocator, and are NaN when they are free."""
 
+import faulthandler
+
 import pytest
 import standin
 import torch
+
+DEADLINE_S = 60  # against hangs
 
 
 def floats(count, value=1.0):
@@ -94,3 +98,16 @@ def test_an_allocation_fails_when_it_is_told_to():
     with pytest.raises(torch.OutOfMemoryError):
         floats(1)
     assert (kept + 1).tolist() == [2]
+
+
+def test_memory_is_given_back_while_kernels_with_numbers_are_under_way():
+    """torch holds the interpreter's lock while it waits for the device: as none of a GPU, no kernel
+    needs it, for the number that it was given, either."""
+    x = floats(4, 0.0)
+    standin.set_delay(5000)
+    faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
+    for _ in range(10):
+        x += 1
+        torch.accelerator.empty_cache()
+    faulthandler.cancel_dump_traceback_later()
+    assert x.tolist() == [10, 10, 10, 10]
