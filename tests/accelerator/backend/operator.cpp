@@ -54,6 +54,29 @@ void for_each_tensor(const IValue& value, const Function& function) {
   });
 }
 
+/// The meta kernel of a normalisation says that statistics of numbers of 16 bits have 32, as on
+/// CUDA. The CPU's backward takes them as its forward has made them: where the parameters have 16
+/// bits, too, so have these.
+void shorten_statistics(const c10::FunctionSchema& schema, Stack& stack) {
+  if (schema.name() != "aten::native_layer_norm_backward" &&
+      schema.name() != "aten::native_batch_norm_backward") {
+    return;
+  }
+  const auto named = [&](const char* name) -> IValue* {
+    const std::optional<int> index = schema.argumentIndexWithName(name);
+    if (!index || !stack[static_cast<size_t>(*index)].isTensor()) return nullptr;
+    return &stack[static_cast<size_t>(*index)];
+  };
+  const at::ScalarType dtype = named("input")->toTensor().scalar_type();
+  for (const char* parameter : {"weight", "bias", "running_mean"}) {
+    const IValue* given = named(parameter);
+    if (given != nullptr && given->toTensor().scalar_type() != dtype) return;
+  }
+  for (const char* statistic : {"mean", "rstd", "save_mean", "save_invstd"}) {
+    if (IValue* given = named(statistic); given != nullptr) *given = given->toTensor().to(dtype);
+  }
+}
+
 /// Torch functions and default devices of the user are not for what a kernel's meta function makes.
 class NoTorchFunctions {
  public:
@@ -276,6 +299,7 @@ class Call {
     }
     launch(device_, name_,
            [op = op_, name = name_, stack = std::move(kernel), made = std::move(made)]() mutable {
+             shorten_statistics(op.schema(), stack);
              op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
              for (size_t i = 0; i < stack.size(); ++i) {
                size_t at = 0;

@@ -113,6 +113,25 @@ def test_a_cnn_trains_as_on_the_cpu():
     assert_same_bits(run("standin"), run("cpu"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("make", [lambda: nn.LayerNorm(8), lambda: nn.BatchNorm1d(8)])
+def test_norms_whose_parameters_have_16_bits_train_as_on_the_cpu(make, dtype):
+    x = torch.randn(6, 8, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+    class Squares(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = make().to(dtype)
+
+        def forward(self, x):
+            return self.norm(x).square().mean()
+
+    def run(device):
+        return trained(Squares, [(x,)] * 3, lambda p: torch.optim.SGD(p, 0.5), device)
+
+    assert_same_bits(run("standin"), run("cpu"))
+
+
 @pytest.mark.parametrize("name", sorted(set(ZOO) - NOT_HERE))
 def test_models_of_the_zoo_give_the_cpus_outputs_and_gradients(name):
     def run(device):
