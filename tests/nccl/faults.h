@@ -9,6 +9,7 @@ namespace rannc::standin_nccl {
 ///
 ///   never_joins      its ncclCommInitRankConfig goes on for ever
 ///   version          says to be NCCL `number`
+///   world            joins a world of `number` ranks
 ///   dies, stops      (SIGKILL, SIGSTOP) at its call `number`, as the device runs it
 ///   never_completes  its call `number` does not end until it is aborted
 ///   async_error      its call `number` ends with an asynchronous error

@@ -41,12 +41,13 @@ namespace {
 
 void meet(Comm comm) {
   Shared& shared = comm->room->shared();
-  const Member mine{
-      .is_here = true,
-      .version = version_of(comm->root_ranks.empty() ? comm->rank : comm->root_ranks[comm->rank]),
-      .ranks = comm->size,
-      .process = getpid(),
-      .device = comm->device->index()};
+  const int number = comm->root_ranks.empty() ? comm->rank : comm->root_ranks[comm->rank];
+  const int world = fault("world", number);
+  const Member mine{.is_here = true,
+                    .version = version_of(number),
+                    .ranks = world != 0 ? world : comm->size,
+                    .process = getpid(),
+                    .device = comm->device->index()};
   std::string wrong;
   {
     const Room::Lock lock(*comm->room);

@@ -7,6 +7,7 @@ first step), the plan ("stages" or "replicas"), and the fault, as STANDIN_NCCL_F
 import json
 import os
 import sys
+import time
 
 import nccl
 import standin
@@ -30,6 +31,7 @@ def main(when, shape, fault):
     process.order_nccl_launches()
     if when == "start":
         os.environ["STANDIN_NCCL_FAULT"] = fault
+        say_that_it_begins(world)
     step = make_step(world, shape)
     step()
     world.barrier()
@@ -37,9 +39,15 @@ def main(when, shape, fault):
         kind, rank, number = fault.split(":")
         calls = nccl.Nccl().functions.standin_nccl_calls(int(rank))
         os.environ["STANDIN_NCCL_FAULT"] = f"{kind}:{rank}:{calls + int(number)},{hanging()}"
+        say_that_it_begins(world)
     for _ in range(3):
         step()
     print(f"rank {world.rank} got through", flush=True)
+
+
+def say_that_it_begins(world):
+    world.barrier()
+    print(f"process {os.getpid()} begins at {time.time()}", flush=True)
 
 
 def hanging():

@@ -331,12 +331,17 @@ def test_abort_ends_what_waits_on_the_device(nccl):
     run(nccl, work)
 
 
-def test_other_versions_and_other_worlds(nccl):
-    os.environ["STANDIN_NCCL_FAULT"] = "version:1:22703"
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("version:1:22703", r"Mismatched NCCL version detected: rank . and rank . have"),
+        ("world:1:3", r"rank . and rank . join . and . ranks"),
+    ],
+)
+def test_other_versions_and_other_worlds(nccl, fault, told):
+    os.environ["STANDIN_NCCL_FAULT"] = fault
     try:
-        with pytest.raises(
-            NcclError, match=r"Mismatched NCCL version detected: rank . and rank . have"
-        ):
+        with pytest.raises(NcclError, match=told):
             run(nccl, lambda rank: None)
     finally:
         del os.environ["STANDIN_NCCL_FAULT"]
