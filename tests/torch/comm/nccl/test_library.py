@@ -82,10 +82,16 @@ def test_the_real_one_says_its_version_and_fails_without_a_device():
 
 
 def test_the_extension_needs_no_cuda_and_no_nccl_to_be_loaded():
+    """Neither their functions, nor those of torch's libraries for CUDA."""
     job = subprocess.run(
-        ["nm", "-D", "--undefined-only", _C.__file__], capture_output=True, text=True
+        ["nm", "-DC", "--undefined-only", _C.__file__], capture_output=True, text=True
     )
     assert job.returncode == 0, job.stderr
-    names = [line.split()[-1] for line in job.stdout.splitlines()]
+    names = [line.split(maxsplit=1)[1] for line in job.stdout.splitlines()]
     assert len(names) > 100
-    assert [name for name in names if name.startswith(("nccl", "pnccl", "cuda", "cu"))] == []
+    foreign = ("nccl", "pnccl", "cuda", "cu", "at::cuda::", "c10::cuda::", "torch::cuda::")
+    assert [name for name in names if name.startswith(foreign)] == []
+    job = subprocess.run(["readelf", "-d", _C.__file__], capture_output=True, text=True)
+    libraries = [line for line in job.stdout.splitlines() if "NEEDED" in line]
+    assert len(libraries) > 3, job.stderr
+    assert [line for line in libraries if "cuda" in line or "nccl" in line] == []
