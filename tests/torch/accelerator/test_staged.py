@@ -5,6 +5,10 @@ tried, too: a suite that cannot see it would prove nothing.
 """
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -68,9 +72,10 @@ def run(
     model=layers,
     pinned_bytes=1 << 28,
     before=None,
+    connect=None,
 ):
     """Under plan ``name``; ``stream`` and ``message``: mistakes that are planted; ``before`` is
-    called once before the forward."""
+    called once before the forward; ``connect``: see on_devices.run()."""
     ranks, schedule = PLANS[name]
     graph, text = model()
     plan = make_plan(graph.node_names, ranks, micro_batches, schedule=schedule)
@@ -83,7 +88,10 @@ def run(
         index = communicator.rank + 1
         device = f"standin:{index}"
         standin.set_device(index)
-        staged = _C.runtime.staged(communicator, device, pinned_bytes)
+        if connect is None:
+            staged = _C.runtime.staged(communicator, device, pinned_bytes)
+        else:
+            staged = connect(communicator, device)
         order = _C.runtime.device_stream(device)
         executor = _C.runtime.Executor(
             _C.ir.parse(text),
@@ -166,6 +174,40 @@ def test_a_tensor_that_is_dropped_before_its_message_has_gone_is_seen(name):
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
 def test_a_second_thread_that_issues_is_seen(name):
     assert run(name, message=MessageMistake.issues_elsewhere).strangers()
+
+
+# Each in a process of its own, which nothing of a device has run in yet.
+POINTERS = """
+import os
+import signal
+import standin
+import test_staged
+
+def signal_of(name):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # against hangs
+        standin.start(devices=4, memory_bytes=256 << 20, delay_us=0)
+        test_staged.run(name, connect=lambda host, device: host)
+        os._exit(0)
+    return os.WTERMSIG(os.waitpid(child, 0)[1])
+
+print(signal_of("gpipe"), signal_of("replicas"))
+"""
+
+
+def test_an_address_of_the_device_that_the_host_reads_is_seen():
+    """The ranks' own communicator sends and sums what it is handed: memory of the host."""
+    paths = [os.path.dirname(__file__), *sys.path]
+    job = subprocess.run(
+        [sys.executable, "-c", POINTERS],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    seen = f"{signal.SIGSEGV.value} {signal.SIGSEGV.value}"
+    assert job.stdout.splitlines()[-1:] == [seen], job.stdout + job.stderr
 
 
 # Memory of the host.
