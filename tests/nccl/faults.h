@@ -8,6 +8,7 @@ namespace rannc::standin_nccl {
 /// `kind:rank:number`, several with commas between them.
 ///
 ///   never_joins      its ncclCommInitRankConfig goes on for ever
+///   warns            while it joins, says one thing after the other as its last error
 ///   version          says to be NCCL `number`
 ///   world            joins a world of `number` ranks
 ///   dies, stops      (SIGKILL, SIGSTOP) at its call `number`, as the device runs it

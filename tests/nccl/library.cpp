@@ -429,6 +429,10 @@ const char* ncclGetErrorString(Result result) {
 const char* ncclGetLastError(Communicator comm) {
   thread_local std::string text;
   text = comm == nullptr ? last_error : comm->error();
+  static std::atomic<bool> warned = false;
+  if (comm != nullptr && comm->state == State::joining && fault("warns", comm->rank) != 0) {
+    text = warned.exchange(true) ? "the second warning" : "Connect to 192.0.2.1<4791> failed";
+  }
   return text.c_str();
 }
 

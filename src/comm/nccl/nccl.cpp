@@ -226,6 +226,7 @@ class Nccl final : public Communicator {
 
   /// The first two communicators, of all ranks.
   void start() {
+    heard_ = words(nullptr);
     nccl::UniqueId id{};
     const nccl::Api& api = library_->api;
     if (rank() == 0)
@@ -421,23 +422,40 @@ class Nccl final : public Communicator {
   /// Until a call has ended on the host; throws when it fails or takes too long.
   void settle(Result result, Comm comm, const std::string& what, const std::string& advice = {}) {
     const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s());
+    std::string warning;  // NCCL keeps its last words only, so the first are listened for
     while (result == nccl::kInProgress) {
-      const Result asked =
-          watch_->inside(what, [&] { return library_->api.comm_get_async_error(comm, &result); });
+      const Result asked = watch_->inside(what, [&] {
+        const Result answer = library_->api.comm_get_async_error(comm, &result);
+        if (warning.empty()) warning = words(comm);
+        if (warning == heard_) warning.clear();
+        return answer;
+      });
       if (asked != nccl::kSuccess) result = asked;
       if (result != nccl::kInProgress) break;
       if (Clock::now() > deadline) {
         throw CommError(
             fmt::format("rank {} waited {:.3g} s for NCCL to {}: a rank has not come, "
-                        "or cannot be reached.{}",
-                        rank(), timeout_s(), what, advice));
+                        "or cannot be reached.{}{}",
+                        rank(), timeout_s(), what, as_first(warning), advice));
       }
       std::this_thread::sleep_for(kAskAgain);
     }
     if (result == nccl::kSuccess) return;
-    throw CommError(fmt::format(
-        "rank {}: NCCL {} could not {}: {}: {}{}", rank(), nccl_version_text(library_->version),
-        what, library_->api.get_error_string(result), library_->api.get_last_error(comm), advice));
+    const std::string last = words(comm);
+    throw CommError(fmt::format("rank {}: NCCL {} could not {}: {}: {}{}{}", rank(),
+                                nccl_version_text(library_->version), what,
+                                library_->api.get_error_string(result), last,
+                                as_first(warning == last ? "" : warning), advice));
+  }
+
+  /// What NCCL has warned of last.
+  [[nodiscard]] std::string words(Comm comm) const {
+    const char* const text = library_->api.get_last_error(comm);
+    return text == nullptr ? "" : text;
+  }
+
+  [[nodiscard]] static std::string as_first(const std::string& warning) {
+    return warning.empty() ? "" : "\n  NCCL's first warning: " + warning;
   }
 
   [[nodiscard]] std::string network_advice() const {
@@ -456,7 +474,8 @@ class Nccl final : public Communicator {
   std::vector<Lane> sums_;
   std::vector<std::vector<int>> known_sums_;  // of all ranks, in the order of their splits
   std::set<std::pair<int, int>> connected_;
-  Traffic traffic_;  // all that was connected
+  Traffic traffic_;    // all that was connected
+  std::string heard_;  // NCCL's last words before it was started for this job
   int streams_ = 0;
   std::shared_ptr<Stream> only_stream_;
   const std::shared_ptr<nccl::Watch> watch_;  // operations keep it

@@ -52,8 +52,9 @@ def is_there(process):
 
 
 def test_a_rank_that_never_joins_and_the_network_that_was_tried():
-    text = failure("start", "stages", "never_joins:1")
+    text = failure("start", "stages", "never_joins:1,warns:0")
     assert re.search(r"rank 0 waited 2 s for NCCL to start with 2 ranks", text), text
+    assert "NCCL's first warning: Connect to 192.0.2.1<4791> failed\n" in text, text
     assert "NCCL_SOCKET_IFNAME" in text
     assert re.search(r"NCCL tries the network interface '\w+'", text), text
 
