@@ -144,7 +144,7 @@ function pictures(plan, times) {
   const button = (text, label, action) => el("button", { onclick: action, "aria-label": label, title: label }, text);
   const key = (color, text) => el("span", {}, el("i", { class: "key", style: { background: color } }), text);
   const tools = el("div", { class: "tools" }, button("+", "zoom in", () => span.zoom(1.6)), button("−", "zoom out", () => span.zoom(1 / 1.6)), button("←", "earlier", () => span.move(-0.3)), button("→", "later", () => span.move(0.3)),
-    button("all", "show all", () => span.set(0, span.all)), key("hsl(210 58% 66%)", "forward (recompute: on top of a backward)"), key("hsl(210 58% 40%)", "backward"), key("var(--send)", "messages"), key("var(--reduce)", "own gradient sums, were none hidden"), key("var(--wait)", "waiting"));
+    button("all", "show all", () => span.set(0, span.all)), key("hsl(210 58% 66%)", "forward (recompute: on top of a backward)"), key("hsl(210 58% 40%)", "backward"), key("var(--send)", "messages"), key("var(--reduce)", "own gradient sums, if nothing hid them"), key("var(--wait)", "waiting"));
   new ResizeObserver(() => span.draw()).observe(timeline.view);
   redraw.push(() => span.draw());
   const note = times.known ? "" : " Transfers are not known, and take no time here.";

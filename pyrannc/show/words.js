@@ -59,7 +59,8 @@ function el(tag, attributes, ...children) {
 function table(columns, rows) {
   const kinds = columns.map((column) => (Array.isArray(column) ? column[1] : ""));
   const head = columns.map((column, i) => el("th", { class: kinds[i], scope: "col" }, Array.isArray(column) ? column[0] : column));
-  return el("div", { class: rows.length > 14 ? "scroll long" : "scroll", tabindex: rows.length > 14 ? "0" : undefined }, el("table", {}, el("thead", {}, el("tr", {}, head)),
+  const long = rows.length > 14, kind = `scroll${long ? " long" : ""}${columns.length > 5 ? " wide" : ""}`;
+  return el("div", { class: kind, tabindex: long ? "0" : undefined }, el("table", {}, el("thead", {}, el("tr", {}, head)),
     el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell, i) => el("td", { class: kinds[i] }, cell)))))));
 }
 

@@ -281,6 +281,20 @@ def test_the_strip_shows_every_stage_and_cuts_no_label_and_two_pages_are_printed
 
 
 @in_browser
+def test_on_a_phone_what_is_beyond_the_edge_makes_no_row_higher(browser, files):
+    page.write(files / "p.html", [files / "plan.json"], files / "g.json")
+    size = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    opened(browser, files / "p.html")
+    heights = browser.execute_script(
+        "return [...document.querySelectorAll('[aria-label^=\"The best plan\"] tbody tr')]"
+        ".map((row) => row.offsetHeight)"
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert len(heights) > 1 and max(heights) < 2 * 18  # less than two lines
+
+
+@in_browser
 def test_what_does_not_fit_and_two_plans_have_pages(browser, files):
     small = pyrannc.plan(graph(), CLUSTER | {"device_memory_bytes": 100}, REQUEST)
     (files / "small.json").write_text(json.dumps(small))
