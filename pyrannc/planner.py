@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("rannc-plan")
@@ -31,6 +32,7 @@ def plan(
     threads: int | None = None,
     pins: dict[str, int] | None = None,
     whole: tuple[str, ...] = (),
+    progress: Callable[[float], None] | None = None,
 ) -> dict:
     """The fastest plan that fits, by the files of ``docs/planner-files.md``.
 
@@ -43,6 +45,7 @@ def plan(
         threads: Of the search; the plan does not depend on it. Default: one for each core.
         pins: The stage of a module; -1 is the last.
         whole: Modules that one stage must hold.
+        progress: Hears how far the search is, from 0 to 1.
 
     Returns:
         The plan, as its file holds it; ``plan["feasible"]`` is False, and ``plan["reason"]`` says
@@ -61,7 +64,7 @@ def plan(
     for module in whole:
         options += ["--whole", module]
     inputs = {"graph": graph, "cluster": cluster, "request": request}
-    return json.loads(_call("plan", inputs, global_batch, options))
+    return json.loads(_call("plan", inputs, global_batch, options, progress))
 
 
 def evaluate(plan, graph, cluster, request=None, *, global_batch: int | None = None) -> dict:
@@ -126,14 +129,16 @@ def show_deployment(path: str | os.PathLike, batch_size: int | None = None) -> N
     print(show(path, batch_size), end="")
 
 
-def _call(command: str, inputs: dict, global_batch: int | None, options: list[str]) -> str:
+def _call(
+    command: str, inputs: dict, global_batch: int | None, options: list[str], progress=None
+) -> str:
     if global_batch is not None:
         options = [*options, "--global-batch", str(global_batch)]
     with tempfile.TemporaryDirectory() as folder:
         for name, value in inputs.items():
             if value is not None:
                 options = [*options, f"--{name}", _file(name, value, folder)]
-        return _run([command, *options], folder)
+        return _run([command, *options], folder, progress)
 
 
 def _file(name: str, value, folder: str) -> str:
@@ -173,13 +178,26 @@ def _toml_value(value) -> str:
     raise PlannerInputError(f"a cluster holds numbers and strings, not {type(value).__name__}")
 
 
-def _run(arguments: list[str], folder: str | None = None) -> str:
+def _run(arguments: list[str], folder: str | None = None, progress=None) -> str:
+    if progress is not None:
+        arguments = [*arguments, "--progress"]
+    # Without buffers, of which communicate() would not know.
     process = subprocess.Popen(
-        [program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
     )
+    said = b""
     while True:
         try:
-            out, complaint = process.communicate()
+            # Until its last share, 1, it writes nothing else, so that no pipe fills up meanwhile.
+            while progress is not None:
+                said = process.stderr.readline()
+                name, _, share = said.partition(b" ")
+                if name == b"progress":
+                    progress(float(share))
+                if name != b"progress" or float(share) >= 1:
+                    progress = None
+            out, rest = process.communicate()
+            complaint = said + rest
             break
         except KeyboardInterrupt:
             # The terminal has told the program, too: with a time limit it answers, else it ends.

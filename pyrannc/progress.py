@@ -7,8 +7,6 @@ import sys
 import threading
 import time
 
-from pyrannc import log
-
 QUIET_S = 2.0
 LINE_S = 10.0  # between two lines where there is no terminal
 #: Set by ``rannc run``, whose ranks have pipes for its terminal: its columns.
@@ -54,14 +52,27 @@ def _width_of_launcher():
         os.close(launcher)
 
 
+def log_line(text) -> None:
+    """Where there is no terminal, training says it at level info."""
+    from pyrannc import log  # which needs the extension, and planning from files does not
+
+    log.info("deploy", text)
+
+
+def error_line(text) -> None:
+    """What a command says there; on a terminal nothing is left of its bar."""
+    if not on_terminal():
+        print(f"rannc: {text}", file=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
-def phase(what, shown=True):
+def phase(what, shown=True, line=log_line):
     """Around what may take long; ``shown``: on one rank only. Inside of another phase it is what
     that one does meanwhile.
 
     After two seconds a terminal has a line with the time that passes, and, as far as
-    :func:`advance` is called, a bar with the time that is left, until the block ends; elsewhere the
-    log has single lines, at level info.
+    :func:`advance` is called, a bar with the time that is left, until the block ends; elsewhere
+    ``line`` gets single lines.
     """
     global _shown
     if not shown:
@@ -71,7 +82,7 @@ def phase(what, shown=True):
         with part(what):
             yield
         return
-    _shown = said = _Said(what)
+    _shown = said = _Said(what, line)
     timer = threading.Timer(QUIET_S, said.begin)
     timer.daemon = True
     timer.start()
@@ -105,10 +116,16 @@ def advance(done, total) -> None:
         said.advance(min(done, total), total)
 
 
+def advance_share(share) -> None:
+    """The same, from 0 to 1; what falls back begins anew, as a search after another."""
+    advance(share, 1)
+
+
 class _Said:
-    def __init__(self, what):
-        self._what, self._bar, self._over = what, None, False
+    def __init__(self, what, line):
+        self._what, self._say, self._bar, self._over = what, line, None, False
         self._begin = self._line = time.monotonic()
+        self._since = self._begin  # what is done was done
         self._done, self._total = 0, None
         self._lock = threading.Lock()
 
@@ -117,7 +134,7 @@ class _Said:
             if self._over:
                 return
             if not on_terminal():
-                log.info("deploy", f"{self._what} ...")
+                self._say(f"{self._what} ...")
                 self._bar, self._line = False, time.monotonic()
                 return
             from rich.progress import (
@@ -144,6 +161,7 @@ class _Said:
         with self._lock:
             before = self._what, self._begin, self._done, self._total
             self._what, self._begin = what, begin or time.monotonic()
+            self._since = self._begin
             self._done, self._total = done, total
             if self._bar:
                 self._bar.reset(self._task, description=what, completed=done, total=total)
@@ -151,14 +169,17 @@ class _Said:
 
     def advance(self, done, total):
         with self._lock:
-            self._done, self._total = done, total
             now = time.monotonic()
+            if done < self._done:
+                self._since = now
+            self._done, self._total = done, total
             if self._bar:
                 self._bar.update(self._task, completed=done, total=total)
             elif self._bar is False and now - self._line >= LINE_S and done:
                 self._line = now
-                left = (now - self._begin) * (total - done) / done
-                log.info("deploy", f"{self._what}: {done} of {total}, about {left:.0f} s left")
+                left = (now - self._since) * (total - done) / done
+                far = f"{done:.0%}" if total == 1 else f"{done:.0f} of {total}"
+                self._say(f"{self._what}: {far}, about {left:.0f} s left")
 
     def end(self):
         with self._lock:
@@ -166,4 +187,4 @@ class _Said:
             if self._bar:
                 self._bar.stop()
             if self._bar is not None:
-                log.info("deploy", f"{self._what}: {time.monotonic() - self._begin:.1f} s")
+                self._say(f"{self._what}: {time.monotonic() - self._begin:.1f} s")

@@ -94,7 +94,7 @@ class PlannerOptions:
         """
         (self: object) -> str
         """
-    def __init__(self, *, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False, pins: collections.abc.Sequence[Pin] = [], whole: collections.abc.Sequence[str] = [], time_limit_s: typing.SupportsFloat | typing.SupportsIndex = 0.0, threads: typing.SupportsInt | typing.SupportsIndex = 1, exactly: bool = True) -> None:
+    def __init__(self, *, max_blocks: typing.SupportsInt | typing.SupportsIndex = 0, one_replica: bool = False, pins: collections.abc.Sequence[Pin] = [], whole: collections.abc.Sequence[str] = [], time_limit_s: typing.SupportsFloat | typing.SupportsIndex = 0.0, threads: typing.SupportsInt | typing.SupportsIndex = 1, exactly: bool = True, progress: collections.abc.Callable[[typing.SupportsFloat | typing.SupportsIndex], None] = None) -> None:
         ...
     @property
     def exactly(self) -> bool:

@@ -5,7 +5,7 @@ import time
 
 import typer
 
-from pyrannc import files
+from pyrannc import files, progress
 
 
 def capture(target, output, device, dtype, rows, level, depth, real) -> None:
@@ -18,15 +18,16 @@ def capture(target, output, device, dtype, rows, level, depth, real) -> None:
     from pyrannc.profiling import graph_profile
 
     try:
-        found = graph_profile.graph_profile(
-            graph_profile.load_build(target),
-            device=device,
-            dtype=dtype,
-            rows=_numbers(rows),
-            level=level,
-            depth=depth,
-            real=real,
-        )
+        with progress.phase("capturing the model", line=progress.error_line):
+            found = graph_profile.graph_profile(
+                graph_profile.load_build(target),
+                device=device,
+                dtype=dtype,
+                rows=_numbers(rows),
+                level=level,
+                depth=depth,
+                real=real,
+            )
     except RaNNCError as error:
         typer.echo(f"rannc: {error}", err=True)
         raise typer.Exit(2) from None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from pyrannc import planner
+from pyrannc import planner, progress
 from pyrannc.cli.plans import answer
 
 
@@ -27,7 +27,10 @@ def advise(
     wanted = answer(asked)
     with tempfile.TemporaryDirectory() as folder:
         graphs = _graphs(target, dtype, device, Path(folder))
-        rows = answer(lambda: what_if.table(graphs, cluster, *wanted))
+        with progress.phase("planning all cases", line=progress.error_line):
+            rows = answer(
+                lambda: what_if.table(graphs, cluster, *wanted, progress=progress.advance_share)
+            )
     price = price or what_if.price_in(cluster)
     print(what_if.as_json(rows, price) if as_json else what_if.text(rows, price), end="")
     if html is not None:
@@ -46,7 +49,9 @@ def _graphs(target, dtypes, device, folder):
         path = folder / f"{dtype}.json"
         try:
             build = graph_profile.load_build(target)
-            profile = graph_profile.graph_profile(build, device=device, dtype=dtype)
+            what = f"capturing the model as {dtype}"
+            with progress.phase(what, line=progress.error_line):
+                profile = graph_profile.graph_profile(build, device=device, dtype=dtype)
         except RaNNCError as error:
             typer.echo(f"rannc: {error}", err=True)
             raise typer.Exit(2) from None

@@ -1,6 +1,6 @@
 """The plans of one job: the best one, and others that may be worth a run beside it."""
 
-from pyrannc import _C
+from pyrannc import _C, progress
 from pyrannc.errors import InfeasibleError
 
 #: A plan of another arrangement that is slower by more than this share, by its operators, is not
@@ -27,7 +27,9 @@ class Planner:
     def __init__(self, step, request, config, mixing, held_bytes, sharing=None):
         self.step = step
         options = _C.partition.PlannerOptions(
-            max_blocks=config.max_partition_num, one_replica=bool(mixing)
+            max_blocks=config.max_partition_num,
+            one_replica=bool(mixing),
+            progress=progress.advance_share,
         )
         allowed = _C.partition.Allowed(
             least_rows=config.min_pipeline_bs,

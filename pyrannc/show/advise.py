@@ -75,8 +75,9 @@ def request(path) -> dict:
 
 
 def table(
-    graphs, cluster, batches, request=None, devices=None, memory=(None,), recompute=("auto",)
-):
+    graphs, cluster, batches, request=None, devices=None, memory=(None,), recompute=("auto",),
+    progress=lambda share: None,
+):  # fmt: skip
     """A dict for each case, in the order in which they were asked for.
 
     Args:
@@ -87,6 +88,7 @@ def table(
         devices, memory: See :func:`clusters`; with the default the fewest devices that hold the
             model are found between powers of two, too.
         recompute: ``auto``, ``never``, ``always``.
+        progress: Hears how far this is, from 0 to 1.
 
     Returns:
         ``devices``, ``batch``, ``memory_gb``, ``recompute``, ``precision``, ``feasible``; of what
@@ -95,18 +97,28 @@ def table(
     """
     request = {"format": "rannc-plan-request", "version": 1} | (request or {})
     rows = []
-    for (precision, graph), batch, gb, how in itertools.product(
-        graphs.items(), batches, memory, recompute
-    ):
+    curves = list(itertools.product(graphs.items(), batches, memory, recompute))
+    counts = clusters(cluster, devices)
+    # To find the fewest devices is some cases more.
+    cases = len(counts) + (0 if devices else len(counts) // 2)
+    for number, ((precision, graph), batch, gb, how) in enumerate(curves):
+        done = 0
         wanted = request | {"global_batch": batch, "recompute": how}
         asked = {"batch": batch, "memory_gb": gb, "recompute": how, "precision": precision}
 
-        def case(count, graph=graph, gb=gb, wanted=wanted, asked=asked):
-            plan = planner.plan(graph, clusters(cluster, [count], gb)[count], wanted)
+        def case(count, graph=graph, gb=gb, wanted=wanted, asked=asked, number=number):
+            nonlocal done
+            plan = planner.plan(
+                graph, clusters(cluster, [count], gb)[count], wanted,
+                progress=lambda share: progress(
+                    (number + min(1, (done + share) / cases)) / len(curves)
+                ),
+            )  # fmt: skip
+            done += 1
             outcome = _outcome(plan, count, wanted["global_batch"])
             return {"devices": count} | asked | {"feasible": plan["feasible"]} | outcome
 
-        curve = [case(count) for count in clusters(cluster, devices)]
+        curve = [case(count) for count in counts]
         if not devices:
             curve = _with_fewest(curve, cluster, case)
         knee = _knee(curve)
@@ -175,7 +187,9 @@ def _says_something(column, rows):
     return len(found) > 1 or not found <= {"-", "auto", "as given"}
 
 
-def _milliseconds(ns):
+def _duration(ns):
+    if ns >= 1e10:
+        return f"{ns / 1e9:.1f} s"
     return f"{ns / 1e6:.0f} ms" if ns >= 1e7 else f"{ns / 1e6:.3g} ms"
 
 
@@ -212,7 +226,7 @@ def text(rows, price=None) -> str:
         line = f"{case['devices']:7}  " + "".join(f"{of(case):>9}  " for _, of in columns)
         if case["feasible"]:
             line += (
-                f"{case['stages']:6}  {_milliseconds(case['iteration_ns']):>9}  "
+                f"{case['stages']:6}  {_duration(case['iteration_ns']):>9}  "
                 f"{_rate(case['rows_per_s']):>8}  {cost_of(case, price):<{len(unit)}.4g}"
                 f"{'  <- knee' if case['knee'] else ''}"
             )

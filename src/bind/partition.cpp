@@ -1,3 +1,4 @@
+#include <pybind11/functional.h>
 #include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
@@ -132,18 +133,19 @@ void init_options(py::module_& m) {
   py::class_<PlannerOptions>(m, "PlannerOptions")
       .def(py::init([](int max_blocks, bool one_replica, std::vector<Pin> pins,
                        std::vector<std::string> whole, double time_limit_s, int threads,
-                       bool exactly) {
+                       bool exactly, std::function<void(double)> progress) {
              return PlannerOptions{.max_blocks = max_blocks,
                                    .one_replica = one_replica,
                                    .pins = std::move(pins),
                                    .whole = std::move(whole),
                                    .time_limit_s = time_limit_s,
                                    .threads = threads,
+                                   .progress = std::move(progress),
                                    .exactly = exactly};
            }),
            py::kw_only(), "max_blocks"_a = 0, "one_replica"_a = false,
            "pins"_a = std::vector<Pin>(), "whole"_a = std::vector<std::string>(),
-           "time_limit_s"_a = 0.0, "threads"_a = 1, "exactly"_a = true)
+           "time_limit_s"_a = 0.0, "threads"_a = 1, "exactly"_a = true, "progress"_a = py::none())
       .def_readonly("max_blocks", &PlannerOptions::max_blocks)
       .def_readonly("one_replica", &PlannerOptions::one_replica)
       .def_readonly("pins", &PlannerOptions::pins)

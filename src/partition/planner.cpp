@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -18,6 +19,7 @@
 #include "partition/find_plan.h"
 #include "partition/improve/refine_by_piece.h"
 #include "partition/problem/pins.h"
+#include "partition/problem/progress.h"
 #include "partition/problem/search_report.h"
 #include "partition/problem/search_space.h"
 #include "partition/score/lower_bound.h"
@@ -164,7 +166,7 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
     }
     space.stages = stages;
   }
-  const Attempt::Problem problem{
+  Attempt::Problem problem{
       profile, cluster, request,
       pieces,  space,   {.threads = options.threads, .exactly = options.exactly, .with = with}};
   const int finest = options.max_blocks > 0 ? options.max_blocks : most_blocks(space);
@@ -174,7 +176,17 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
   std::vector<std::unique_ptr<Attempt>> attempts;
   const Attempt* best = nullptr;
   int64_t examined = 0;
-  for (const int max_blocks : resolutions(finest, pieces.size(), only_finest)) {
+  const std::vector<int> all = resolutions(finest, pieces.size(), only_finest);
+  double furthest = 0;  // some parts of a search tell of the same shares
+  const Progress::Listener rising = [&](double share) {
+    if (share > furthest) options.progress(furthest = share);
+  };
+  const Progress told(options.progress ? &rising : nullptr);
+  const auto sum = static_cast<double>(std::accumulate(all.begin(), all.end(), 0));
+  for (double before = 0; const int max_blocks : all) {
+    // A search takes about as long as it has blocks.
+    problem.options.progress = told.part(before / sum, (before + max_blocks) / sum);
+    before += max_blocks;
     attempts.push_back(std::make_unique<Attempt>(problem, max_blocks, stop));
     const Attempt& next = *attempts.back();
     examined += next.examined();

@@ -17,6 +17,7 @@ struct PlanArguments {
   int threads = 0;  ///< 0: one for each core
   std::vector<std::string> pins, whole;
   bool json = false;
+  bool progress = false;  ///< as lines for another program
 };
 int plan_command(const PlanArguments& arguments, std::ostream& out, std::ostream& err);
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <thread>
 
 #include "rannc/partition/planner.h"
 #include "rannc/plan/show.h"
 #include "rannc/util/error.h"
+#include "rannc_plan/bar.h"
 #include "rannc_plan/commands.h"
 #include "rannc_plan/files.h"
 #include "rannc_plan/inputs.h"
@@ -33,6 +35,15 @@ partition::Pin read_pin(const std::string& text) {
   return pin;
 }
 
+/// Hears how far the search is; tells people by `bar`, and who has asked for it by lines.
+std::function<void(double)> listener(const PlanArguments& arguments, Bar& bar, std::ostream& err) {
+  if (!arguments.progress) return [&bar](double share) { bar.at(share); };
+  return [&err](double share) {
+    // 1 comes at the end.
+    if (share < 1) err << fmt::format("progress {:.4f}\n", std::min(share, 0.9999)) << std::flush;
+  };
+}
+
 partition::PlannerOptions options_of(const PlanArguments& arguments, const Interrupts& interrupts) {
   partition::PlannerOptions options;
   for (const std::string& pin : arguments.pins) options.pins.push_back(read_pin(pin));
@@ -51,12 +62,16 @@ partition::PlannerOptions options_of(const PlanArguments& arguments, const Inter
 
 int plan_command(const PlanArguments& arguments, std::ostream& out, std::ostream& err) {
   const Interrupts interrupts(/*ends_the_program=*/!arguments.time_limit_s);
-  const partition::PlannerOptions options = options_of(arguments, interrupts);
+  partition::PlannerOptions options = options_of(arguments, interrupts);
   if (!arguments.output.empty()) check_writable(arguments.output);
   const Inputs inputs =
       load_inputs(arguments.graph, arguments.cluster, arguments.request, arguments.global_batch);
+  Bar bar("planning", err, stderr_is_watched());
+  options.progress = listener(arguments, bar, err);
   const plan::Plan plan =
       partition::make_plan(inputs.graph, inputs.cluster, inputs.request, options);
+  bar.clear();
+  if (arguments.progress) err << "progress 1\n" << std::flush;
   const std::string text = plan::to_json(plan);
   if (!arguments.output.empty()) write_file(arguments.output, text);
   if (arguments.json) out << text;

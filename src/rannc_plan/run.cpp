@@ -97,6 +97,8 @@ class CommandLine {
     command->add_option("--whole", plan_.whole, "a module that one stage must hold")
         ->allow_extra_args(false);
     command->add_flag("--json", plan_.json, "print the plan's file instead of a table");
+    command->add_flag("--progress", plan_.progress,
+                      "say on stderr how far the search is, in lines for another program");
   }
 
   void add_evaluate() {

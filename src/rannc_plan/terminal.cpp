@@ -11,9 +11,13 @@ namespace rannc::rannc_plan {
 
 size_t terminal_width() {
   constexpr size_t kNarrowest = 60;
+  return std::max(kNarrowest, columns_of(STDOUT_FILENO).value_or(plan::kPageWidth));
+}
+
+std::optional<size_t> columns_of(int file) {
   winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return plan::kPageWidth;
-  return std::max<size_t>(kNarrowest, size.ws_col);
+  if (::ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  return size.ws_col;
 }
 
 }  // namespace rannc::rannc_plan

@@ -1,5 +1,6 @@
 """The program rannc-plan and what calls it: `rannc plan`, `pyrannc.plan`. No torch anywhere."""
 
+import itertools
 import json
 import os
 import signal
@@ -71,6 +72,20 @@ def test_paths_and_dictionaries_and_the_command_give_the_same_plan(files):
     by_command = json.loads((files / "plan.json").read_text())
     assert by_paths == by_values == by_command
     assert by_paths["feasible"] and "stage" in done.stdout
+
+
+def test_a_listener_hears_how_far_the_search_is(files):
+    heard = []
+    graph = chain(500)
+    for node in graph["nodes"]:
+        node["name"] += "." + 200 * "a"  # for a plan that fills a pipe
+    for before, node in itertools.pairwise(graph["nodes"]):
+        node["inputs"] = [before["name"]]
+    plan = pyrannc.plan(graph, CLUSTER, REQUEST, progress=heard.append)
+    assert len(json.dumps(plan)) > 2**16 and plan == pyrannc.plan(graph, CLUSTER, REQUEST)
+    assert heard == sorted(heard) and 0 < heard[0] < heard[-1] == 1
+    with pytest.raises(pyrannc.PlannerInputError, match=r"^graph\.json: \$\.nodes: is empty"):
+        pyrannc.plan(chain(0), CLUSTER, REQUEST, progress=heard.append)
 
 
 def test_a_plan_is_evaluated_shown_and_explained(files):

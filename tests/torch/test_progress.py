@@ -11,7 +11,9 @@ import termios
 import threading
 
 import pytest
+import torch
 
+import pyrannc
 from pyrannc import log, progress
 
 
@@ -68,6 +70,33 @@ def test_a_phase_in_another_is_what_that_one_does_meanwhile_and_how_far(said, mo
         "starting ...", "starting: 1 of 4", "opening: 2 of 2", "starting: 2 of 4",
     ]  # fmt: skip
     assert said[-1].startswith("starting: ")
+
+
+def test_a_share_is_told_in_per_cent_and_a_search_after_another_begins_anew(said, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "QUIET_S", 3600.0)  # begun by hand
+    lines = []
+    with progress.phase("planning", line=lines.append):
+        progress._shown.begin()
+        for now[0], share in ((10.0, 0.5), (20.0, 0.25), (30.0, 0.5), (31.0, 1.0)):
+            progress.advance_share(share)
+    assert lines == [
+        "planning ...", "planning: 50%, about 10 s left",
+        "planning: 25%, about 0 s left",  # the second one has just been begun
+        "planning: 50%, about 10 s left", "planning: 100%, about 0 s left", "planning: 31.0 s",
+    ]  # fmt: skip
+    assert said == []
+
+
+def test_the_search_of_a_job_tells_how_far_it_is(monkeypatch):
+    heard = []
+    monkeypatch.setattr(progress, "advance_share", heard.append)
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(4)))
+    model = pyrannc.RaNNCModule(model, torch.optim.SGD(model.parameters(), 0.1))
+    model(torch.ones(2, 4)).sum().backward()
+    assert heard == sorted(heard) and 0 < heard[0] <= heard[-1] <= 1
 
 
 def test_a_bar_has_the_time_that_is_left_and_no_color_where_none_is_wanted(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct PlannerOptions {
   double time_limit_s = 0;
   const std::atomic<bool>* stop = nullptr;  ///< the same, when it becomes true
   int threads = 1;                          ///< the answer does not depend on it
+  /// Hears how far the search is, a share from 0 to 1, on the calling thread; the same with any
+  /// other answer. Empty: nobody.
+  std::function<void(double)> progress = {};
   bool exactly = true;  ///< small problems, which takes up to seconds; false: as large ones
 };
 

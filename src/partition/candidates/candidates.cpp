@@ -199,10 +199,12 @@ std::vector<int64_t> Candidates::other_micro_batches(const plan::Plan& plan) con
   return numbers_worth_a_run(request_, plan);
 }
 
-/// Small problems as large ones, as these searches are several.
+/// Small problems as large ones, as these searches are several, of which none is what a listener
+/// waits for.
 PlannerOptions Candidates::quick() const {
   PlannerOptions options = options_;
   options.exactly = false;
+  options.progress = {};
   return options;
 }
 

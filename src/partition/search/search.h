@@ -5,6 +5,7 @@
 
 #include "partition/blocks/block_model.h"
 #include "partition/problem/heuristics.h"
+#include "partition/problem/progress.h"
 #include "partition/problem/search_space.h"
 #include "partition/problem/stop.h"
 #include "partition/score/best_drafts.h"
@@ -25,6 +26,7 @@ struct SearchOptions {
   int threads = 1;
   bool exactly = true;  ///< small problems: step 4
   Heuristics with = {};
+  Progress progress = Progress();
 };
 
 /// The whole search over blocks, in four steps, each adding to one `Best`:

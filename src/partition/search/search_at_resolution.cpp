@@ -27,6 +27,12 @@ constexpr int64_t kUsualMicroBatches = 4096;
 constexpr size_t kZoomedShapes = 3;
 constexpr size_t kMostZoomedNodes = 20'000;
 
+/// What a bar shows when the search over blocks is over, and borders by piece are refined.
+/// tuned by: GPT 175 B on 1,024 devices spends half of its time on either, BERT 4.9 B on 32 devices
+/// a fourth on the second.
+/// without it: the time that is left is guessed worse.
+constexpr double kToldSearch = 0.6;
+
 using Parts = std::vector<std::vector<uint32_t>>;
 
 /// Blocks whose nodes have different pins fall back into their pieces.
@@ -74,6 +80,7 @@ Parts join_pieces(const Attempt::Problem& problem, int max_blocks) {
 
 Attempt::Attempt(const Problem& problem, int max_blocks, Stop& stop)
     : problem_(problem),
+      told_(problem.options.progress),
       blocks_(join_pieces(problem, max_blocks)),
       profile_(contract(problem.profile, blocks_, {})),
       costs_(problem.profile, blocks_),
@@ -81,6 +88,7 @@ Attempt::Attempt(const Problem& problem, int max_blocks, Stop& stop)
   SearchSpace& space = problem_.space;
   check_stage_count(space, blocks_.size());
   space.pins = pins_of_blocks(problem.profile, space.pin_of_node, blocks_);
+  problem_.options.progress = told_.part(0, kToldSearch);
   // By default every power of two is allowed, but beyond some number more micro-batches only save
   // memory: they are tried when nothing else fits.
   SearchSpace usual = space;
@@ -103,12 +111,15 @@ Attempt::Attempt(const Problem& problem, int max_blocks, Stop& stop)
 void Attempt::zoom_in(Stop& stop) {
   const size_t arrangements = problem_.profile.nodes.size() > kMostZoomedNodes ? 1 : kZoomedShapes;
   const std::vector<Scored>& top = result_.best.top();
-  for (size_t k = 0; k < std::min(arrangements, top.size()); ++k) {
+  const size_t most = std::min(arrangements, top.size());
+  const Progress zoomed = told_.part(kToldSearch, 1);
+  for (size_t k = 0; k < most; ++k) {
     NodePlan close = zoom(problem_.profile, problem_.cluster, problem_.request, problem_.space,
                           problem_.pieces, to_node_plan(top[k], blocks_), stop, result_.examined);
     if (close.scored.figures.iteration_ns < winner_.scored.figures.iteration_ns) {
       winner_ = std::move(close);
     }
+    zoomed.tell(static_cast<double>(k + 1) / static_cast<double>(most));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "partition/blocks/block_model.h"
 #include "partition/blocks/pieces.h"
 #include "partition/improve/refine_by_piece.h"
+#include "partition/problem/progress.h"
 #include "partition/problem/search_space.h"
 #include "partition/problem/stop.h"
 #include "partition/search/search.h"
@@ -47,6 +48,7 @@ class Attempt {
   void zoom_in(Stop& stop);
 
   Problem problem_;
+  Progress told_;  // of all of this; that in the options of `problem_` is the search's
   std::vector<std::vector<uint32_t>> blocks_;
   cost::GraphProfile profile_;  // of blocks
   BlockCosts costs_;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <random>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "partition/problems.h"
 #include "rannc/partition/evaluate.h"
@@ -367,6 +369,31 @@ TEST(Planner, SaysTheSameOnSeveralThreads) {
     const cost::Cluster machine = cluster(2, 4, 4000 + 500 * trial);
     EXPECT_EQ(plan::to_json(make_plan(profile, machine, request, {.threads = 1})),
               plan::to_json(make_plan(profile, machine, request, {.threads = 3})));
+  }
+}
+
+TEST(Planner, TellsHowFarItIsOnTheCallersThreadAndPlansAsWithoutAListener) {
+  std::mt19937 random(12);
+  const cost::GraphProfile profile = testing::random_profile(random, 20);
+  Request request = batch(16);
+  request.schedules.push_back(plan::Schedule::interleaved);
+  request.max_interleave = 2;
+  const std::string quiet = plan::to_json(make_plan(profile, cluster(2, 4), request));
+  for (const int threads : {1, 3}) {
+    std::vector<double> heard;
+    const std::thread::id here = std::this_thread::get_id();
+    const auto listener = [&](double share) {
+      EXPECT_EQ(std::this_thread::get_id(), here);
+      heard.push_back(share);
+    };
+    const plan::Plan plan =
+        make_plan(profile, cluster(2, 4), request, {.threads = threads, .progress = listener});
+    EXPECT_EQ(plan::to_json(plan), quiet);
+    ASSERT_GT(heard.size(), 10u);
+    EXPECT_TRUE(std::ranges::is_sorted(heard));
+    EXPECT_GT(heard.front(), 0);
+    EXPECT_LE(heard.back(), 1);
+    EXPECT_GT(heard.back(), 0.9);
   }
 }
 

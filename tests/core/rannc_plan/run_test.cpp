@@ -49,6 +49,14 @@ TEST_F(Program, SaysWhatIsInvalidAboutAPlanAndStillItsTime) {
                                      "\n2 stages on 3 ranks of 4"));
 }
 
+TEST_F(Program, TellsAnotherProgramHowFarItIs) {
+  const Answer answer = plan({"--request", "@request.json", "--json", "--progress"});
+  EXPECT_EQ(answer.code, kDone) << answer.err;
+  EXPECT_THAT(answer.err, StartsWith("progress 0."));
+  EXPECT_TRUE(answer.err.ends_with("\nprogress 1\n")) << answer.err;
+  EXPECT_EQ(answer.out, plan({"--request", "@request.json", "--json"}).out);
+}
+
 TEST_F(Program, PlansAndWritesWhatItFinds) {
   const Answer answer = plan({"--request", "@request.json", "-o", "@found.json", "--json"});
   EXPECT_EQ(answer.code, kDone) << answer.err;

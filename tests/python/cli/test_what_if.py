@@ -1,15 +1,45 @@
 """``rannc advise``: what it is asked wrongly is said before a model is built."""
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
-from pyrannc import planner
+from pyrannc import planner, progress
 from pyrannc.cli import app
 
 CLUSTER = {
     "format": "rannc-cluster", "version": 1, "hosts": 1, "devices_per_host": 2,
     "device_memory_bytes": 1e9, "intra_host": {"bandwidth_bytes_per_s": 1e12, "latency_ns": 10},
 }  # fmt: skip
+
+
+def test_what_takes_long_says_so_and_not_in_the_answer(tmp_path, monkeypatch):
+    node = {
+        "name": "n", "op": "linear", "inputs": ["x"], "params": ["w"], "saved_bytes": [100],
+        "outputs": [{"bytes_per_row": 100}], "forward_ns": [1e6], "backward_ns": [2e6],
+    }  # fmt: skip
+    graph = {
+        "format": "rannc-graph-profile", "version": 1, "rows": [1], "nodes": [node],
+        "inputs": [{"name": "x", "bytes_per_row": 100}], "params": [{"id": "w", "bytes": 1e8}],
+    }  # fmt: skip
+    (tmp_path / "g.json").write_text(json.dumps(graph))
+    (tmp_path / "c.toml").write_text(planner._toml(CLUSTER))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["advise", "g.json", "--cluster", "c.toml", "--batch", "8"]
+    quick = CliRunner().invoke(app, arguments)
+    assert quick.exit_code == 0 and quick.stderr == ""
+    begin = progress._Said.begin
+    monkeypatch.setattr(progress, "LINE_S", 0.0)
+    monkeypatch.setattr(progress, "QUIET_S", 3600.0)  # begun by the first share
+    monkeypatch.setattr(
+        progress, "advance_share",
+        lambda share: (begin(progress._shown), progress.advance(share, 1)),
+    )  # fmt: skip
+    slow = CliRunner().invoke(app, arguments)
+    assert slow.exit_code == 0 and slow.stdout == quick.stdout
+    assert slow.stderr.startswith("rannc: planning all cases ...\nrannc: planning all cases: ")
+    assert "%, about " in slow.stderr
 
 
 @pytest.mark.parametrize(

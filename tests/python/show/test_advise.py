@@ -62,6 +62,12 @@ def test_the_fewest_devices_and_the_knee_are_found(files):
     assert advise.cost_of(two, 3.6) == pytest.approx(12, rel=0.05)
 
 
+def test_how_far_it_is_is_heard_over_all_curves(files):
+    heard = []
+    rows(files, memory=(1, 2), progress=heard.append)
+    assert heard == sorted(heard) and 0 < heard[0] < 0.2 and 0.7 < heard[-1] <= 1
+
+
 def test_the_fewest_devices_are_found_between_powers_of_two_too(files):
     (files / "c.toml").write_text(planner._toml(CLUSTER | {"hosts": 1, "devices_per_host": 8}))
     graph = json.loads((files / "g.json").read_text())
