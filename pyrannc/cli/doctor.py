@@ -11,7 +11,7 @@ from importlib import metadata
 from rich.console import Console
 from rich.table import Table
 
-from pyrannc import __version__, launch
+from pyrannc import __version__, launch, progress
 from pyrannc.cli import devices, launchers
 
 SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
@@ -47,7 +47,8 @@ if world.rank == 0:
 
 def doctor(as_json=False) -> int:
     """Prints versions, resources and a trial of message passing; returns 0 when all is well."""
-    rows, problems = examine()
+    with progress.phase("trying what this machine has", line=progress.error_line):
+        rows, problems = examine()
     if as_json:
         print(json.dumps({"found": dict(rows), "problems": problems}, indent=1))
         return 1 if problems else 0
