@@ -30,6 +30,7 @@ from pyrannc.capture.replaced_buffers import (
 )
 from pyrannc.capture.session import Session, SizeUnknown, explain, substituted
 from pyrannc.capture.torch_private import FakeTensorMode
+from pyrannc.capture.values.of_one_call import OfOneCall
 from pyrannc.errors import TraceError
 
 # In torch 2.11 built for CUDA, where there is no GPU, the first fake mode of a process leaves a
@@ -349,6 +350,7 @@ def _joined(mode, model, call, names, dims, states, choices, places):
 
 
 def _exported(model, call, names, dims, states, choices, places):
+    """Of a model that changes attributes the first front end's traces tell what that means."""
     from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
 
     if places and places.moves:
@@ -365,7 +367,17 @@ def _exported(model, call, names, dims, states, choices, places):
         made = program.export(
             model, call, names, dims, states, _trace_rows(call, dims)[0], choices.hooks
         )
-    return Capture(made, call, dims, made.outputs, states, choices, [], made)
+    found = Capture(made, call, dims, made.outputs, states, choices, [], made)
+    if made.changes:
+        try:
+            traced = _capture(model, call, names, dims, states, choices, places)
+        except second_calls.LaterCallsDiffer:
+            raise
+        except TraceError as error:
+            raise second_calls.unknown(made.changes) from error
+        found.changed_attributes = traced.changed_attributes
+        found.tensors_left = traced.tensors_left
+    return found
 
 
 def _fake_like(tensor, places):
@@ -429,10 +441,17 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
             raise explain(session, error, doubt(call, names, dims, rows)) from error
         return _Traced(trace, shape, found, watching=watching)
 
-    def unrecorded():
+    def followed():
         session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths, whole)
-        with session.recording(), random_states.refused_outside_torch(), session.hidden():
-            seen_by_hooks.result_of(model, tree["args"], tree["kwargs"], hooks)
+        parameters, buffers = (
+            [fakes[id(tensor)] for _, tensor, kind in states if kind == wanted]
+            for wanted in ("parameter", "buffer")
+        )
+        of_call = OfOneCall([tree["args"], tree["kwargs"], parameters], buffers)
+        with session.recording(), random_states.refused_outside_torch(), session.hidden(), of_call:
+            result = seen_by_hooks.result_of(model, tree["args"], tree["kwargs"], hooks)
+            results, _ = pytree.flatten(result, session.row_lists.whole_of)
+        return of_call, of_call.leading_to(results)
 
     def anew(function):
         """``function`` with the buffers of before."""
@@ -443,7 +462,7 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
         before = module_attributes.snapshot(model)
         traced = run()
         traced.changes, traced.again = second_calls.look(
-            model, before, lambda: anew(run).trace, lambda: anew(unrecorded)
+            model, before, lambda: anew(run).trace, lambda: anew(followed)
         )
     return traced
 

@@ -49,15 +49,17 @@ class _OfTensors(nn.Module):
     """The model as a function from the tensors of a call to those of its result, which may be of
     classes that torch.export does not know."""
 
-    def __init__(self, model, shape, hooks, outputs):
+    def __init__(self, model, shape, hooks, seen):
         super().__init__()
         self.model = model
         self._shape, self._hooks = shape, hooks
-        self._outputs = outputs  # gets the shape of the result: attributes are put back by export
+        # Gets the shape of the result and what the model changes: export puts attributes back.
+        self._seen = seen
         self.training = model.training
 
     def forward(self, *tensors):
         call = pytree.unflatten(self._shape, list(tensors))
+        attributes = module_attributes.snapshot(self.model)
         before = [
             (module._buffers, name, buffer)
             for module in self.model.modules()
@@ -69,7 +71,8 @@ class _OfTensors(nn.Module):
                 buffer.copy_(registry[name])
                 registry[name] = buffer
         found, shape = pytree.flatten(result)
-        self._outputs.shape = shape
+        self._seen.shape = shape
+        self._seen.changes = module_attributes.changed(attributes, self.model)
         return tuple(found)
 
 
@@ -97,10 +100,9 @@ def export(model, call, names, dims, states, rows, hooks=None) -> Exported:
         )
     inputs = [_with_rows(tensor, dim, rows) for tensor, dim in zip(call.tensors, dims, strict=True)]
     dynamic = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in dims)
-    outputs = types.SimpleNamespace()
-    outer = _OfTensors(model, call.shape, hooks, outputs)
+    seen = types.SimpleNamespace()
+    outer = _OfTensors(model, call.shape, hooks, seen)
     with module_attributes.kept(model), _refused_functions():
-        before = module_attributes.snapshot(model)
         try:
             with random_states.refused_outside_torch():
                 program = torch.export.export(
@@ -110,13 +112,12 @@ def export(model, call, names, dims, states, rows, hooks=None) -> Exported:
             raise
         except Exception as error:
             raise TraceError(_refusal(error)) from error
-        changed = module_attributes.changed(before, model)
     text, objects = _written(program, model, inputs, names, dims, states)
     return Exported(
         graph.parsed(text),
         objects,
-        _counts(outputs.shape),
-        changed,
+        _counts(seen.shape),
+        seen.changes,
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc import Config, RaNNCModule, TraceError
+from pyrannc import Config, RaNNCError, RaNNCModule, TraceError
 
 MASKS = {}
 STATE = None
@@ -44,6 +44,66 @@ class OtherSecondCall(Layer):
         return h.square().mean()
 
 
+class FirstBatch(Layer):
+    """Centres by the mean of the first batch, for ever."""
+
+    def forward(self, x):
+        if self.state is None:
+            self.state = x.mean(0).detach()
+        return self.linear(x - self.state).square().mean()
+
+
+class OwnMeanOfFirstBatch(Layer):
+    """Each call computes what only the first one keeps."""
+
+    def forward(self, x):
+        mean = x.mean(0).detach()
+        if "mean" not in self.masks:
+            self.masks["mean"] = mean
+        return self.linear(x - self.masks["mean"]).square().mean()
+
+
+class FirstWeights(Layer):
+    """A penalty of what has changed since the first call."""
+
+    def forward(self, x):
+        if self.state is None:
+            self.state = self.linear.weight.detach().clone()
+        return self.linear(x).square().mean() + (self.linear.weight - self.state).square().sum()
+
+
+class FirstNoise(Layer):
+    def forward(self, x):
+        if self.state is None:
+            self.state = torch.randn(4)
+        return self.linear(x + self.state).square().mean()
+
+
+class OtherFirstCall(Layer):
+    """Makes a mask in the first call, and does something else in it, too."""
+
+    def forward(self, x):
+        h = self.linear(x)
+        if self.state is None:
+            self.state = torch.arange(4).float()
+            h = h.relu()
+        return (h * self.state).square().mean()
+
+
+class MaskAndWarmUp(Layer):
+    """Makes a mask in the first call, and counts calls beside."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        if self.state is None:
+            self.state = torch.arange(4).float()
+        self.calls += 1
+        return self.linear(x).mul(self.state).square().mean() * (0.1 if self.calls < 9 else 1.0)
+
+
 class OwnMasks(Layer):
     def of(self, x):
         return self.masks
@@ -61,22 +121,48 @@ class GlobalMasks(OwnMasks):
         return MASKS
 
 
+class MasksOfOther(OwnMasks):
+    """Masks of the sizes of what is of a call, and of a buffer; a flag says that there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("step", torch.tensor(0.5))
+        self.made = False
+
+    def forward(self, x):
+        if not self.made:
+            self.masks[4] = torch.zeros_like(x[0]) + x.new_ones(4).cumsum(0) * self.step
+            self.made = True
+        return super().forward(x)
+
+
+FRONT_ENDS = pytest.mark.parametrize("front_end", ["torchscript", "export"])
+
+
+@FRONT_ENDS
 @pytest.mark.parametrize(
-    ("kind", "name"), [(OwnState, "state"), (GlobalState, "STATE"), (OtherSecondCall, "state")]
-)
-def test_a_state_that_goes_from_call_to_call_is_refused(kind, name):
-    model = RaNNCModule(kind(), config=Config(calibrate=False))
+    ("kind", "name"),
+    [
+        (OwnState, "state"), (GlobalState, "STATE"), (OtherSecondCall, "state"),
+        (FirstBatch, "state"), (OwnMeanOfFirstBatch, "masks"), (FirstWeights, "state"),
+        (FirstNoise, "state"), (OtherFirstCall, "state"), (MaskAndWarmUp, "calls"),
+    ],
+)  # fmt: skip
+def test_a_state_that_goes_from_call_to_call_is_refused(kind, name, front_end):
+    model = RaNNCModule(kind(), config=Config(calibrate=False, frontend=front_end))
     with pytest.raises(TraceError, match=rf"would compute something else: '\S*{name}'"):
         model(torch.randn(2, 4))
     assert STATE is None
 
 
-@pytest.mark.parametrize("kind", [OwnMasks, GlobalMasks])
-def test_what_is_made_once_does_not_hinder(kind):
+@FRONT_ENDS
+@pytest.mark.parametrize("kind", [OwnMasks, GlobalMasks, MasksOfOther])
+def test_what_is_made_once_does_not_hinder(kind, front_end):
+    MASKS.clear()
     torch.manual_seed(0)
     plain = kind()
     twin = copy.deepcopy(plain)
-    model = RaNNCModule(plain, config=Config(calibrate=False))
+    model = RaNNCModule(plain, config=Config(calibrate=False, frontend=front_end))
     for seed in range(3):
         x = torch.randn(2 + seed, 4)
         loss, expected = model(x), twin(x)  # also the twin's calls between those of the model
@@ -85,3 +171,28 @@ def test_what_is_made_once_does_not_hinder(kind):
         expected.backward()
     torch.testing.assert_close(model.linear.weight.grad, twin.linear.weight.grad)
     assert plain.masks == {}
+
+
+@FRONT_ENDS
+def test_what_forward_leaves_beside_is_told_to_who_reads_it(front_end):
+    layer = OwnMasks()
+    model = RaNNCModule(layer, config=Config(calibrate=False, frontend=front_end))
+    model(torch.randn(2, 4)).backward()
+    with pytest.raises(RaNNCError, match="'state' of the model is a tensor that forward"):
+        float(layer.state.mean())
+
+
+class OfExport(Layer):
+    """Torch's tracer does not take it: a value decides what runs."""
+
+    def forward(self, x):
+        if not torch.compiler.is_exporting() and x.sum() > 1e9:
+            x = x / x.sum()
+        self.state = self.linear(x)
+        return self.state.square().mean()
+
+
+def test_what_cannot_be_told_of_later_calls_is_refused():
+    model = RaNNCModule(OfExport(), config=Config(calibrate=False, frontend="export"))
+    with pytest.raises(TraceError, match="'state', and what a later call would compute"):
+        model(torch.randn(2, 4))
