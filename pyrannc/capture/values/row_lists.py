@@ -39,7 +39,9 @@ def joined(session):
     unbind, cat, stack = FakeTensor.unbind, torch.cat, torch.stack
     lists = session.row_lists
 
-    def taken_apart(tensor, dim=0):
+    # `axis` is another name of `dim` for torch, too.
+    def taken_apart(tensor, dim=0, *, axis=None):
+        dim = dim if axis is None else axis
         rows = unbind(tensor, dim)
         if session.here() and dim in (0, -tensor.dim()) and rows:
             lists.add(tensor, rows)
@@ -49,13 +51,15 @@ def joined(session):
         listed = session.here() and isinstance(tensors, list | tuple)
         return lists.whole_of(tensors) if listed else None
 
-    def concatenate(tensors, dim=0, *, out=None):
+    def concatenate(tensors, dim=0, *, axis=None, out=None):
+        dim = dim if axis is None else axis
         whole = whole_of(tensors) if dim == 0 and out is None else None
         if whole is None or whole.dim() < 2:
             return cat(tensors, dim) if out is None else cat(tensors, dim, out=out)
         return whole.flatten(0, 1).clone()
 
-    def pile(tensors, dim=0, *, out=None):
+    def pile(tensors, dim=0, *, axis=None, out=None):
+        dim = dim if axis is None else axis
         whole = whole_of(tensors) if dim == 0 and out is None else None
         if whole is None:
             return stack(tensors, dim) if out is None else stack(tensors, dim, out=out)
