@@ -49,13 +49,18 @@ class CallKinds:
         self._deployment = deployment
         self._modules = list(deployment.model.modules())  # walking through them takes a while
         self._trained = trained(self._modules)
-        self._contents = [
-            (module, registry, name, held)
+        registries = [
+            (module, registry)
             for module in self._modules
             for registry in (module._parameters, module._buffers, module._modules)
-            for name, held in registry.items()
-            if held is not None
         ]
+        self._contents = [
+            (module, registry, name, held)
+            for module, registry in registries
+            for name, held in registry.items()
+            if held is not None or registry is not module._buffers  # which forward() may set
+        ]
+        self._names = [(*each, frozenset(each[1])) for each in registries]
         self._attributes = Attributes(deployment.model)
         self._attributes.leave_out(first.capture.changed_attributes)
         self._hooks = deployment.task.hooks
@@ -147,17 +152,25 @@ class CallKinds:
             now = registry.get(name)
             if now is held:
                 continue
+            if held is None:
+                self._refuse_new(module, name)
             another = now is not None and registry is not module._modules
             if another and not self._ties_change(now, held):
                 continue
-            path = next(
-                path for path, each in self._deployment.model.named_modules() if each is module
-            )
-            raise RaNNCError(
-                f"'{f'{path}.{name}' if path else name}' of the model was replaced or removed "
-                "after the first call, whose plan goes on with what was there.\n  Wrap the changed "
-                "model anew."
-            )
+            self._refuse(module, name, "replaced or removed", "goes on with what was there")
+        for module, registry, names in self._names:
+            if len(registry) > len(names):
+                self._refuse_new(module, next(name for name in registry if name not in names))
+
+    def _refuse_new(self, module, name):
+        self._refuse(module, name, "added", "does not know what is new")
+
+    def _refuse(self, module, name, done, therefore):
+        path = next(path for path, each in self._deployment.model.named_modules() if each is module)
+        raise RaNNCError(
+            f"'{f'{path}.{name}' if path else name}' of the model was {done} after the first call, "
+            f"whose plan {therefore}.\n  Wrap the changed model anew."
+        )
 
     def _ties_change(self, now, held) -> bool:
         """Whether a tensor in the place of ``held`` is one that stands elsewhere in the model, or

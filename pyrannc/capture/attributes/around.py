@@ -38,24 +38,42 @@ class Place:
 def places_around(model) -> list[Place]:
     """Of all names in the code of the modules of ``model``, and of functions of the user's that
     these call; also where nothing stands yet."""
-    places, functions = {}, []
-    for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
-        if kind.__module__.partition(".")[0] in LIBRARIES:  # which scripts leave alone
-            continue
-        methods = [each for each in map(_function, vars(kind).values()) if each]
-        functions += methods
+    places = {}
+    for kind, methods in _classes(model):
         if is_of_user(kind):
-            named = {name for method in methods for name in _names(method.__code__)}
-            _add_class(places, kind, named)
+            _add_class(places, kind, {name for each in methods for name in _names(each.__code__)})
+    for function in _functions(model):
+        _add_globals(places, function)
+        _add_variables(places, function)
+    return [Place(path, *both) for path, both in sorted(places.items())]
+
+
+def names_in_code(model) -> set[str]:
+    """Of attributes and globals that the same code reads, and its strings: getattr() may."""
+    return {
+        name
+        for function in _functions(model)
+        for name in (*_names(function.__code__), *_strings(function.__code__))
+    }
+
+
+def _classes(model):
+    """Of the modules, with the functions in them."""
+    for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
+        if kind.__module__.partition(".")[0] not in LIBRARIES:  # which scripts leave alone
+            yield kind, [each for each in map(_function, vars(kind).values()) if each]
+
+
+def _functions(model):
+    """Those of the classes, and functions of the user's that these call."""
+    functions = [each for _, methods in _classes(model) for each in methods]
     seen = set()
     while functions:
         function = functions.pop()
         if function.__code__ not in seen:
             seen.add(function.__code__)
-            _add_globals(places, function)
-            _add_variables(places, function)
+            yield function
             functions += _others(function)
-    return [Place(path, *both) for path, both in sorted(places.items())]
 
 
 def of_dict(held, name) -> tuple:
@@ -144,6 +162,14 @@ def _names(code):
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names(constant)
+
+
+def _strings(code):
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _strings(constant)
+        elif isinstance(constant, str):
+            yield constant
 
 
 def content(cell):

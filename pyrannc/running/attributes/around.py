@@ -1,26 +1,21 @@
-"""Numbers, flags and strings that the code of a model's modules reads from around it.
+"""Numbers, tensors and the like that the code of a model's modules reads from around it.
 
 ``forward()`` may read ``ALPHA`` of its file, or ``args.alpha`` of a function that has made the
 class. A captured graph has them as constants; so they are compared before each call, as attributes
 of modules are.
 """
 
-import argparse
-import dataclasses
-import types
-
 from pyrannc.capture.attributes.around import ABSENT, places_around
-from pyrannc.running.attributes.comparable import NOTHING, comparable
+from pyrannc.running.attributes.comparable import comparables
 
 
 class Around:
-    """Reads what the code of the modules of ``model`` names."""
+    """Reads what the code of the modules of ``model`` names, of objects what is ``wanted``."""
 
-    def __init__(self, model):
+    def __init__(self, model, wanted):
+        self._wanted = wanted
         self._places = [
-            place
-            for place in places_around(model)
-            if next(iter(_values(place.path, place.read())), None)
+            place for place in places_around(model) if next(self._values(place, set()), None)
         ]
 
     def leave_out(self, paths) -> None:
@@ -29,23 +24,10 @@ class Around:
 
     def now(self):
         """Pairs of path and value."""
+        seen = set()
         for place in self._places:
-            yield from _values(place.path, place.read())
+            yield from self._values(place, seen)
 
-
-def _values(name, value):
-    """Pairs of name and plain value: of itself, or of what an object of settings holds."""
-    if value is ABSENT:
-        return
-    settings = isinstance(value, argparse.Namespace | types.SimpleNamespace)
-    if settings or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        held = vars(value)
-    elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        held = value
-    else:
-        if (found := comparable(value)) is not NOTHING:
-            yield name, found
-        return
-    for key, each in held.items():
-        if (found := comparable(each)) is not NOTHING:
-            yield f"{name}.{key}", found
+    def _values(self, place, seen):
+        value = place.read()
+        return iter(()) if value is ABSENT else comparables(place.path, value, self._wanted, seen)

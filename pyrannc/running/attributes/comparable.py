@@ -1,17 +1,81 @@
-"""Numbers, flags and strings, which can be compared, and lists of a few of them."""
+"""What can be compared before each call: numbers, flags, strings, functions and tensors, and what
+holds a few of them."""
+
+import argparse
+import dataclasses
+import types
+
+import torch
+
+from pyrannc.capture.attributes.user_code import is_object
 
 #: Elements of a list that is compared.
 #: tuned by: a safety margin: lists of settings have a few elements.
 #: without it: a list with an entry for each class or token would be gone through in every call.
 _MOST_ELEMENTS = 16
 _PLAIN = bool | int | float | str | None
+_FUNCTION = types.FunctionType | types.BuiltinFunctionType | types.MethodType
 NOTHING = object()
+
+
+class _Same:
+    """Is equal where the same tensor or function stands: what is written into a tensor is seen by
+    the graphs that compute with it."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __eq__(self, other):
+        if not isinstance(other, _Same):
+            return False
+        one, another = self._value, other._value
+        both_methods = isinstance(one, types.MethodType) and isinstance(another, types.MethodType)
+        return one is another or (both_methods and one == another)
+
+    __hash__ = None
+
+    def __repr__(self):
+        if isinstance(self._value, torch.Tensor):
+            return f"a tensor of shape {list(self._value.shape)}"
+        return self._value.__name__
 
 
 def comparable(value):
     """``value`` as it is compared, or ``NOTHING``."""
     if isinstance(value, _PLAIN):
         return value
+    if isinstance(value, torch.Tensor | _FUNCTION):
+        return _Same(value)
     if not isinstance(value, list | tuple) or len(value) > _MOST_ELEMENTS:
         return NOTHING
-    return tuple(value) if all(isinstance(each, _PLAIN) for each in value) else NOTHING
+    found = tuple(map(comparable, value))
+    return NOTHING if any(each is NOTHING for each in found) else found
+
+
+def comparables(path, value, wanted, seen):
+    """Pairs of path and what is compared: of a value, of what a dict or settings hold, or of those
+    attributes of an object of the user's, which may count steps, too, that are ``wanted``.
+
+    ``seen``: ids of what holds something; it is looked at once."""
+    if (found := comparable(value)) is not NOTHING:
+        yield path, found
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if _is_settings(value):
+        held = vars(value)
+    elif is_object(value):
+        held = {name: each for name, each in vars(value).items() if name in wanted}
+    elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        held = value
+    else:
+        return
+    for name, each in held.items():
+        if (found := comparable(each)) is not NOTHING:
+            yield f"{path}.{name}", found
+
+
+def _is_settings(value) -> bool:
+    of_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return of_dataclass or isinstance(value, argparse.Namespace | types.SimpleNamespace)

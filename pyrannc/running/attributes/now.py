@@ -1,14 +1,15 @@
-"""Numbers, flags and strings of a model's modules, and of what is around them, with which its
-captured graphs compute.
+"""Numbers, flags, strings, functions and tensors of a model's modules, and of what is around them,
+with which its captured graphs compute.
 
-The user may set ``dropout.p`` or ``model.beta`` after a capture, or call PEFT's
-``disable_adapter()``: a call with other attributes is of another kind.
+The user may set ``dropout.p``, ``model.act = F.relu`` or ``model.args.beta`` after a capture, or
+call PEFT's ``disable_adapter()``: a call with other attributes is of another kind.
 """
 
 import torch
 
+from pyrannc.capture.attributes.around import names_in_code
 from pyrannc.running.attributes.around import Around
-from pyrannc.running.attributes.comparable import NOTHING, comparable
+from pyrannc.running.attributes.comparable import NOTHING, comparable, comparables
 
 # Of nn.Module itself: torch changes them, and the mode of a module is compared by itself.
 _OF_MODULE = {"training", *vars(torch.nn.Module())}
@@ -19,7 +20,8 @@ class Attributes:
 
     def __init__(self, model):
         self._modules = list(model.named_modules())
-        self._around = Around(model)
+        self._wanted = names_in_code(model)
+        self._around = Around(model, self._wanted)
         self._left_out = set()
 
     def leave_out(self, paths) -> None:
@@ -28,17 +30,19 @@ class Attributes:
         self._around.leave_out(self._left_out)
 
     def now(self) -> tuple:
-        """Pairs of path and value, in the order of the modules. Of an attribute called ``config``
-        also what stands in it, as transformers' models compute with that."""
-        found, configs = [], {}
+        """Pairs of path and value, in the order of the modules; of dicts and objects what they
+        hold, once. Of an attribute called ``config`` all that stands in it, as transformers' models
+        compute with that."""
+        found, configs, seen = [], {}, set()
         for path, module in self._modules:
             for name, value in vars(module).items():
                 if name in _OF_MODULE:
                     continue
+                where = f"{path}.{name}" if path else name
                 if name == "config" and hasattr(value, "__dict__"):
                     configs.setdefault(id(value), (path, value))
-                elif (plain := comparable(value)) is not NOTHING:
-                    found.append((f"{path}.{name}" if path else name, plain))
+                elif where not in self._left_out:
+                    found += comparables(where, value, self._wanted, seen)
         for path, config in configs.values():
             for name, value in vars(config).items():
                 if (plain := comparable(value)) is not NOTHING:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pyrannc import Config, RaNNCError, RaNNCModule
+from pyrannc.capture.attributes.around import names_in_code
 from pyrannc.running.attributes.around import Around
 
 SCALE = [1.0]
@@ -96,20 +97,38 @@ def test_what_forward_counts_is_no_reason_to_capture_anew():
     assert before == CALLS
 
 
+def around(model):
+    return dict(Around(model, names_in_code(model)).now())
+
+
 def test_only_what_the_code_names_is_read():
-    names = {name.rpartition(".")[2] for name, _ in Around(Reading()).now()}
-    assert names == {"SCALE", "ALPHA", "beta"}
-    found = dict(Around(made({"alpha": 2.0, "t": torch.ones(1)})).now())
-    assert list(found.values()) == [2.0]
-    assert not list(Around(nn.Sequential(nn.Linear(2, 2), nn.Dropout())).now())
+    names = {name.rpartition(".")[2] for name in around(Reading())}
+    assert names == {"SCALE", "ALPHA", "beta", "forward", "scaled"}
+    found = around(made({"alpha": 2.0, "t": {}}))
+    assert [each for each in found if "reads" in each] == [
+        "made.<locals>.Local.forward reads settings.alpha"
+    ]
+    assert not around(nn.Sequential(nn.Linear(2, 2), nn.Dropout()))
 
 
-def test_settings_of_a_namespace_count_and_what_changes_every_time_not():
-    holder = types.SimpleNamespace(a=1, b=torch.ones(1), c="x")
-    assert dict(Around(made(holder)).now()).keys() == {
-        "made.<locals>.Local.forward reads settings.a",
-        "made.<locals>.Local.forward reads settings.c",
-    }
+def test_settings_of_a_namespace_count_and_of_other_objects_what_the_code_names():
+    holder, other = types.SimpleNamespace(a=1, b=torch.ones(1), c="x"), Counting()
+    assert [each for each in around(made(holder)) if "reads" in each] == [
+        f"made.<locals>.Local.forward reads settings.{name}" for name in "abc"
+    ]
+    assert not [each for each in around(made(other)) if "reads" in each]
+
+
+def test_a_function_that_is_replaced_is_that_of_the_call(monkeypatch):
+    model = Reading()
+    wrapped = RaNNCModule(model, config=Config(calibrate=False))
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        wrapped(x)
+        monkeypatch.setitem(globals(), "scaled", lambda x: 3 * x)
+        torch.testing.assert_close(wrapped(x), model(x))
+        monkeypatch.setattr(Reading, "forward", lambda self, x: self.linear(x) - 1)
+        torch.testing.assert_close(wrapped(x), model(x))
 
 
 @pytest.fixture
@@ -143,7 +162,7 @@ def test_a_number_of_a_module_that_a_script_imports_is_that_of_the_call(chosen, 
     for chosen.ALPHA in (1.0, 3.0, -2.0):
         with torch.no_grad():
             torch.testing.assert_close(wrapped(x), model.linear(x) * chosen.ALPHA)
-    found = dict(Around(model).now())
+    found = around(model)
     assert found["chosen_numbers.ALPHA"] == -2.0
     assert "chosen_numbers.OTHER" not in found
 

@@ -1,0 +1,82 @@
+"""What modules hold is what it is now, not at the first capture: also functions, tensors, and what
+dicts and objects in attributes hold."""
+
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from pyrannc import Config, RaNNCError, RaNNCModule
+from pyrannc.running.attributes.now import Attributes, difference
+
+
+class Settings:
+    def __init__(self):
+        self.shift, self.steps = 1.0, 0
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.act, self.mask = nn.Linear(4, 4), torch.tanh, torch.ones(4)
+        self.args, self.settings = types.SimpleNamespace(scale=1.0), Settings()
+        self.weights, self.terms = {"a": 1.0}, [torch.zeros(4), 0.5]
+
+    def forward(self, x):
+        x = self.act(self.linear(x)) * self.mask * self.args.scale * self.weights["a"]
+        return x + self.settings.shift + self.terms[0] * self.terms[1]
+
+
+CHANGES = {
+    "act": lambda layer: setattr(layer, "act", torch.relu),
+    "mask": lambda layer: setattr(layer, "mask", torch.full((4,), 0.5)),
+    "mask, in place": lambda layer: layer.mask.mul_(2),
+    "args.scale": lambda layer: setattr(layer.args, "scale", 3.0),
+    "settings.shift": lambda layer: setattr(layer.settings, "shift", 3.0),
+    "weights.a": lambda layer: layer.weights.update(a=3.0),
+    "terms": lambda layer: layer.terms.__setitem__(0, torch.ones(4)),
+    "forward": lambda layer: setattr(layer, "forward", lambda x: layer.linear(x)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_call_computes_with_what_there_is_now(what):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Layer(), nn.Linear(4, 4)), torch.randn(2, 4)
+    wrapped = RaNNCModule(model, config=Config(calibrate=False))
+    with torch.no_grad():
+        before = wrapped(x)
+        CHANGES[what](model[0])
+        torch.testing.assert_close(wrapped(x), model(x))
+        assert not torch.equal(wrapped(x), before)
+
+
+def test_what_the_code_does_not_read_of_an_object_is_not_compared():
+    layer = Layer()
+    attributes = Attributes(layer)
+    before = attributes.now()
+    layer.settings.steps += 1
+    assert difference(before, attributes.now()) == ""
+    layer.settings.shift, layer.mask, layer.act = 2.0, torch.ones(4), torch.relu
+    assert difference(before, attributes.now()) == (
+        "act = relu, mask = a tensor of shape [4] and 1 more"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "add"),
+    [
+        ("0.extra", lambda model: setattr(model[0], "extra", nn.Linear(4, 4))),
+        ("2", lambda model: model.append(nn.Linear(4, 4))),
+        ("1.bias", lambda model: setattr(model[1], "bias", nn.Parameter(torch.ones(4)))),
+        ("1.scale", lambda model: setattr(model[1], "scale", nn.Parameter(torch.ones(4)))),
+    ],
+)
+def test_what_is_added_after_the_first_call_is_an_error(name, add):
+    model = nn.Sequential(Layer(), nn.Linear(4, 4, bias=False))
+    wrapped = RaNNCModule(model, config=Config(calibrate=False))
+    wrapped(torch.randn(2, 4))
+    add(model)
+    with pytest.raises(RaNNCError, match=f"'{name}' of the model was added after the first call"):
+        wrapped(torch.randn(2, 4))
