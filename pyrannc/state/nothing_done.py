@@ -23,7 +23,7 @@ _NAMES = """
 # Where a number in the place of the second tensor, or a third, is a factor and not what is paired.
 _FACTORS = ("mul", "multiply", "div", "divide", "true_divide", "__rmul__", "__rdiv__")
 
-
+_DRAWS = ("rand_like", "randn_like")
 # Of one tensor, along some of its dimensions, as gradients are centred.
 _ALONG = "mean sum norm amax amin var std"
 
@@ -97,6 +97,8 @@ def call(function, args, kwargs, is_released, like, refuse):
             refuse(function, args, kwargs)
     if name == "data_":
         return None
+    if name in _DRAWS:
+        _draw_as_elsewhere(function, released, args[1:], kwargs)
     if name.endswith("_") and not name.endswith("__"):
         return _in_place(args, is_released, lambda: refuse(function, args, kwargs))
     with torch_private.without_subclasses():
@@ -106,6 +108,14 @@ def call(function, args, kwargs, is_released, like, refuse):
             kwargs = {key: value for key, value in kwargs.items() if key != "device"}
             made = function(*_numbers(args, is_released), **_numbers(kwargs, is_released))
     return released if made is released else like(made, released)
+
+
+def _draw_as_elsewhere(function, released, args, kwargs):
+    """This rank's generator goes on as those of the ranks that hold it, so that with one seed
+    noise of the next parameter is what it is in one process."""
+    device = released.place_elsewhere.device
+    with torch_private.without_subclasses():
+        function(torch.empty_like(released, device=device), *args, **kwargs)
 
 
 def _in_place(args, is_released, refuse):

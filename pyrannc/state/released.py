@@ -6,11 +6,13 @@ with it (compute on the meta device, save no numbers, pair other tensors) is an 
 that treat each element by itself do nothing (``nothing_done.py``): the ranks that hold it do them.
 """
 
+import collections
 import contextlib
 import inspect
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from pyrannc.errors import RaNNCError
 from pyrannc.state import nothing_done, torch_private
@@ -55,6 +57,8 @@ _NEW = {
     getattr(torch.Tensor, name)
     for name in ("new", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
 }
+# Are called on the ranks that hold it, as such hooks from before the first call are.
+_HOOKS = {torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook}
 _TO_ITS_KIND = {torch.Tensor.to, torch.Tensor.type_as}
 
 
@@ -89,6 +93,8 @@ class _Released:
             return _gradient_elsewhere(args[0]) if found is None and function == _GRAD else found
         if function in _OF_DEVICE:
             return _OF_DEVICE[function](args[0].place_elsewhere.device)
+        if function in _HOOKS:
+            return RemovableHandle(collections.OrderedDict())
         if function in _NEW and is_released(args[0]):
             return _new(function, args, kwargs or {})
         if function in _TO_ITS_KIND and not is_released(args[0]):  # x.to(parameter)

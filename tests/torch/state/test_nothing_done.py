@@ -97,3 +97,12 @@ def test_whole_numbers_are_averaged_as_torch_does(average):
     averaged.n_averaged += 1
     averaged.update_parameters(model)
     assert averaged.n_averaged == 2 and is_released(shadow.count)
+
+
+def test_noise_like_a_released_tensor_leaves_the_generator_as_that_of_any_other():
+    draws = []
+    for tensor in (released(shape=(20, 30)), torch.ones(20, 30)):
+        torch.manual_seed(0)
+        torch.randn_like(tensor).mul(2), torch.rand_like(tensor, dtype=torch.float64)
+        draws.append(torch.randn(3))
+    assert torch.equal(*draws)
