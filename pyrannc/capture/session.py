@@ -39,6 +39,7 @@ _DERIVATIVES = (
     os.path.join(TORCH_PATH, "autograd", "__init__.py"),
     os.path.join(TORCH_PATH, "_functorch", "eager_transforms.py"),
 )
+_NORMALISATIONS = (os.path.join(TORCH_PATH, "nn", "modules", "batchnorm.py"),)
 OWN_PATH = os.path.dirname(pyrannc.__file__) + os.sep
 
 
@@ -174,6 +175,13 @@ def explain(session, error, doubt="") -> TraceError:
     if place:
         where += f" ({place})"
     name = type(error).__name__
+    if name == "DataDependentOutputException" and _frame_in(error, _NORMALISATIONS):
+        return TraceError(
+            f"{where}: with momentum=None, as torch.optim.swa_utils.update_bn() sets it, a batch "
+            "normalisation counts its calls, and a captured model does not know how many there "
+            "were.\n  Set a momentum; or call update_bn() on a model that is not wrapped, into "
+            "which you load state_dict() of this one."
+        )
     if name in ("DataDependentOutputException", "DynamicOutputShapeException"):
         text = (
             f"{where}: the values of a tensor decide what runs next or how large a result is "
@@ -203,7 +211,7 @@ def explain(session, error, doubt="") -> TraceError:
             f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
             "model.\n  Make it an nn.Parameter attribute of a module."
         )
-    if _derives(error):
+    if _frame_in(error, _DERIVATIVES):
         return TraceError(
             f"{where}: computes derivatives (torch.autograd.grad, torch.func.grad or the like), "
             f"which cannot be captured here ({error}).\n  Write them as operators of the model; or "
@@ -218,12 +226,11 @@ def explain(session, error, doubt="") -> TraceError:
     return TraceError(f"{where}: {name} while the model was traced: {error}{doubt}")
 
 
-def _derives(error) -> bool:
-    """Whether torch was computing derivatives when it failed."""
+def _frame_in(error, files) -> bool:
+    """Whether code of one of ``files`` was running when it failed."""
     trace = error.__traceback__
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file.startswith(_DERIVATIVES):
+        if trace.tb_frame.f_code.co_filename.startswith(files):
             return True
         trace = trace.tb_next
     return False
