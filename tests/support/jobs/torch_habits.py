@@ -1,14 +1,23 @@
 """Habits of PyTorch users that stand in no list of ours, on several ranks; see habits.py."""
 
+import collections
 import contextlib
 import copy
 import inspect
 import io
+import types
 
 import torch
 from habits import RANK, SIZE, Net, backward, equal_weights, main, mine, pair, raises, rows
 from torch import nn
-from torch.nn.utils import clip_grad_value_, parameters_to_vector, parametrize
+from torch.nn.utils import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    parameters_to_vector,
+    parametrizations,
+    parametrize,
+)
+from torch.optim import swa_utils
 
 from pyrannc import Config, RaNNCModule, launch
 
@@ -647,7 +656,7 @@ def averages_by_name():
 @case
 def schedulers_and_averaged_rates():
     """`swa_utils.SWALR`, `OneCycleLR`, `ReduceLROnPlateau` by the loss of all ranks"""
-    from torch.optim import lr_scheduler, swa_utils
+    from torch.optim import lr_scheduler
 
     plain, own, wrapped, theirs = pair()
     made = [
@@ -906,6 +915,282 @@ def one_optimizer_over_two_models():
         own.step(), theirs.step()
         for one, other in zip(plain, models, strict=True):
             equal_weights(one, other)
+
+
+@case
+def hooks_of_the_wrapper_and_of_the_optimizer():
+    """`model.register_forward_hook`, `optimizer.register_step_pre_hook`: of the wrapper itself"""
+    for trained in (False, True):
+        plain, own, wrapped, theirs = trains() if trained else pair()
+        seen = []
+        wrapped.register_forward_hook(lambda *given, seen=seen: seen.append(given[-1].shape))
+        for model, optimizer in ((plain, own), (wrapped, theirs)):
+            model.register_forward_pre_hook(lambda module, given: (given[0] * 2,))
+            optimizer.register_step_pre_hook(
+                lambda *_, model=model: clip_grad_norm_(model.parameters(), 0.01) and None
+            )
+            optimizer.register_step_post_hook(
+                lambda optimizer, *_: [
+                    p.data.mul_(0.9) for p in optimizer.param_groups[0]["params"]
+                ]
+            )
+        for step in range(2):
+            own.zero_grad(), theirs.zero_grad()
+            backward(plain, wrapped, step)
+            own.step(), theirs.step()
+            equal_weights(plain, wrapped)
+        assert seen == [mine(rows()).shape] * 2
+
+
+class Tasks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.one, self.other = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x, task):
+        return getattr(self, task)(torch.tanh(self.body(x)))
+
+
+@case
+def heads_in_alternation():
+    """`model(batch, task="a")`, then `task="b"`, by AdamW; `zero_grad(set_to_none=False)`"""
+    for set_to_none in (True, False):
+        torch.manual_seed(0)
+        plain = Tasks()
+        model = copy.deepcopy(plain)
+        own, theirs = (
+            torch.optim.AdamW(each.parameters(), lr=0.05, weight_decay=0.3)
+            for each in (plain, model)
+        )
+        wrapped = RaNNCModule(model, theirs, Config(partition_num=min(SIZE, 2), calibrate=False))
+        for step, tasks in enumerate((["one"], ["other"], ["one"], ["one", "other"])):
+            own.zero_grad(set_to_none), theirs.zero_grad(set_to_none)
+            for task in tasks:
+                plain(rows(seed=step), task=task).square().mean().backward()
+                wrapped(mine(rows(seed=step)), task=task).square().mean().backward()
+            own.step(), theirs.step()
+            equal_weights(plain, wrapped)
+
+
+@case
+def optimizers_made_anew_and_states_reset():
+    """another optimizer after some epochs; `optimizer.state = defaultdict(dict)`"""
+    plain, own, wrapped, theirs = trains(kind=lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+
+    def go_on():
+        for step in range(2):
+            own.zero_grad(), theirs.zero_grad()
+            backward(plain, wrapped, step)
+            own.step(), theirs.step()
+            equal_weights(plain, wrapped)
+
+    for optimizer in (own, theirs):
+        optimizer.state = collections.defaultdict(dict)
+    go_on()
+    own, theirs = (torch.optim.Adam(each.parameters(), lr=0.01) for each in (plain, wrapped))
+    go_on()
+
+
+class SignMomentum(torch.optim.Optimizer):
+    """As one writes one's own."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["mean"], state["step"] = torch.zeros_like(p), 0
+                state["step"] += 1
+                state["mean"].mul_(0.9).add_(p.grad)
+                p.add_(state["mean"].sign(), alpha=-group["lr"] / state["step"])
+
+
+@case
+def an_optimizer_of_ones_own():
+    """a class of one's own with `state["mean"] = torch.zeros_like(p)`, of each element alone"""
+    trains(kind=SignMomentum)
+
+
+@case
+def noise_with_one_seed():
+    """`p.grad.add_(torch.randn_like(p.grad))` after `torch.manual_seed(step)` on all ranks"""
+
+    def add(model, step):
+        torch.manual_seed(step)
+        for p in model.parameters():
+            p.grad.add_(torch.randn_like(p.grad), alpha=0.1)
+
+    trains(between=add)
+
+
+@case
+def hooks_of_parameters():
+    """`p.register_hook(lambda g: 2 * g)`, `p.register_post_accumulate_grad_hook(step)`"""
+
+    def double(model):
+        for p in model.parameters():
+            p.register_hook(lambda gradient: 2 * gradient)
+
+    plain, _, wrapped, _ = trains(wrapping=double)
+
+    def step_at_once(p):
+        with torch.no_grad():
+            p.add_(p.grad, alpha=-0.1)
+        p.grad = None
+
+    for model in (plain, wrapped):
+        double(model)
+        for p in model.parameters():
+            handle = p.register_post_accumulate_grad_hook(step_at_once)
+    for step in range(2):
+        backward(plain, wrapped, step)
+        equal_weights(plain, wrapped)
+    handle.remove()
+
+
+@case
+def losses_with_factors_and_hooks_of_outputs():
+    """`loss.backward(gradient=...)`, `torch.autograd.backward([a, b])`, `output.retain_grad()`"""
+    plain, own, wrapped, theirs = pair()
+    for model, batch in ((plain, rows()), (wrapped, mine(rows()))):
+        model(batch).square().mean().backward(gradient=torch.tensor(2.0))
+        output = model(batch)
+        output.retain_grad()
+        output.register_hook(lambda gradient: 3 * gradient)
+        torch.autograd.backward([output.square().mean(), model(batch).abs().mean()])
+        assert output.grad is not None
+    own.step(), theirs.step()
+    equal_weights(plain, wrapped)
+
+
+@case
+def profiled():
+    """`with torch.profiler.profile():` around steps"""
+    _, _, wrapped, theirs = trains(steps=1)
+    with torch.profiler.profile() as profile:
+        theirs.zero_grad()
+        wrapped(mine(rows())).square().mean().backward()
+    used = {each.key for each in profile.key_averages()}
+    here = any("weight" in name for name, _ in wrapped.named_parameters(from_global=False))
+    assert "aten::addmm" in used or not here
+
+
+class Normalised(Net):
+    def __init__(self):
+        super().__init__()
+        parametrizations.weight_norm(self.second)
+        self.more = parametrizations.spectral_norm(nn.Linear(6, 6))
+        self.turn = parametrizations.orthogonal(nn.Linear(6, 6))
+        self.norm = nn.BatchNorm1d(6)
+
+    def forward(self, x):
+        return super().forward(self.norm(self.turn(self.more(x))))
+
+
+@case
+def normalised_weights_and_frozen_statistics():
+    """`weight_norm`, `spectral_norm`, `orthogonal`; batch normalisations in `eval()` later"""
+    torch.manual_seed(0)
+    plain = Normalised()
+    model = copy.deepcopy(plain)
+    own, theirs = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (plain, model))
+    config = Config(partition_num=min(SIZE, 2), calibrate=False, sync_batch_norm=True)
+    wrapped = RaNNCModule(model, theirs, config)
+    for step in range(4):
+        if step == 2:
+            for each in (plain, wrapped):
+                each.norm.eval()
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+    wrapped.norm.train()
+    with raises("as torch.optim.swa_utils.update_bn() sets it"):
+        swa_utils.update_bn([mine(rows())], wrapped)
+
+
+@case
+def averages_by_lists():
+    """`torch._foreach_lerp_(ema, parameters, 0.1)`; `swa_utils.get_ema_multi_avg_fn`"""
+    plain, own, wrapped, theirs = pair()
+    averages = [copy.deepcopy(each) for each in (plain, wrapped)]
+    made = [
+        swa_utils.AveragedModel(each, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
+        for each in (plain, wrapped)
+    ]
+    averages[1](mine(rows()))
+    for step in range(3):
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+        for model, average, other in zip((plain, wrapped), averages, made, strict=True):
+            other.update_parameters(model)
+            with torch.no_grad():
+                torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 0.1)
+    equal_weights(*averages)
+    equal_weights(made[0].module, made[1].module)
+
+
+class Activated(Net):
+    def __init__(self):
+        super().__init__()
+        self.act, self.mask = torch.tanh, torch.ones(6)
+        self.args, self.scales = types.SimpleNamespace(scale=1.0), {"a": 1.0}
+
+    def forward(self, x):
+        return self.act(super().forward(x)) * self.mask * self.args.scale * self.scales["a"]
+
+
+@case
+def functions_tensors_and_settings_changed():
+    """`model.act = torch.relu`, `model.mask = mask`, `model.args.scale = 0.5` after a call"""
+    torch.manual_seed(0)
+    plain = Activated()
+    model = copy.deepcopy(plain)
+    own, theirs = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (plain, model))
+    wrapped = RaNNCModule(model, theirs, Config(partition_num=min(SIZE, 2), calibrate=False))
+    for step, change in enumerate((
+        lambda model: None,
+        lambda model: setattr(model, "act", torch.relu),
+        lambda model: setattr(model, "mask", torch.full((6,), 0.5)),
+        lambda model: setattr(model.args, "scale", 0.5),
+        lambda model: model.scales.update(a=3.0),
+    )):  # fmt: skip
+        change(plain), change(wrapped)
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+        equal_weights(plain, wrapped)
+
+
+@case
+def layers_added_later():
+    """`model.layers.append(nn.Linear(...))` after the first call"""
+    _, _, wrapped, _ = trains(steps=1)
+    wrapped.module.more = nn.Linear(6, 6)
+    with raises("'more' of the model was added after the first call"):
+        wrapped(mine(rows()))
+
+
+@case
+def what_forward_keeps_of_its_first_call():
+    """`if self.mean is None: self.mean = x.mean(0)`: what forward() keeps of its first call"""
+
+    class Centred(Net):
+        mean = None
+
+        def forward(self, x):
+            if self.mean is None:
+                self.mean = x.mean(0).detach()
+            return super().forward(x - self.mean)
+
+    config = Config(partition_num=min(SIZE, 2), calibrate=False)
+    with raises("would compute something else: 'mean'"):
+        RaNNCModule(Centred(), config=config)(mine(rows()))
 
 
 if __name__ == "__main__":
