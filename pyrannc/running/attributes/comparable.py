@@ -7,7 +7,7 @@ import types
 
 import torch
 
-from pyrannc.capture.attributes.user_code import is_object
+from pyrannc.capture.attributes.user_code import LIBRARIES, is_object
 
 #: Elements of a list that is compared.
 #: tuned by: a safety margin: lists of settings have a few elements.
@@ -44,12 +44,21 @@ def comparable(value):
     """``value`` as it is compared, or ``NOTHING``."""
     if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, torch.Tensor | _FUNCTION):
+    if isinstance(value, torch.Tensor):
         return _Same(value)
+    if isinstance(value, _FUNCTION):
+        return NOTHING if _is_put_there(value) else _Same(value)
     if not isinstance(value, list | tuple) or len(value) > _MOST_ELEMENTS:
         return NOTHING
     found = tuple(map(comparable, value))
     return NOTHING if any(each is NOTHING for each in found) else found
+
+
+def _is_put_there(function) -> bool:
+    """Whether a library has put it where it stands, as Lightning puts another ``forward`` there for
+    each step. What torch has may be a user's choice, such as ``torch.relu``."""
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return package in LIBRARIES and package not in ("torch", "builtins")
 
 
 def comparables(path, value, wanted, seen):
