@@ -8,6 +8,7 @@ call PEFT's ``disable_adapter()``: a call with other attributes is of another ki
 import torch
 
 from pyrannc.capture.attributes.around import names_in_code
+from pyrannc.capture.attributes.user_code import is_of_user
 from pyrannc.running.attributes.around import Around
 from pyrannc.running.attributes.comparable import NOTHING, comparable, comparables
 
@@ -19,8 +20,11 @@ class Attributes:
     """Reads the attributes of all modules of ``model``."""
 
     def __init__(self, model):
-        self._modules = list(model.named_modules())
         self._wanted = names_in_code(model)
+        self._modules = [
+            (path, module, _readable(module, self._wanted))
+            for path, module in model.named_modules()
+        ]
         self._around = Around(model, self._wanted)
         self._left_out = set()
 
@@ -34,9 +38,9 @@ class Attributes:
         hold, once. Of an attribute called ``config`` all that stands in it, as transformers' models
         compute with that."""
         found, configs, seen = [], {}, set()
-        for path, module in self._modules:
+        for path, module, readable in self._modules:
             for name, value in vars(module).items():
-                if name in _OF_MODULE:
+                if name in _OF_MODULE or name not in readable:
                     continue
                 where = f"{path}.{name}" if path else name
                 if name == "config" and hasattr(value, "__dict__"):
@@ -49,6 +53,20 @@ class Attributes:
                     found.append((f"{path}.config.{name}" if path else f"config.{name}", plain))
         found += self._around.now()
         return tuple(pair for pair in found if pair[0] not in self._left_out)
+
+
+class _All:
+    def __contains__(self, name):
+        return True
+
+
+def _readable(module, wanted):
+    """Names of attributes with which ``module`` may compute. What a script puts there later under a
+    name that stands nowhere in the code, such as a mean of the losses, is for the script."""
+    kinds = (kind for kind in type(module).__mro__ if kind not in (torch.nn.Module, object))
+    if not all(map(is_of_user, kinds)):
+        return _All()
+    return wanted.union(vars(module), dir(type(module)))  # ``forward`` may be another one
 
 
 def changed(before: tuple, now: tuple) -> list[str]:

@@ -53,6 +53,16 @@ def test_a_call_computes_with_what_there_is_now(what):
         assert not torch.equal(wrapped(x), before)
 
 
+def test_what_a_script_puts_into_a_model_for_itself_is_not_compared():
+    layer = Layer()
+    attributes = Attributes(layer)
+    before = attributes.now()
+    layer.mean_loss, layer.last_output, layer.curve = 0.5, torch.ones(4), {"loss": 0.5}
+    assert not difference(before, attributes.now())
+    layer.forward = None
+    assert difference(before, attributes.now()) == "forward = None"
+
+
 def test_what_the_code_does_not_read_of_an_object_is_not_compared():
     layer = Layer()
     attributes = Attributes(layer)
