@@ -58,7 +58,9 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters,
       places_[parameter].begin = begin;
       begin += parameters_[parameter].numel();
     }
-    Bucket made{.parameters = bucket.parameters, .missing = bucket.parameters.size()};
+    Bucket made;
+    made.parameters = bucket.parameters;
+    made.missing = bucket.parameters.size();
     made.size = bucket.sharded
                     ? plan::shard_size(begin, ranks_.size()) * static_cast<int64_t>(ranks_.size())
                     : begin;

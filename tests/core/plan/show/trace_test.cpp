@@ -49,7 +49,9 @@ void expect_sound(const Json& event) {
   if (phase == "s" || phase == "f") {
     EXPECT_TRUE(event.contains("id") && event.contains("cat")) << event;
   }
-  if (phase == "f") EXPECT_EQ(event.at("bp"), "e");
+  if (phase == "f") {
+    EXPECT_EQ(event.at("bp"), "e");
+  }
   if (phase == "C" || phase == "M") {
     EXPECT_TRUE(event.at("args").is_object());
   }
