@@ -1,16 +1,19 @@
 """A whole RaNNCModule on a stand-in device: it runs where the model is."""
 
 import time
+import types
 
 import pytest
 import standin
 import torch
 from models import ZOO
+from pipeline import run_ranks
 from torch.utils import _pytree as pytree
 
 import pyrannc
 from pyrannc import _C
 from pyrannc.capture.model import capture
+from pyrannc.job import devices
 from pyrannc.profiling import step_costs
 
 STEPS = 3
@@ -143,6 +146,19 @@ def test_a_device_that_is_not_there_is_refused():
     moved = torch.nn.Linear(4, 2).to("standin:0")
     message = "Config.device='standin:1'., but 'weight' of the model is on standin:0"
     refused(moved, [torch.ones(3, 4)], message, device="standin:1")
+
+
+def test_ranks_as_threads_on_one_device_are_refused():
+    """Their backwards would wait for each other in torch's one thread of the device."""
+    call = types.SimpleNamespace(paths=["x"], tensors=[torch.ones(3, 4, device="standin:0")])
+
+    def choose(world):
+        model = torch.nn.Linear(4, 2).to("standin:0")
+        message = "ranks 0 and 1 are threads of one process and compute on one device, standin:0"
+        with pytest.raises(pyrannc.ConfigError, match=message):
+            devices.choose(model, call, [], pyrannc.Config(share_device=True), world)
+
+    run_ranks(2, choose)
 
 
 def test_state_of_an_optimizer_on_another_device_than_its_parameter_is_refused():
