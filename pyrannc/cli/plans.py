@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import textwrap
 
 import typer
 
@@ -41,14 +42,25 @@ def explain(plan, module, graph, cluster, request, width, as_json) -> None:
     if as_json:
         where = answer(lambda: of.of_module(plan, module))
         if with_costs:
-            where["costs"] = answer(lambda: moves.costs(plan, module, graph, cluster, request))
+            where["costs"], why = _costs(plan, module, graph, cluster, request)
+            where |= {"why_no_costs": why} if why else {}
         print(json.dumps(where, indent=1))
         return
     if not with_costs:
         planner.become(["explain", plan, module, *options])
-    found = answer(lambda: moves.costs(plan, module, graph, cluster, request))
+    costs, why = _costs(plan, module, graph, cluster, request)
     print(answer(lambda: planner.explain(plan, module, options)))
-    print(moves.text(found), end="")
+    print(textwrap.fill(why, width or 80) + "\n" if why else moves.text(costs), end="")
+
+
+def _costs(*asked):
+    """What moving a module costs, or why nothing can be said of it."""
+    from pyrannc.show import moves
+
+    try:
+        return answer(lambda: moves.costs(*asked)), ""
+    except moves.SeveralStages as error:
+        return [], str(error)
 
 
 def diff(first, second, as_json) -> None:

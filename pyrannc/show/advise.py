@@ -7,6 +7,7 @@ import tomllib
 
 from pyrannc import planner
 from pyrannc.planner import PlannerInputError
+from pyrannc.show import duration
 from pyrannc.show.page import read, write_page
 
 #: A doubling of devices is worth it while it makes a step at least so much faster.
@@ -187,12 +188,6 @@ def _says_something(column, rows):
     return len(found) > 1 or not found <= {"-", "auto", "as given"}
 
 
-def _duration(ns):
-    if ns >= 1e10:
-        return f"{ns / 1e9:.1f} s"
-    return f"{ns / 1e6:.0f} ms" if ns >= 1e7 else f"{ns / 1e6:.3g} ms"
-
-
 def _rate(number):
     return f"{number:.0f}" if number >= 1000 else f"{number:.4g}"
 
@@ -226,7 +221,7 @@ def text(rows, price=None) -> str:
         line = f"{case['devices']:7}  " + "".join(f"{of(case):>9}  " for _, of in columns)
         if case["feasible"]:
             line += (
-                f"{case['stages']:6}  {_duration(case['iteration_ns']):>9}  "
+                f"{case['stages']:6}  {duration(case['iteration_ns']):>9}  "
                 f"{_rate(case['rows_per_s']):>8}  {cost_of(case, price):<{len(unit)}.4g}"
                 f"{'  <- knee' if case['knee'] else ''}"
             )

@@ -25,6 +25,8 @@ def text(first, second, width=80) -> str:
         mark = " " if a == b else "*"
         cut = [each if len(each) <= room else each[: room - 3] + "..." for each in (a, b)]
         lines.append(f"{mark} {name:{name_width}}  {cut[0]:{room}}  {cut[1]}".rstrip())
+    if any(line.startswith("*") for line in lines):
+        lines += ["", "Lines with * differ."]
     return "\n".join(lines) + "\n"
 
 
@@ -74,8 +76,12 @@ def _stage(plan, stage):
     return f"{len(at['ranks'])} x {names}"
 
 
+def _time(ns):
+    return f"{ns / 1e6:.3f} ms" if ns < 1e10 else f"{ns / 1e9:.3f} s"
+
+
 _FACTS = {
-    "iteration": lambda plan: f"{plan.get('iteration_ns', 0) / 1e6:.3f} ms",
+    "iteration": lambda plan: _time(plan.get("iteration_ns", 0)),
     "schedule": lambda plan: plan["schedule"],
     "micro-batches": lambda plan: plan["micro_batches"],
     "stages": lambda plan: len(plan["stages"]),

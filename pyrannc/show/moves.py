@@ -1,10 +1,15 @@
 """What it would cost to have a module on another stage, or to recompute it."""
 
 import json
+import textwrap
 
 from pyrannc import planner
 from pyrannc.planner import PlannerInputError
 from pyrannc.show.page import read
+
+
+class SeveralStages(Exception):
+    """The module has no border of its own to move."""
 
 
 def costs(plan_path, module, graph, cluster, request=None) -> list[dict]:
@@ -21,8 +26,8 @@ def costs(plan_path, module, graph, cluster, request=None) -> list[dict]:
         the fullest stage.
 
     Raises:
-        PlannerInputError: A file cannot be used, or the module is not in the plan, or in several
-            stages.
+        PlannerInputError: A file cannot be used, or the module is not in the plan.
+        SeveralStages: Several stages hold the module.
     """
     planner.check_shown(plan_path, graph)
     plan = json.loads(read(plan_path))
@@ -54,21 +59,22 @@ def text(found) -> str:
     """The same as a table of 80 columns."""
     now = found[0]
     lines = [
-        "                            operators   iteration           fullest stage",
-        "                                moved                                    ",
+        "                            operators",
+        "what if                         moved        step    change  fullest rank",
         "--------------------------  ---------  ----------  --------  ------------",
     ]
     for case in found:
         line = f"{case['what']:26}  {case['moved']:9}  "
         if not case["valid"]:
-            lines.append(f"{line}{case['problem'][:40]}")
+            lines.append(f"{line}no plan:".rstrip())
+            lines += textwrap.wrap(case["problem"], 78, initial_indent="  ", subsequent_indent="  ")
             continue
         more = case["iteration_ns"] - now["iteration_ns"] if now["valid"] else 0
-        change = "" if case is now else f"{more / 1e6:+.2f} ms"
-        lines.append(
-            f"{line}{case['iteration_ns'] / 1e6:7.1f} ms  {change:>8}  "
-            f"{case['peak_bytes'] / 2**30:8.2f} GiB"
-        )
+        seconds = now["valid"] and now["iteration_ns"] >= 1e10
+        unit, size = ("s", 1e9) if seconds else ("ms", 1e6)
+        change = "" if case is now else f"{more / size:+.2f} {unit}"
+        time = f"{case['iteration_ns'] / size:.{2 if seconds else 1}f} {unit}"
+        lines.append(f"{line}{time:>10}  {change:>8}  {case['peak_bytes'] / 2**30:8.2f} GiB")
     return "\n".join(lines) + "\n"
 
 
@@ -83,8 +89,9 @@ def _place(plan, module):
         raise PlannerInputError(f"the plan has no module and no node '{module}'")
     if len(found) > 1:
         numbers = ", ".join(str(number) for number, _, _ in found)
-        raise PlannerInputError(
-            f"'{module}' is in stages {numbers}: ask for a part of it that one stage holds"
+        raise SeveralStages(
+            f"What moving '{module}' would cost is not said, as stages {numbers} hold parts of it: "
+            "ask for one of these."
         )
     return found[0]
 

@@ -103,11 +103,13 @@ Alternative to_alternative(const std::string& kind, const Scored& scored, Assess
   return result;
 }
 
-/// The best of each kind that the winner is not of, the fastest first, then those that do not fit.
-std::vector<Alternative> alternatives(const Best& best, Assessor& assessor) {
+/// The best of each kind that the answer, whose draft is `winner`, is not of: the fastest first,
+/// then those that do not fit.
+std::vector<Alternative> alternatives(const Best& best, const Draft& winner, Assessor& assessor) {
+  const std::vector<std::string> own = kinds_of(winner);
   std::vector<Alternative> result;
   for (const auto& [kind, scored] : best.kinds()) {
-    if (scored.draft == best.winner().draft) continue;
+    if (std::ranges::find(own, kind) != own.end()) continue;
     result.push_back(to_alternative(kind, scored, assessor));
   }
   std::ranges::stable_sort(result, [](const Alternative& a, const Alternative& b) {
@@ -221,7 +223,7 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
                            cluster, request, space);
   report.parts = time_parts(profile, cluster, request, plan, verdict.iteration_ns);
   Assessor assessor(best->model(), cluster, request);
-  report.alternatives = alternatives(best->best(), assessor);
+  report.alternatives = alternatives(best->best(), winner.scored.draft, assessor);
   plan = described(profile, cluster, request, std::move(plan), verdict, report);
   log::info("partition",
             fmt::format("{} stages, {}, {} micro-batches, {} per iteration, at most {:.3f} times "

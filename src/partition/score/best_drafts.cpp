@@ -56,20 +56,25 @@ void Best::add_to_top(const Scored& scored) {
   if (top_.size() > keep_) top_.pop_back();
 }
 
+std::vector<std::string> kinds_of(const Draft& draft) {
+  const int stages = draft.stages();
+  std::vector<std::string> kinds{stages == 1 ? "1 stage" : fmt::format("{} stages", stages),
+                                 fmt::format("schedule {}", plan::name(draft.schedule))};
+  if (stages == 1 && replicas(draft).front() > 1) kinds.emplace_back("pure data parallelism");
+  if (std::ranges::find(draft.recompute, true) == draft.recompute.end()) {
+    kinds.emplace_back("no recompute");
+  }
+  return kinds;
+}
+
 void Best::add(const Scored& scored) {
   const bool known_time = std::isfinite(scored.figures.iteration_ns);
   if (scored.figures.fits && known_time) add_to_top(scored);
   if (scored.figures.fits && !known_time) return;  // given up: slower than the best
-  const Draft& draft = scored.draft;
-  const auto of_kind = [&](const std::string& kind) {
+  for (const std::string& kind : kinds_of(scored.draft)) {
     const auto [found, added] = kinds_.emplace(kind, scored);
     if (!added && better(scored, found->second)) found->second = scored;
-  };
-  const int stages = draft.stages();
-  of_kind(stages == 1 ? "1 stage" : fmt::format("{} stages", stages));
-  of_kind(fmt::format("schedule {}", plan::name(draft.schedule)));
-  if (stages == 1 && replicas(draft).front() > 1) of_kind("pure data parallelism");
-  if (std::ranges::find(draft.recompute, true) == draft.recompute.end()) of_kind("no recompute");
+  }
 }
 
 void Best::add(const Best& other) {

@@ -20,6 +20,9 @@ struct Scored {
 /// micro-batches; then by the draft itself, so that the order of finding does not matter.
 [[nodiscard]] bool better(const Scored& a, const Scored& b);
 
+/// In words for people: its number of stages, its schedule, and the like.
+[[nodiscard]] std::vector<std::string> kinds_of(const Draft& draft);
+
 /// The best draft that a search has seen, the best of each kind, and the best few to work on.
 class Best {
  public:

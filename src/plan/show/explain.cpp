@@ -95,7 +95,7 @@ class Explanation {
     std::string text = fmt::format("\nStage {} runs on rank{} {}{} and holds\n  {}\n", s,
                                    stage.ranks.size() == 1 ? "" : "s", number_ranges(stage.ranks),
                                    stage.recompute ? ", recomputes," : "",
-                                   names_in_lines(name(s), width_ - 2, /*lines=*/3));
+                                   indented(names_in_lines(name(s), width_ - 2, /*lines=*/3)));
     text += stages_around(s);
     if (!notes_.transfers || plan_.stages.size() == 1) return text;
     text += '\n';
@@ -107,6 +107,14 @@ class Explanation {
  private:
   [[nodiscard]] std::string name(size_t s) const {
     return printable(stage_name(plan_, s, read_stage_notes(plan_, s)));
+  }
+
+  /// Lines behind the first one begin as that does.
+  static std::string indented(std::string text) {
+    for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; ++at) {
+      text.insert(at + 1, "  ");
+    }
+    return text;
   }
 
   /// The stage between its neighbours: what moving a border would trade.

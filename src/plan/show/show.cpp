@@ -187,10 +187,11 @@ std::string time_table(const PartsNote& parts, size_t width) {
   const double total = parts.compute_ns + parts.bubble_ns + parts.transfer_ns + parts.reduction_ns;
   TextTable table;
   table.column("part", Side::left);
-  table.column("ms");
+  const bool long_step = total >= 1e10;
+  table.column(long_step ? "s" : "ms");
   table.column("share");
   const auto row = [&](const std::string& part, double ns) {
-    table.row({part, fmt::format("{:.3f}", ns / 1e6), percent(ns, total)});
+    table.row({part, fmt::format("{:.3f}", ns / (long_step ? 1e9 : 1e6)), percent(ns, total)});
   };
   row("compute of the busiest ranks", parts.compute_ns);
   row("bubble: their waiting, were transfers free", parts.bubble_ns);
@@ -216,7 +217,7 @@ std::string tried_table(const Plan& plan, const std::vector<TriedShapeNote>& run
   for (const Stage& stage : plan.stages)
     replicas.push_back(static_cast<int64_t>(stage.ranks.size()));
   TextTable table;
-  table.column("tried before the first step", Side::left);
+  table.column("replicas of plans that ran", Side::left);
   table.column("schedule", Side::left);
   table.column("micro-batches");
   table.column("time of a run");

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from typer.testing import CliRunner
 
 from pyrannc import planner
+from pyrannc.cli import app
 from pyrannc.planner import PlannerInputError
 from pyrannc.show import moves
 
@@ -60,6 +62,28 @@ def test_a_border_moves_over_all_that_lies_between_it_and_the_module(costs):
 def test_what_is_no_module_of_one_stage_is_said(costs):
     with pytest.raises(PlannerInputError, match="no module and no node 'e'"):
         costs("e")
+
+
+def test_of_a_module_in_two_stages_it_is_explained_where_it_is(costs, tmp_path):
+    plan = json.loads((tmp_path / "p.json").read_text())
+    plan["stages"][0]["nodes"][-1:], plan["stages"][1]["nodes"][:1] = ["m.b"], ["m.c"]
+    graph = json.loads((tmp_path / "g.json").read_text())
+    text = json.dumps(graph).replace('"b"', '"m.b"').replace('"c"', '"m.c"')
+    (tmp_path / "g.json").write_text(text)
+    (tmp_path / "p.json").write_text(json.dumps(plan))
+    files = ["--graph", str(tmp_path / "g.json"), "--cluster", str(tmp_path / "c.toml")]
+    arguments = ["explain", str(tmp_path / "p.json"), "m", *files]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.stderr
+    assert "'m' is in 2 stages" in done.stdout and "stages 0, 1 hold parts of it" in done.stdout
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert found["costs"] == [] and "stages 0, 1" in found["why_no_costs"]
+
+
+def test_what_cannot_be_is_told_whole(costs):
+    """`a` is the first of its stage, of which nothing would be left."""
+    text = moves.text(costs("a"))
+    assert "no plan:\n  nothing would be left of the stage\n" in text
 
 
 def test_a_graph_of_another_model_and_a_plan_that_does_not_fit_are_no_costs(costs, tmp_path):

@@ -60,10 +60,10 @@ bubble: their waiting, were transfers free   4.000  13.3 %
 waiting for transfers                        7.500    25 %
 gradient reduction after the last backward   0.500  1.67 %
 
-tried before the first step  schedule     micro-batches  time of a run
----------------------------  -----------  -------------  -------------  -----
-[1 x 4]                      interleaved              8          52 ms
-[2, 1]                       1f1b                     8          41 ms  taken
+replicas of plans that ran  schedule     micro-batches  time of a run
+--------------------------  -----------  -------------  -------------  -----
+[1 x 4]                     interleaved              8          52 ms
+[2, 1]                      1f1b                     8          41 ms  taken
 
 Micro-batches tried: 8: 41 ms, 4: 40.25 ms (taken), 2: 1090 ms.
 
@@ -116,6 +116,21 @@ stage 1 (this)           1     4.5 ms    100 %  8.0 MiB  50.1 %
 
 The border between stages 0 and 1 cuts 4.0 KiB per micro-batch; the longest transfer over it takes 2.0 ms.
 )");
+}
+
+TEST(Explain, BeginsAllLinesOfWhatAStageHoldsAlike) {
+  const std::string text = explain(plan_from_json(kPlan), "embed", 24);
+  EXPECT_NE(text.find("and holds\n  embed, blocks.0,\n  blocks.1.attn\n"), std::string::npos)
+      << text;
+}
+
+TEST(Show, HasTheTimeOfALongStepInSeconds) {
+  std::string content = kPlan;
+  const std::string compute = "\"compute_ns\": 18000000";
+  content.replace(content.find(compute), compute.size(), "\"compute_ns\": 18000000000");
+  const std::string text = show(plan_from_json(content));
+  EXPECT_NE(text.find("compute of the busiest ranks                18.000"), std::string::npos)
+      << text;
 }
 
 TEST(Explain, AModuleOfTwoStagesIsSaidToBe) {
