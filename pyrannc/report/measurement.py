@@ -1,12 +1,13 @@
 """Measured against predicted: time of a step and memory of each stage."""
 
 import json
+import textwrap
 import weakref
 
 from pyrannc import _C
 from pyrannc.job import process
 from pyrannc.job.agreement import on_rank
-from pyrannc.report import resident_memory, time_shares, training_steps
+from pyrannc.report import resident_memory, summary, time_shares, training_steps
 from pyrannc.report.speed import AtSpeed
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
@@ -107,9 +108,11 @@ class measure:
         peaks, processes = (
             [mib * 2**20 for mib in of] for of in (self.peak_mib, self.resident_mib)
         )
-        process = resident_memory.compare(self._deployment.process_bytes, processes)
+        process = resident_memory.compare(
+            dict(enumerate(self._deployment.process_bytes)), dict(enumerate(processes))
+        )
         return (
             f"{training_steps.compare(plan, self.iteration_ms, peaks, self._now)[0]}\n"
-            f"{process}\n"
+            f"{textwrap.fill(process, summary.WIDTH)}\n"
             f"{time_shares.show(plan, self.shares, self._now)}"
         )

@@ -47,12 +47,21 @@ def most_of_rank(plan, rank) -> int:
 
 
 def compare(predicted, measured) -> str:
-    """One line. What else is in a process is the user's affair, so no difference is an error."""
-    stages = (
-        f"stage {number} {_mib(first)}, measured {_mib(second)}"
-        for number, (first, second) in enumerate(zip(predicted, measured, strict=True))
+    """One line. What else is in a process is the user's affair, so no difference is an error.
+    Stages of which all is equal, as those of one rank, are named together.
+
+    Args:
+        predicted, measured: Bytes by the number of a stage, with the same keys.
+    """
+    stages = {}
+    for number, first in predicted.items():
+        sizes = f"{_mib(first)}, measured {_mib(measured[number])}"
+        stages.setdefault(sizes, []).append(str(number))
+    parts = (
+        f"stage{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {sizes}"
+        for sizes, numbers in stages.items()
     )
-    return f"process with all that is in it: predicted {'; '.join(stages)}"
+    return f"process with all that is in it: predicted {'; '.join(parts)}"
 
 
 def _step_peaks(plan) -> list:

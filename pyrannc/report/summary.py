@@ -19,10 +19,11 @@ def text(found) -> str:
     if found["predicted_at_speed_ns"]:
         now = found["predicted_at_speed_ns"] / 1e6
         lines.append(f"at the speed that the ranks compute with now: {now:.1f} ms{_off(now, step)}")
-    lines.append("stage  ranks          memory    predicted      compute  wait  could be hidden")
-    lines.append("-----  ------------  ---------  -------------  -------  ----  ---------------")
-    stages = found["stages"]
-    for index, stage in enumerate(stages[:MOST_LINES]):
+    lines.append(f"{'could be':>76}")
+    lines.append("stages       ranks            memory      predicted  compute  wait    hidden")
+    lines.append("-----------  ------------  ---------  -------------  -------  ----  --------")
+    same = {}  # numbers of stages by what is said of them: those of one rank share a line
+    for index, stage in enumerate(found["stages"]):
         mine = [found["ranks"][rank] for rank in stage["ranks"]]
         compute, idle, hidden = (
             sum(rank[kind] for rank in mine) / len(mine)
@@ -30,20 +31,27 @@ def text(found) -> str:
         )
         ranks = ", ".join(map(str, stage["ranks"]))
         expected = stage["predicted_peak_bytes"]
-        lines.append(
-            f"{index:5}  {ranks if len(ranks) <= 12 else ranks[:9] + '...':12}  "
-            f"{_mib(stage['peak_bytes']):>9}  "
+        said = (
+            f"{_cut(ranks, 12):12}  {_mib(stage['peak_bytes']):>9}  "
             f"{_mib(expected) + _off(expected, stage['peak_bytes']) if expected else '-':>13}  "
-            f"{compute:7.0%}  {idle:4.0%}  {hidden:15.0%}"
+            f"{compute:7.0%}  {idle:4.0%}  {hidden:8.0%}"
         )
-    if len(stages) > MOST_LINES:
-        lines.append(f"and {len(stages) - MOST_LINES} more stages; model.metrics() has them")
+        same.setdefault(said, []).append(str(index))
+    shown = list(same.items())[:MOST_LINES]
+    lines += [f"{_cut(', '.join(numbers), 11):11}  {said}" for said, numbers in shown]
+    if left := sum(map(len, same.values())) - sum(len(numbers) for _, numbers in shown):
+        lines.append(f"and {left} more stages; model.metrics() has them")
+    at = [int(number) for _, numbers in shown for number in numbers]
     predicted, measured = (
-        [stage[key] for stage in stages[:MOST_LINES]]
+        {index: found["stages"][index][key] for index in sorted(at)}
         for key in ("predicted_process_bytes", "process_bytes")
     )
     lines += textwrap.wrap(resident_memory.compare(predicted, measured), WIDTH)
     return "\n".join(lines)
+
+
+def _cut(text, width) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _work(found) -> str:

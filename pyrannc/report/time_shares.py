@@ -45,7 +45,9 @@ def hidden(plan, shares) -> list[float]:
 
 
 def show(plan, shares, now) -> str:
-    """One line for each rank that is worth one.
+    """A table of 80 columns with a line for each rank that is worth one: of its time, the share of
+    each kind of work, the idle share that the plan foretold and that its prediction at the speed of
+    these steps has, and what :func:`hidden` says.
 
     Args:
         now: What ``speed.Speed.during`` says of these steps, or None.
@@ -54,15 +56,22 @@ def show(plan, shares, now) -> str:
     if len(shares) > MOST_LINES:
         shown = sorted({stage.ranks[0] for stage in plan.stages})
     could_be_hidden = hidden(plan, shares)
-    lines = []
+    widths = [max(len(kind), 5) for kind in (*KINDS, "rest")]
+    heads = [f"{kind:>{width}}" for kind, width in zip((*KINDS, "rest"), widths, strict=True)]
+    lines = [
+        f"{'':{6 + sum(widths) + 2 * len(heads) - 2}}  idle as  at this  could be",
+        "rank  " + "  ".join([*heads, "planned", "  speed", "  hidden"]),
+    ]
     for rank in shown:
-        parts = ", ".join(f"{kind} {share:.1%}" for kind, share in shares[rank].items())
-        line = f"rank {rank}: {parts}"
-        if plan.step.idle_ns and plan.step.ns:
-            line += f"; idle predicted {plan.step.idle_ns[rank] / plan.step.ns:.1%}"
-        if now:
-            line += f", at this speed {now.idle_ns[rank] / now.ns:.1%}"
+        planned = plan.step.idle_ns and plan.step.ns and plan.step.idle_ns[rank] / plan.step.ns
         lines.append(
-            f"{line}; communication that could have been hidden {could_be_hidden[rank]:.1%}"
+            f"{rank:4}  "
+            + "  ".join(
+                f"{shares[rank][kind]:{width}.1%}"
+                for kind, width in zip((*KINDS, "rest"), widths, strict=True)
+            )
+            + (f"  {planned:7.1%}" if planned else f"  {'-':>7}")
+            + (f"  {now.idle_ns[rank] / now.ns:7.1%}" if now else f"  {'-':>7}")
+            + f"  {could_be_hidden[rank]:8.1%}"
         )
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import textwrap
 import time
 
 from pyrannc import _C, log
@@ -236,7 +237,8 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
             f", {now.ns / 1e6:.1f} ms at the speed of these steps (ranks compute "
             f"{low if low == high else f'{low} to {high}'} x as long as when planned)"
         )
-    lines = [f"{line}, measured {iteration_ms:.1f} ms"]
+    lines = textwrap.wrap(f"{line}, measured {iteration_ms:.1f} ms", summary.WIDTH)
+    same = {}  # numbers of stages by what is said of them
     errors, follows = [], "so another plan may be better or fit better"
     peaks = plan.step.peak_bytes or [
         stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
@@ -246,10 +248,14 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
         if peaks[index]:
             text = f"{peaks[index] / 2**20:.1f} MiB"
             errors.append(_error(peaks[index], measured, SMALL_BYTES))
-        lines.append(
-            f"stage {index} (ranks {', '.join(map(str, stage.ranks))}): memory predicted "
+        said = (
+            f"(ranks {', '.join(map(str, stage.ranks))}): memory predicted "
             f"{text}, measured {measured / 2**20:.1f} MiB"
         )
+        same.setdefault(said, []).append(str(index))
+    for said, numbers in same.items():
+        many = "stages" if len(numbers) > 1 else "stage"
+        lines += textwrap.wrap(f"{many} {', '.join(numbers)} {said}", summary.WIDTH)
     if predicted_ms:
         of_plan = _error(predicted_ms, iteration_ms, SMALL_MS)
         at_speed = _error(now.ns / 1e6, iteration_ms, SMALL_MS) if now else of_plan

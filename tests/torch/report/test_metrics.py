@@ -68,8 +68,16 @@ def test_the_summary_fits_eighty_columns():
     assert text.splitlines()[0] == (
         "after 10 steps: 100.0 ms a step, predicted 80.0 ms (-20%); 240 rows/s"
     )
-    assert "    0  0, 1           60.0 MiB" in text and "40.0 MiB (-33%)" in text
+    assert "0            0, 1           60.0 MiB" in text and "40.0 MiB (-33%)" in text
     assert "predicted stage 0 305 MiB, measured 310 MiB" in " ".join(text.split())
+
+
+def test_stages_of_one_rank_share_a_line_of_the_summary():
+    record = found()
+    record["stages"] = [dict(record["stages"][0], ranks=[stage % 2]) for stage in range(12)]
+    text = summary.text(record)
+    assert "0, 2, 4,...  0   " in text and "more stages" not in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def train(steps, **config):

@@ -37,8 +37,14 @@ def test_it_is_what_there_was_before_and_what_a_step_holds():
     assert found[0] == found[1] == found[2]
     # The process has grown by what happened between two looks at it.
     assert found[0] == pytest.approx([260 * MIB, 170 * MIB], abs=8 * MIB)
-    assert resident_memory.compare(found[0], [261 * MIB, 171 * MIB]).startswith(
-        "process with all that is in it: predicted stage 0 26"
+    assert resident_memory.compare(
+        dict(enumerate(found[0])), {0: 261 * MIB, 1: 171 * MIB}
+    ).startswith("process with all that is in it: predicted stage 0 26")
+    text = resident_memory.compare(
+        dict(enumerate([100 * MIB, 90 * MIB] * 2)), dict(enumerate([101 * MIB, 91 * MIB] * 2))
+    )
+    assert text.endswith(  # two ranks with two stages each
+        "stages 0, 2 100 MiB, measured 101 MiB; stages 1, 3 90 MiB, measured 91 MiB"
     )
 
 
