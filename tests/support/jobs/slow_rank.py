@@ -49,7 +49,8 @@ if __name__ == "__main__":
     with pyrannc.measure(model) as measured:
         for _ in range(5):
             model(batch).backward()
-    faster, slower = re.search(r"ranks compute ([\d.]+) to ([\d.]+) x", str(measured)).groups()
+    text = " ".join(str(measured).split())
+    faster, slower = re.search(r"ranks compute ([\d.]+) to ([\d.]+) x", text).groups()
     sys.stdout.write(f"{faster} {slower}\n")  # in one piece, or lines of two ranks mix
     sys.stdout.flush()
     for _ in range(10):  # the report after the tenth step
