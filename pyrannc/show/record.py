@@ -55,7 +55,22 @@ def found(path, plan_path) -> dict:
         raise PlannerInputError(
             f"{path}: is of a run with {measured} stages, but {plan_path} has {stages}"
         )
+    for index, (stage, ran) in enumerate(zip(plan["stages"], record["stages"], strict=True)):
+        # A plan from files has no fingerprint.
+        if ran.get("ranks", stage["ranks"]) != stage["ranks"]:
+            raise PlannerInputError(
+                f"{path}: is of a run under another plan than {plan_path}: stage {index} ran on "
+                f"{_ranks(ran['ranks'])}, the plan has it on {_ranks(stage['ranks'])}"
+            )
     return record
+
+
+def _ranks(ranks):
+    if not isinstance(ranks, list):
+        return repr(ranks)
+    if len(ranks) > 8:
+        return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"
+    return f"rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks))}"
 
 
 def _malformed(record):

@@ -46,6 +46,10 @@ def test_the_last_of_many_records_counts_and_one_may_have_many_lines(check):
         (json.dumps(RECORD | {"ranks": {}}), r"\$\.ranks: expected a list"),
         (json.dumps(RECORD | {"ranks": [{"idle": "<b>"}]}), r"\$\.ranks\[0\]\.idle: expected"),
         (json.dumps(RECORD | {"stages": []}), "0 stages, but .*plan.json has 1"),
+        (
+            json.dumps(RECORD | {"stages": [{"peak_bytes": 100, "ranks": [0, 1]}]}),
+            "another plan than .*plan.json: stage 0 ran on ranks 0, 1, the plan has it on rank 0",
+        ),
     ],
 )
 def test_a_record_that_does_not_go_with_the_plan_says_what_differs(check, text, complaint):
