@@ -1093,7 +1093,7 @@ class Normalised(Net):
 
 @case
 def normalised_weights_and_frozen_statistics():
-    """`weight_norm`, `spectral_norm`, `orthogonal`; batch normalisations in `eval()` later"""
+    """`weight_norm`, `spectral_norm`, `orthogonal` (equal); `swa_utils.update_bn` (error)"""
     torch.manual_seed(0)
     plain = Normalised()
     model = copy.deepcopy(plain)
