@@ -28,7 +28,7 @@ from pyrannc.capture.replaced_buffers import (
     put_buffers,
     store_replaced_buffers,
 )
-from pyrannc.capture.session import Session, SizeUnknown, explain, substituted
+from pyrannc.capture.session import Session, SizeUnknown, explain, place, substituted
 from pyrannc.capture.torch_private import FakeTensorMode
 from pyrannc.capture.values.of_one_call import OfOneCall
 from pyrannc.errors import TraceError
@@ -435,7 +435,10 @@ def _trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole,
                     outputs, shape = pytree.flatten(result, session.row_lists.whole_of)
                 mask_selections.refuse_in(shape)
                 trace = session.tracer.finish(type(model).__name__, rows, outputs)
-        except TraceError:
+        except TraceError as error:
+            raised, module = session.failure or (None, "")
+            if raised is error:
+                place(error, module)
             raise
         except Exception as error:
             raise explain(session, error, doubt(call, names, dims, rows)) from error

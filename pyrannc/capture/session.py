@@ -169,11 +169,8 @@ class SizeUnknown(TraceError):
 def explain(session, error, doubt="") -> TraceError:
     """The error of a failed trace, with the user's line and the module. ``doubt``: what may have
     been a wrong guess."""
-    place = _user_line(error)
     _, module = session.failure or (None, "")
-    where = f"'{module}'" if module else "the model"
-    if place:
-        where += f" ({place})"
+    where = where_of(error, module)
     name = type(error).__name__
     if name == "DataDependentOutputException" and _frame_in(error, _NORMALISATIONS):
         return TraceError(
@@ -224,6 +221,17 @@ def explain(session, error, doubt="") -> TraceError:
             "an argument."
         )
     return TraceError(f"{where}: {name} while the model was traced: {error}{doubt}")
+
+
+def place(error, module) -> None:
+    """Puts them before the text of what our own code raised in the forward() of ``module``."""
+    if _user_line(error) not in str(error):
+        error.args = (f"{where_of(error, module)}: {error}",)
+
+
+def where_of(error, module) -> str:
+    line = _user_line(error)
+    return (f"'{module}'" if module else "the model") + (f" ({line})" if line else "")
 
 
 def _frame_in(error, files) -> bool:

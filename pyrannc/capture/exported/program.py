@@ -17,7 +17,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.exported import graph
 from pyrannc.capture.replaced import replaced
-from pyrannc.capture.session import OWN_PATH, TORCH_PATH
+from pyrannc.capture.session import OWN_PATH, TORCH_PATH, place, where_of
 from pyrannc.capture.torch_private import SingleLevelFunction
 from pyrannc.errors import TraceError
 
@@ -108,10 +108,12 @@ def export(model, call, names, dims, states, rows, hooks=None) -> Exported:
                 program = torch.export.export(
                     outer, tuple(inputs), dynamic_shapes={"tensors": dynamic}, strict=False
                 )
-        except TraceError:
+        except TraceError as error:
+            place(error, _module_of(error, model))
             raise
         except Exception as error:
-            raise TraceError(_refusal(error)) from error
+            where = where_of(error, _module_of(error, model))
+            raise TraceError(f"{where}: {_refusal(error)}") from error
     text, objects = _written(program, model, inputs, names, dims, states)
     return Exported(
         graph.parsed(text),
@@ -231,6 +233,16 @@ def _refused_functions():
 
     with replaced(SingleLevelFunction, apply=classmethod(apply)):
         yield
+
+
+def _module_of(error, model) -> str:
+    """The innermost module of ``model`` whose code was running."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        found = paths.get(id(trace.tb_frame.f_locals.get("self")), found)
+        trace = trace.tb_next
+    return found
 
 
 def _refusal(error) -> str:

@@ -626,7 +626,8 @@ HIDDEN = {
 @pytest.mark.parametrize("what", HIDDEN)
 def test_a_function_that_trains_modules_past_autograd_is_an_error_that_names_them(what):
     """It passed the self-check, which asks autograd for gradients; ranks did not sum them."""
-    with pytest.raises(TraceError, match=r"Recomputed is handed a Linear.*'weight'.*past autograd"):
+    told = rf"^the model \({HERE}:\d+\): .*Recomputed is handed a Linear.*'weight'.*past autograd"
+    with pytest.raises(TraceError, match=told):
         capture_function(lambda m, x: Recomputed.apply(x + 0, HIDDEN[what](m)))
 
 
