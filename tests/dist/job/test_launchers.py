@@ -7,12 +7,14 @@ import pytest
 import slurm
 import torchrun
 
+# Each line in one piece: print() writes its end apart where Python does not buffer.
 SHOW = """
+import os
 from pyrannc import launch
 from pyrannc.job import started
 world = launch.world()
 world.barrier()
-print(f"rank {world.rank} of {world.size} over {started.by().transport}", flush=True)
+os.write(1, f"rank {world.rank} of {world.size} over {started.by().transport}\\n".encode())
 """
 TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port={port}"]
 CASES = {
