@@ -108,12 +108,9 @@ def _write(folder, token, task, where, beside, entries) -> dict:
         done += size
         progress.advance(done, total)
 
-    model, files = parts.write(folder, "model", token, rank, mine, wrote)
-    state, more = parts.write(folder, "state", token, rank, tensors, wrote)
-    return {
-        "model": model,
-        "state": state,
-        "files": files | more,
+    entries, files = parts.write(folder, token, rank, {"model": mine, "state": tensors}, wrote)
+    return entries | {
+        "files": files,
         "optimizers": optimizers,
         "beside": beside,
         "random": random_states.of_rank(task.device),

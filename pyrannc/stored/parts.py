@@ -1,6 +1,7 @@
 """The files of one rank: safetensors, each under a temporary name until it is complete."""
 
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import safetensors
@@ -22,36 +23,49 @@ MOST_FILE_BYTES = 5 << 30
 
 
 def write(
-    folder: Path, kind: str, save: str, rank: int, tensors: dict, wrote=lambda size: None
+    folder: Path, save: str, rank: int, kinds: dict, wrote=lambda size: None
 ) -> tuple[dict, dict]:
-    """Writes ``tensors`` by key; returns their entries for the index, and the files' bytes.
+    """Writes the tensors of each kind by key; returns their entries for the index by kind, and the
+    files' bytes.
 
     Args:
-        kind: "model" or "state".
         save: Eight digits of this save.
+        kinds: Tensors by key for "model" and "state".
         wrote: Told the bytes of each file when it is there.
     """
-    entries, sizes = {}, {}
-    for number, group in enumerate(_files(tensors)):
-        name = index.part(kind, save, rank, number)
-        ready = {key: _on_host(tensors[key]) for key in group}
-        partial = index.unfinished(folder, save) / name
-        try:
-            save_file(ready, partial, metadata={"format": "pt"})
-        except (safetensors.SafetensorError, OSError) as error:
-            raise RaNNCError(f"{partial} cannot be written: {error}") from error
-        index.file_sync(partial)
-        sizes[name] = partial.stat().st_size
-        partial.rename(folder / name)
-        wrote(sizes[name])
-        for key, tensor in ready.items():
-            entries[key] = {
-                "file": name,
-                "shape": list(tensor.shape),
-                "dtype": str(tensor.dtype).removeprefix("torch."),
-                "crc32": checksum(tensor),
-            }
+    entries, sizes, waiting = {kind: {} for kind in kinds}, {}, []
+    with ThreadPoolExecutor(1) as disk:  # which is waited for while more is written
+        for kind, tensors in kinds.items():
+            for number, group in enumerate(_files(tensors)):
+                name = index.part(kind, save, rank, number)
+                ready = {key: _on_host(tensors[key]) for key in group}
+                partial = index.unfinished(folder, save) / name
+                try:
+                    save_file(ready, partial, metadata={"format": "pt"})
+                except (safetensors.SafetensorError, OSError) as error:
+                    raise RaNNCError(f"{partial} cannot be written: {error}") from error
+                sizes[name] = partial.stat().st_size
+                waiting.append(disk.submit(_finish, partial, folder / name))
+                entries[kind] |= {key: _entry(name, tensor) for key, tensor in ready.items()}
+                wrote(sizes[name])
+        for each in waiting:
+            each.result()
     return entries, sizes
+
+
+def _finish(partial, path):
+    """Gives a file its name once it is on the disk."""
+    index.file_sync(partial)
+    partial.rename(path)
+
+
+def _entry(file, tensor):
+    return {
+        "file": file,
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "crc32": checksum(tensor),
+    }
 
 
 def checksum(tensor: torch.Tensor) -> int:
