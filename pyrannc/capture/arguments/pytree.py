@@ -197,7 +197,13 @@ def unflatten(shape, tensors, rows=None):
     if issubclass(kind, collections.defaultdict):
         return kind(shape.extra, items)
     if dataclasses.is_dataclass(kind) and issubclass(kind, dict):
-        return kind(**items)  # Hugging Face's ModelOutput
+        made = kind(**items)  # Hugging Face's ModelOutput
+        if isinstance(
+            made, collections.OrderedDict
+        ):  # which keeps one that is set later at its end
+            for key in filter(made.__contains__, items):
+                made.move_to_end(key)
+        return made
     if issubclass(kind, collections.abc.Mapping):
         return kind(items)
     rebuilt = object.__new__(kind)

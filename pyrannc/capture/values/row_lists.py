@@ -51,19 +51,18 @@ def joined(session):
         listed = session.here() and isinstance(tensors, list | tuple)
         return lists.whole_of(tensors) if listed else None
 
-    def concatenate(tensors, dim=0, *, axis=None, out=None):
-        dim = dim if axis is None else axis
-        whole = whole_of(tensors) if dim == 0 and out is None else None
+    def along_first(dim=0, *, axis=None, **others):  # torch knows numpy's names, too
+        return not others and (dim if axis is None else axis) == 0
+
+    def concatenate(tensors, *args, **kwargs):
+        whole = whole_of(tensors) if along_first(*args, **kwargs) else None
         if whole is None or whole.dim() < 2:
-            return cat(tensors, dim) if out is None else cat(tensors, dim, out=out)
+            return cat(tensors, *args, **kwargs)
         return whole.flatten(0, 1).clone()
 
-    def pile(tensors, dim=0, *, axis=None, out=None):
-        dim = dim if axis is None else axis
-        whole = whole_of(tensors) if dim == 0 and out is None else None
-        if whole is None:
-            return stack(tensors, dim) if out is None else stack(tensors, dim, out=out)
-        return whole.clone()
+    def pile(tensors, *args, **kwargs):
+        whole = whole_of(tensors) if along_first(*args, **kwargs) else None
+        return stack(tensors, *args, **kwargs) if whole is None else whole.clone()
 
     with (
         replaced(FakeTensor, unbind=taken_apart),

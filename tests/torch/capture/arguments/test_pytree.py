@@ -90,3 +90,13 @@ def test_differences_name_their_place(expected, got, words):
 
 def test_not_a_number_equals_itself():
     assert pytree.equal(float("nan"), float("nan"))
+
+
+def test_what_is_set_later_in_an_output_of_transformers_stays_last():
+    """As vision towers give their pooled output, beside hidden states."""
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+    made = outputs.BaseModelOutputWithPooling(last_hidden_state=A, hidden_states=(A, B))
+    made.pooler_output = B
+    tensors, shape = pytree.flatten(made)
+    again = pytree.unflatten(shape, tensors)
+    assert list(again) == list(made) == ["last_hidden_state", "hidden_states", "pooler_output"]

@@ -29,6 +29,7 @@ def found(join):
         lambda x: torch.cat(list(x), dim=0),
         lambda x: torch.cat(x.unbind()).reshape(-1, 3, 4) + torch.concat(torch.unbind(x, 0))[:1],
         lambda x: torch.stack([row for row in x]),
+        lambda x: torch.cat(list(x), axis=0) + torch.cat([x, x], axis=1).sum(),  # numpy's name
         lambda x: torch.stack(torch.unbind(x, dim=1)),  # a fixed number: torch's own
         lambda x: torch.cat([torch.stack(x.unbind(axis=0), axis=0), x], axis=1),
         lambda x: torch.cat(list(x)).add_(1).sum(0) + x.sum((0, 1)),  # a copy: x stays
