@@ -39,7 +39,7 @@ KINDS = {
         wav2vec2:ctc hubert:ctc wavlm:ctc unispeech-sat:ctc sew:ctc data2vec-audio:ctc
         """),
     "video": ("AutoModelForVideoClassification", "videomae timesformer vivit"),
-    "vision-language": ("AutoModelForImageTextToText", "llava vipllava internvl"),
+    "vision-language": ("AutoModelForImageTextToText", "llava vipllava internvl paligemma"),
     # Their losses match boxes on the host, so they are computed outside of the model.
     "detection": ("AutoModelForObjectDetection", "detr conditional_detr table-transformer yolos"),
 }  # fmt: skip
@@ -143,6 +143,7 @@ OF_ONE = {
     "llava": {"image_token_id": 99, "vision_feature_layer": -1},
     "vipllava": {"image_token_id": 99, "vision_feature_layers": [-1, -2]},
     "internvl": {"image_token_id": 99},
+    "paligemma": {"image_token_id": 99, "projection_dim": 32},
     "funnel": {"block_sizes": [1, 1], "num_decoder_layers": 1},
     "efficientnet": {"hidden_dim": 320, "width_coefficient": 0.25, "depth_coefficient": 0.25},
     **dict.fromkeys(_WITH_CONVOLUTIONS, _SMALL_CONVOLUTIONS),
@@ -208,7 +209,11 @@ def call_of(kind: str, model, rows: int, seed: int = 0) -> dict:
         places = torch.full((rows, len(torch.cat(list(features)))), model.config.image_token_id)
         ids = torch.randint(3, 99, (rows, 12), generator=generator)
         ids = torch.cat([places, ids], 1)
-        return {"input_ids": ids, "pixel_values": images, "labels": ids.clone()}
+        call = {"input_ids": ids, "pixel_values": images, "labels": ids.clone()}
+        if model.config.model_type == "paligemma":  # as its processor does for training
+            answers = torch.arange(ids.shape[1]) >= places.shape[1] + 4
+            call["token_type_ids"] = answers.long().expand(rows, -1).clone()
+        return call
     if kind == "detection":
         images = {"pixel_values": torch.randn(rows, 3, 64, 64, generator=generator)}
         if model.config.model_type == "yolos":

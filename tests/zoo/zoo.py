@@ -1,6 +1,6 @@
 """Captures every architecture of the zoo with both front ends and proves the capture, and trains
 it on several ranks, one line of JSON for each; ``--page`` makes docs/zoo.md of these lines, and
-keeps the page's rows of architectures that they lack.
+keeps the page's rows of architectures that they lack, and what it says of training.
 
     python tests/zoo/zoo.py results.jsonl [name ...]
     python tests/zoo/zoo.py results.jsonl --train [name ...]
@@ -9,6 +9,7 @@ keeps the page's rows of architectures that they lack.
 
 import json
 import re
+import statistics
 import sys
 import textwrap
 import warnings
@@ -129,7 +130,7 @@ def page(lines, before) -> str:
     found = re.findall(r"^(\| \S+ \| `(\S+)` .*)$", before, re.MULTILINE)
     kept = {name: row for row, name in found}
     made = {
-        name: f"| {' | '.join(_cells(line))} |"
+        name: f"| {' | '.join(_cells(line, kept.get(name, '')))} |"
         for name, line in latest.items()
         if "torchscript" in line
     }
@@ -143,17 +144,36 @@ def page(lines, before) -> str:
     )
     on_ranks = sum(row[6].strip() == "2 and 4 ranks" for row in cells)
     counts += f", {on_ranks} trained on 2 and 4 ranks"
-    releases = transformers.__version__
-    if len(made) < len(rows):
-        older = re.search(r"Architectures of transformers (\S+),? ", before)[1].rstrip(",")
-        fresh = ", ".join(f"`{name}`" for name, _ in rows if name in made)
-        releases = f"{older} (those of {releases}: {fresh})"
+    releases = _releases({name: name in made for name, _ in rows}, before)
+    untrained = sum(
+        row[6].strip() != "" and "trained" not in latest.get(name, {})
+        for (name, _), row in zip(rows, cells, strict=True)
+    )
+    if untrained:
+        counts += f" ({untrained} of the cells in that column are of an earlier release or run)"
     title, first, *others = HEAD.format(releases=releases, counts=counts).split("\n\n")
     first = textwrap.fill(first, 100, break_long_words=False, break_on_hyphens=False)
     return "\n\n".join([title, first, *others]) + "".join(f"{row}\n" for _, row in rows)
 
 
-def _cells(line) -> list[str]:
+def _releases(made, before) -> str:
+    """The release of most rows, and which are of another; ``before``: the page as it is."""
+    told = re.search(
+        r"of transformers ([\d.]+)(?: \(those of ([\d.]+): (.*?)\))?", before, re.DOTALL
+    )
+    others = re.findall(r"`(\S+?)`", told[3] or "")
+    release = {
+        name: transformers.__version__ if new else told[2] if name in others else told[1]
+        for name, new in made.items()
+    }
+    most = statistics.mode(release.values())
+    for each in sorted(set(release.values()) - {most}):
+        of_it = ", ".join(f"`{name}`" for name, found in release.items() if found == each)
+        return f"{most} (those of {each}: {of_it})"
+    return most
+
+
+def _cells(line, before) -> list[str]:
     cells = [line["kind"], f"`{line['name']}`"]
     cells.append(str(next((line[e]["nodes"] for e in FRONT_ENDS if "nodes" in line[e]), "")))
     for each in FRONT_ENDS:
@@ -161,7 +181,8 @@ def _cells(line) -> list[str]:
         reason = found.get("reason", "")
         cells.append(f"{found['verdict']}{': ' if reason else ''}{reason}")
     cells.append(next((line[e]["rows"] for e in FRONT_ENDS if "rows" in line[e]), ""))
-    return [*cells, _trained_cell(line)]
+    trained = before.strip("|").split(" | ")[-1].strip() if before else ""
+    return [*cells, _trained_cell(line) if "trained" in line else trained]
 
 
 def main():
