@@ -235,7 +235,7 @@ def test_training_takes_what_was_made_before_the_model_had_values(saved):
         twin.load_state_dict(net.state_dict())
         model.first.bias.register_hook(lambda gradient: seen.append(gradient.shape))
         optimizers = [made(each.parameters(), lr=0.1) for each in (model, twin)]
-        wrapped = RaNNCModule(model, optimizers[0], weights=folder)
+        wrapped = RaNNCModule(model, optimizers[0], Config(pipeline_num=1), weights=folder)
         for _ in range(2):
             for each, optimizer in zip((wrapped, twin), optimizers, strict=True):
                 optimizer.zero_grad()
