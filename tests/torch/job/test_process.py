@@ -18,7 +18,7 @@ STEPS = """
 import json, resource, sys, torch
 from pyrannc import Config, RaNNCModule
 
-model = torch.nn.Sequential(torch.nn.Linear(64, 2048), torch.nn.Tanh(), torch.nn.Linear(2048, 8))
+model = torch.nn.Sequential(torch.nn.Linear(4, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1))
 model = RaNNCModule(model, config=Config(
     pipeline_num=1, calibrate=False, self_check=False, keep_freed_memory=sys.argv[1] == "keep"
 ))
@@ -28,7 +28,7 @@ def faults():
     model(batch).square().mean().backward()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-batch = torch.ones(4608, 64)  # hidden values of 36 MiB; malloc itself keeps 32 at most
+batch = torch.ones(4608, 4)  # hidden values of 36 MiB; malloc itself keeps 32 at most
 for _ in range(3):
     faults()
 print(json.dumps(min(faults() for _ in range(3))))
