@@ -95,4 +95,5 @@ def test_a_closure_counts_once_in_the_time_of_a_step():
         before = steps.seconds
         optimizer.step(closure)
         times.append(steps.seconds - before)
-    assert times == [1], times  # forward and backward are a part of it, and do not look
+    # Forward and backward are a part of it, and do not look.
+    assert times == [pytest.approx(1)], times
