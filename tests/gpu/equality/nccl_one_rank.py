@@ -15,14 +15,14 @@ COUNT = 1000
 
 
 class Rank:
-    """The library, its communicator of one rank, and a stream with a source of numbers."""
+    """Calls of the library, its communicator of one rank, and a stream with a source of numbers."""
 
     def __init__(self, place, figures):
         file = str(nccl.FILE) if device.NAME == "standin" else _C.comm.find_nccl()[0]
-        self.library = nccl.Nccl(file)
-        figures["version"] = _C.comm.nccl_version_text(self.library.version())
+        self.calls = nccl.Nccl(file)
+        figures["version"] = _C.comm.nccl_version_text(self.calls.version())
         begin = time.monotonic()
-        self.comm = self.library.start(self.library.unique_id(), 0, 1)
+        self.comm = self.calls.start(self.calls.unique_id(), 0, 1)
         figures["start ms"] = round(1e3 * (time.monotonic() - begin), 1)
         self.stream = device.new_stream(place)
         self.handle = ctypes.c_void_p(device.handle_of(self.stream))
@@ -37,32 +37,32 @@ class Rank:
         assert torch.equal(target.cpu(), self.numbers.cpu()), "other numbers"
 
     def message(self, source, target):
-        library, bytes_ = self.library, self.numbers.nbytes
-        library.GroupStart()
-        library.Send(source, bytes_, nccl.UINT8, 0, self.comm, self.handle)
-        library.Recv(target, bytes_, nccl.UINT8, 0, self.comm, self.handle)
-        library.GroupEnd()
-        library.settle(self.comm)
+        calls, bytes_ = self.calls, self.numbers.nbytes
+        calls.GroupStart()
+        calls.Send(source, bytes_, nccl.UINT8, 0, self.comm, self.handle)
+        calls.Recv(target, bytes_, nccl.UINT8, 0, self.comm, self.handle)
+        calls.GroupEnd()
+        calls.settle(self.comm)
 
     def all_reduce(self, source, target):
-        self.library.AllReduce(source, target, COUNT, nccl.FLOAT32, 0, self.comm, self.handle)
-        self.library.settle(self.comm)
+        self.calls.AllReduce(source, target, COUNT, nccl.FLOAT32, 0, self.comm, self.handle)
+        self.calls.settle(self.comm)
 
     def reduce_scatter(self, source, target):
-        self.library.ReduceScatter(source, target, COUNT, nccl.FLOAT32, 0, self.comm, self.handle)
-        self.library.settle(self.comm)
+        self.calls.ReduceScatter(source, target, COUNT, nccl.FLOAT32, 0, self.comm, self.handle)
+        self.calls.settle(self.comm)
 
     def all_gather(self, source, target):
-        self.library.AllGather(source, target, COUNT, nccl.FLOAT32, self.comm, self.handle)
-        self.library.settle(self.comm)
+        self.calls.AllGather(source, target, COUNT, nccl.FLOAT32, self.comm, self.handle)
+        self.calls.settle(self.comm)
 
     def split(self, source, target):
         """A part of the communicator is one; this one is ended afterwards."""
-        other = self.library.split(self.comm, 0)
-        self.library.AllGather(source, target, COUNT, nccl.FLOAT32, other, self.handle)
-        self.library.settle(other)
+        other = self.calls.split(self.comm, 0)
+        self.calls.AllGather(source, target, COUNT, nccl.FLOAT32, other, self.handle)
+        self.calls.settle(other)
         self.stream.synchronize()
-        self.library.CommAbort(other)
+        self.calls.CommAbort(other)
 
 
 def main():
@@ -77,7 +77,7 @@ def main():
         with report.case(call.__name__.replace("_", " ")):
             rank.gives_the_same(call)
     with report.case("abort"):
-        rank.library.CommAbort(rank.comm)
+        rank.calls.CommAbort(rank.comm)
 
 
 if __name__ == "__main__":
