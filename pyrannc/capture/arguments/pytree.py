@@ -198,9 +198,8 @@ def unflatten(shape, tensors, rows=None):
         return kind(shape.extra, items)
     if dataclasses.is_dataclass(kind) and issubclass(kind, dict):
         made = kind(**items)  # Hugging Face's ModelOutput
-        if isinstance(
-            made, collections.OrderedDict
-        ):  # which keeps one that is set later at its end
+        # An OrderedDict keeps one that is set later at its end.
+        if isinstance(made, collections.OrderedDict):
             for key in filter(made.__contains__, items):
                 made.move_to_end(key)
         return made

@@ -39,7 +39,7 @@ def joined(session):
     unbind, cat, stack = FakeTensor.unbind, torch.cat, torch.stack
     lists = session.row_lists
 
-    # `axis` is another name of `dim` for torch, too.
+    # numpy's `axis` is another name of `dim` for torch.
     def taken_apart(tensor, dim=0, *, axis=None):
         dim = dim if axis is None else axis
         rows = unbind(tensor, dim)
@@ -51,7 +51,7 @@ def joined(session):
         listed = session.here() and isinstance(tensors, list | tuple)
         return lists.whole_of(tensors) if listed else None
 
-    def along_first(dim=0, *, axis=None, **others):  # torch knows numpy's names, too
+    def along_first(dim=0, *, axis=None, **others):
         return not others and (dim if axis is None else axis) == 0
 
     def concatenate(tensors, *args, **kwargs):
