@@ -31,7 +31,7 @@ std::vector<Mask> down_set_masks(const BlockModel& model) {
 class Enumeration {
  public:
   Enumeration(Assessor& assessor, const SearchSpace& space, std::vector<Mask> sets, Stop& stop,
-              Best& best)
+              const Progress& told, Best& best)
       : assessor_(assessor),
         model_(assessor.model()),
         cluster_(assessor.cluster()),
@@ -39,6 +39,7 @@ class Enumeration {
         space_(space),
         sets_(std::move(sets)),
         stop_(stop),
+        told_(told),
         best_(best),
         blocks_(static_cast<int>(model_.blocks())),
         everything_((Mask{1} << blocks_) - 1),
@@ -164,8 +165,10 @@ class Enumeration {
 
   bool give_up() {
     if (abandoned_) return true;
-    if (++beginnings_ > kMostBeginnings || (beginnings_ % 256 == 0 && stop_.now())) {
-      abandoned_ = true;
+    abandoned_ = ++beginnings_ > kMostBeginnings;
+    if (beginnings_ % 256 == 0) {
+      told_.tell(static_cast<double>(beginnings_) / static_cast<double>(kMostBeginnings));
+      abandoned_ = abandoned_ || stop_.now();
     }
     return abandoned_;
   }
@@ -433,6 +436,7 @@ class Enumeration {
   const SearchSpace& space_;
   std::vector<Mask> sets_;
   Stop& stop_;
+  const Progress& told_;
   Best& best_;
   int blocks_;
   Mask everything_;
@@ -461,14 +465,15 @@ class Enumeration {
 
 }  // namespace
 
-bool search_exactly(Assessor& assessor, const SearchSpace& space, Stop& stop, Best& best) {
+bool search_exactly(Assessor& assessor, const SearchSpace& space, Stop& stop, const Progress& told,
+                    Best& best) {
   if (assessor.model().blocks() > kMostExactBlocks ||
       assessor.cluster().ranks() > kMostExactRanks) {
     return false;
   }
   std::vector<Mask> sets = down_set_masks(assessor.model());
   if (sets.empty()) return false;
-  return Enumeration(assessor, space, std::move(sets), stop, best).run();
+  return Enumeration(assessor, space, std::move(sets), stop, told, best).run();
 }
 
 }  // namespace rannc::partition

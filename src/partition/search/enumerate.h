@@ -1,5 +1,6 @@
 #pragma once
 
+#include "partition/problem/progress.h"
 #include "partition/problem/search_space.h"
 #include "partition/problem/stop.h"
 #include "partition/score/assessor.h"
@@ -14,9 +15,10 @@ namespace rannc::partition {
 ///
 /// Adds to `best`, which should hold a good plan already. Returns whether the search was completed:
 /// false when the problem is too large (more than `kMostExactBlocks` blocks or `kMostExactRanks`
-/// ranks, too many down-sets, or more beginnings than `kMostBeginnings`).
+/// ranks, too many down-sets, or more beginnings than `kMostBeginnings`). `told` hears how many of
+/// these there were.
 [[nodiscard]] bool search_exactly(Assessor& assessor, const SearchSpace& space, Stop& stop,
-                                  Best& best);
+                                  const Progress& told, Best& best);
 
 /// The most blocks, ranks, down-sets and beginnings of plans of a problem that is searched exactly.
 /// tuned by: `planner_quality --problems 5000` (what equals the optimum), and seconds of

@@ -96,12 +96,12 @@ constexpr int64_t kAnnealWork = 6'000'000, kMostAnnealed = 3000;
 /// without it: the same plans, later.
 constexpr double kLikelyCount = 0.6;
 
-/// What a bar shows when the narrow closed forms are over, all of them, and refining; annealing is
-/// the rest.
+/// What a bar shows when the narrow closed forms are over, all of them, refining, and the exact
+/// search; annealing is the rest.
 /// tuned by: GPT 175 B on 1,024 devices spends 4 % of its time on the first and nearly all of the
 /// rest on refining; BERT 4.9 B on 32 devices 70 and 25 %.
 /// without it: the time that is left is guessed worse.
-constexpr double kToldNarrow = 0.3, kToldClosed = 0.4, kToldRefined = 0.9;
+constexpr double kToldNarrow = 0.3, kToldClosed = 0.4, kToldRefined = 0.8, kToldExact = 0.95;
 
 struct Task {
   const Line* line;
@@ -212,7 +212,8 @@ class Searcher {
     }
     if (options_.with.refine) refine_shapes();
     if (options_.exactly && options_.with.exact) {
-      result_.exact = search_exactly(assessor_, space_, stop_, result_.best);
+      result_.exact =
+          search_exactly(assessor_, space_, stop_, tells(kToldRefined, kToldExact), result_.best);
     }
     if (!result_.exact && options_.with.anneal && branches(model_)) anneal_best();
     result_.examined += assessor_.examined();
@@ -406,7 +407,7 @@ class Searcher {
     if (starts.size() > kAnnealed) starts.resize(kAnnealed);
     std::vector<Best> bests(starts.size(), Best(kKeptShapes));
     std::vector<int64_t> examined(starts.size(), 0);
-    for_each(starts.size(), options_.threads, tells(kToldRefined, 1), [&](size_t k) {
+    for_each(starts.size(), options_.threads, tells(kToldExact, 1), [&](size_t k) {
       Assessor assessor(model_, cluster_, request_);
       AnnealOptions options;
       options.trials = std::min(kAnnealWork / work(starts[k].draft), kMostAnnealed);
