@@ -38,7 +38,9 @@ sys.stdout.write(f"trained on {pyrannc.get_world_size()} ranks\\n")  # one write
 # What a machine for training may lack; `hidden` is a folder before all others.
 HIDE = """
 import importlib.machinery
-ABSENT = {"transformers", "accelerate", "lightning", "pytest", "safetensors", "rich", "typer"}
+ABSENT = {
+    "isal", "transformers", "accelerate", "lightning", "pytest", "safetensors", "rich", "typer"
+}
 find = importlib.machinery.PathFinder.find_spec
 
 def find_spec(cls, name, path=None, target=None):
