@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo docs test test-one-process test-ranks test-all sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
+.PHONY: demo docs extension test test-one-process test-ranks test-all test-all-one-process test-all-ranks sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -27,13 +27,17 @@ $(VENV)/installed: pyproject.toml setup.py $(VENV)/torch
 	  --no-build-isolation -e '.[test]'
 	touch $@
 
-build: $(VENV)/installed
+# What users need: the extension and the planner's program.
+extension: $(VENV)/installed
 	@mkdir -p build
 	@cmake -S . -B build -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(BIN)/python $(BUILD_OPTIONS) >build/configure.log \
 	  || { cat build/configure.log; exit 1; }
+	@cmake --build build --target _C rannc-plan
+
+build: extension
 	@cmake --build build
 
-demo: build
+demo: extension
 	$(BIN)/rannc run -n 4 examples/train_gpt.py
 
 # What starts ranks waits for them much of its time, so it runs beside the rest. Each shows its output when it ends.
@@ -41,8 +45,10 @@ test: build
 	ctest --test-dir build --output-on-failure -j2 --quiet
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-one-process test-ranks
 
+ONE_PROCESS := tests/repo tests/python tests/torch tests/zoo
+
 test-one-process:
-	$(BIN)/pytest -q tests/repo tests/python tests/torch tests/zoo -m "not all"
+	$(BIN)/pytest -q $(ONE_PROCESS) -m "not all"
 
 test-ranks:
 	$(BIN)/pytest -q tests/dist -m "not all"
@@ -54,7 +60,13 @@ $(VENV)/test-all: third_party/browser.sh $(VENV)/installed
 	touch $@
 
 test-all: test $(VENV)/test-all
-	$(BIN)/pytest -q tests -m all
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-all-one-process test-all-ranks
+
+test-all-one-process:
+	$(BIN)/pytest -q $(ONE_PROCESS) -m all
+
+test-all-ranks:
+	$(BIN)/pytest -q tests/dist -m all
 
 # Builds the core and the extension with sanitizers: runs the core's tests, and looks for races in what runs a plan.
 # Half an hour.
@@ -65,7 +77,7 @@ sanitize: build
 check: warnings
 
 # The pages of docs/ as a site, in build-docs/index.html; a warning, such as a link to no page, is an error.
-docs: build
+docs: extension
 	$(BIN)/pip install --quiet --disable-pip-version-check -r third_party/docs.txt
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build-docs
 

@@ -17,7 +17,7 @@ WHEEL_BUILD = "build-wheel"  # beside `build`: from there paths look the same to
 class CMakeBuild(build_ext):
     """Configures and builds with CMake.
 
-    An editable install builds `build/`, where `make test` finds the C++ tests, too, and leaves the
+    An editable install builds in `build/`, to which `make test` adds the C++ tests, and leaves the
     extension next to the Python sources. A wheel is built in a folder of its own and leaves the
     source tree as it is.
     """
@@ -35,7 +35,7 @@ class CMakeBuild(build_ext):
         configure += [f"-DPython3_EXECUTABLE={sys.executable}", f"-DRANNC_PACKAGE={package}"]
         options = os.environ.get("PYRANNC_CMAKE_OPTIONS", "-DRANNC_TESTS=OFF").split()
         subprocess.run([*configure, *options], check=True)
-        subprocess.run(["cmake", "--build", build], check=True)
+        subprocess.run(["cmake", "--build", build, "--target", "_C", "rannc-plan"], check=True)
 
         library = package / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
         if library != target:
