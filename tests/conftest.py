@@ -1,5 +1,12 @@
-"""For all tests: costs are measured, not read from, and never written to, the user's cache."""
+"""For all tests: what one of them has measured of operators serves those after it, in a folder of
+this run; the user's cache is never read or written. A test of the measurement itself asks for
+``profile_cache="off"``.
+"""
 
+import atexit
 import os
+import tempfile
 
-os.environ["RANNC_PROFILE_CACHE"] = "off"
+_costs = tempfile.TemporaryDirectory(prefix="rannc-costs-")
+atexit.register(_costs.cleanup)
+os.environ["RANNC_PROFILE_CACHE"] = _costs.name

@@ -17,9 +17,10 @@ def no_settings_from_outside(monkeypatch, tmp_path):
 
 
 def trained(**settings):
+    settings = {"calibrate": False, "profile_cache": "off", **settings}
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
-    module = RaNNCModule(model, None, Config(calibrate=False, **settings))
+    module = RaNNCModule(model, None, Config(**settings))
     module(torch.ones(6, 4)).mean().backward()
     return module
 
