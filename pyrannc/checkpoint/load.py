@@ -7,7 +7,7 @@ import torch
 from pyrannc import progress
 from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
-from pyrannc.job.on_all import on_all, on_rank_0
+from pyrannc.job.on_all import on_all
 from pyrannc.materialize import values
 from pyrannc.optimizer import named_state
 from pyrannc.shards import states
@@ -39,8 +39,9 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
     """
     task = job.of("pyrannc.load()", module, optimizer)
     world, folder = task.world, Path(folder)
-    on_rank_0(world, lambda: index_file.read(folder) and None)
-    index = index_file.read(folder)
+    read = []
+    on_all(world, lambda: read.append(index_file.read(folder)))
+    (index,) = read
     held = checkpoint.persistent(task.model)
 
     def check():

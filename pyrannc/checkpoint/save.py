@@ -1,12 +1,13 @@
 """``pyrannc.save()``: the state of a training run, written by all ranks at once."""
 
+import contextlib
 import secrets
 from pathlib import Path
 
 import pyrannc
 from pyrannc import progress
 from pyrannc.checkpoint import job, layout, nested, random_states
-from pyrannc.errors import RaNNCError
+from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job.on_all import on_all, on_rank_0
 from pyrannc.materialize import values
 from pyrannc.optimizer import named_state
@@ -69,14 +70,30 @@ def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=N
         with progress.phase(f"writing {folder}", world.rank == 0):
             written = on_all(world, lambda: _write(folder, token, task, where, beside, entries))
         on_rank_0(world, lambda: _finish(folder, task, where, written))
+    except CommError:
+        # A rank is gone, and rank 0 may have made the checkpoint whole before it knew, or be about
+        # to: what each has written stays. If it belongs to nobody, the next save removes it.
+        raise
     except Exception:  # whatever has failed, on this rank or another: no part of it stays
         index_file.remove_parts(folder, token, world.rank)
         raise
 
 
+@contextlib.contextmanager
+def _writing(folder):
+    try:
+        yield
+    except OSError as error:
+        raise RaNNCError(
+            f"pyrannc.save(): {folder} cannot be written: {error}\n  A checkpoint that was in it "
+            "is still whole. Make room, get the right to write there, or name another folder."
+        ) from error
+
+
 def _begin(folder, task):
     """What all ranks have to know. On rank 0."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     made = layout.make(task.model, task.ranks_of, task.world.size)
     return {"layout": made, "token": secrets.token_hex(4)}
 
@@ -108,7 +125,8 @@ def _write(folder, token, task, where, beside, entries) -> dict:
         done += size
         progress.advance(done, total)
 
-    entries, files = parts.write(folder, token, rank, {"model": mine, "state": tensors}, wrote)
+    with _writing(folder):
+        entries, files = parts.write(folder, token, rank, {"model": mine, "state": tensors}, wrote)
     return entries | {
         "files": files,
         "optimizers": optimizers,
@@ -148,7 +166,6 @@ def _finish(folder, task, where, written) -> None:
     for each in written:
         for kind, entries in joined.items():
             entries |= each[kind]
-    hugging_face.write_config(task.model, folder)
     index = index_file.Index(
         ranks=task.world.size,
         files=joined["files"],
@@ -162,7 +179,9 @@ def _finish(folder, task, where, written) -> None:
             "draws": random_states.of_model(task.model, task.deployment),
         },
     )
-    index_file.write(folder, index, pyrannc.__version__)
+    with _writing(folder):
+        hugging_face.write_config(task.model, folder)
+        index_file.write(folder, index, pyrannc.__version__)
 
 
 def _groups(optimizer, model, where):

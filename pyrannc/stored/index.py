@@ -11,7 +11,7 @@ import re
 import shutil
 from pathlib import Path
 
-from pyrannc import files
+from pyrannc import files, log
 from pyrannc.errors import RaNNCError
 
 NAME = "rannc.json"
@@ -122,7 +122,11 @@ def check_sizes(folder: Path, index: Index) -> None:
 
 
 def write(folder: Path, index: Index, version: str) -> None:
-    """Makes ``index`` that of ``folder``, and removes what other saves have left there."""
+    """Makes ``index`` that of ``folder``, and removes what other saves have left there.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     weights = {name: entry["file"] for name, entry in index.model.items()}
     total = sum(index.files[file] for file in set(weights.values()))
     weights = {"metadata": {"total_size": total}, "weight_map": weights}
@@ -131,10 +135,13 @@ def write(folder: Path, index: Index, version: str) -> None:
     files.write_safely(folder / NAME, json.dumps(content))
     for path in folder.iterdir():
         if _PARTS.fullmatch(path.name) and path.name not in index.files:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            try:
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            except OSError as error:  # the checkpoint is whole, and the next save tries again
+                log.warn("checkpoint", f"{path} of another save cannot be removed: {error}")
 
 
 def unfinished(folder: Path, save: str) -> Path:
@@ -145,7 +152,14 @@ def unfinished(folder: Path, save: str) -> Path:
 
 
 def remove_parts(folder: Path, save: str, rank: int) -> None:
-    """What ``rank`` has written in a save that has failed."""
+    """What ``rank`` has written in a save that has failed, unless the index names it already."""
+    try:
+        if f"-{save}-" in (folder / NAME).read_text(encoding="utf-8"):
+            return
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError):  # nobody knows; the next save removes what is left
+        return
     for path in folder.glob(f"*-{save}-{rank:05}-*"):
         path.unlink(missing_ok=True)
     shutil.rmtree(folder / f"saving-{save}", ignore_errors=True)  # each rank tries

@@ -36,6 +36,9 @@ def write(
         save: Eight digits of this save.
         kinds: Tensors by key for "model" and "state".
         wrote: Told the bytes of each file when it is there.
+
+    Raises:
+        OSError: A file cannot be written.
     """
     entries, sizes, waiting = {kind: {} for kind in kinds}, {}, []
     with ThreadPoolExecutor(1) as disk:  # which is waited for while more is written
@@ -46,8 +49,8 @@ def write(
                 partial = index.unfinished(folder, save) / name
                 try:
                     save_file(ready, partial, metadata={"format": "pt"})
-                except (safetensors.SafetensorError, OSError) as error:
-                    raise RaNNCError(f"{partial} cannot be written: {error}") from error
+                except safetensors.SafetensorError as error:  # what a full disk is, too
+                    raise OSError(f"{partial}: {error}") from error
                 sizes[name] = partial.stat().st_size
                 waiting.append(disk.submit(_finish, partial, folder / name))
                 entries[kind] |= {key: _entry(name, tensor) for key, tensor in ready.items()}

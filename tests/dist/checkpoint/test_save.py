@@ -1,9 +1,20 @@
-"""A training run that goes on with another number of ranks after each checkpoint."""
+"""Checkpoints between jobs of other numbers of ranks, and of a job that loses a rank in a save."""
 
 import json
+import random
+import subprocess
+import sys
+import time
 
+import forked_ranks
 import mpi
 import pytest
+import torchrun
+
+import pyrannc
+
+sys.path.append(str(mpi.JOBS))
+import killed_saves
 
 
 def losses(folder, ranks, first, last, *more):
@@ -26,3 +37,110 @@ def test_4_ranks_then_2_then_3_then_1_then_4_have_the_losses_of_the_uninterrupte
     names = {path.name for path in parts.iterdir() if path.suffix == ".safetensors"}
     assert len({name.split("-")[2] for name in names}) > 1
     assert len({name.split("-")[1] for name in names}) == 1
+
+
+def saving_ranks(folder):
+    """Processes without a launcher, which would end the others: they have to notice themselves."""
+    port = mpi.free_port()
+    argv = [sys.executable, "-IS", forked_ranks.__file__, mpi._parent().address]
+    return [
+        subprocess.Popen(
+            [*argv, str(mpi.JOBS / "killed_saves.py"), str(folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=open(f"{folder}-{rank}.err", "w"),
+            env=torchrun.environment(killed_saves.RANKS)
+            | {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(killed_saves.RANKS),
+                "MASTER_ADDR": "localhost",
+                "MASTER_PORT": str(port),
+            },
+        )
+        for rank in range(killed_saves.RANKS)
+    ]
+
+
+def told(folder, rank, what):
+    """The numbers and times of the saves that a rank has begun, or ended."""
+    path = folder.with_name(f"{folder.name}-{rank}")
+    lines = path.read_text().splitlines() if path.exists() else []
+    words = [line.split() for line in lines]
+    return [(int(number), float(at)) for word, number, at in words if word == what]
+
+
+def kill_one(folder, victim):
+    """A rank is killed at some moment in its saves; which of them was the last one that had ended
+    on some rank, and whether one was under way."""
+    for path in folder.parent.glob(f"{folder.name}-*"):
+        path.unlink()
+    ranks = saving_ranks(folder)
+    try:
+        deadline = time.monotonic() + 120
+        while not (ended := told(folder, victim, "end")):
+            assert time.monotonic() < deadline and all(each.poll() is None for each in ranks), [
+                path.read_text()[-2000:] for path in folder.parent.glob("*.err")
+            ]
+            time.sleep(0.001)
+        one_save = ended[0][1] - told(folder, victim, "begin")[0][1]
+        time.sleep(random.uniform(0, 3 * one_save))
+        ranks[victim].kill()
+        codes = [each.wait(60) for each in ranks]
+    finally:
+        for each in ranks:
+            each.kill()
+            each.wait()
+    for rank in {*range(killed_saves.RANKS)} - {victim}:
+        error = folder.with_name(f"{folder.name}-{rank}.err").read_text()
+        assert codes[rank] > 0, (rank, codes, error[-2000:])
+        assert f"rank {victim} has ended" in error, (rank, victim, error[-3000:])
+    numbers = [told(folder, rank, "end")[-1:] for rank in range(killed_saves.RANKS)]
+    begun, ended = (told(folder, victim, what)[-1][0] for what in ("begin", "end"))
+    return max(number for ((number, _),) in numbers), begun > ended
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=pytest.mark.all)])
+def test_a_rank_that_is_killed_in_a_save_is_named_and_the_last_checkpoint_loads(tmp_path, kills):
+    random.seed(kills)
+    folder, inside = tmp_path / "run", 0
+    for trial in range(kills):
+        ended, in_save = kill_one(folder, trial % killed_saves.RANKS)
+        inside += in_save
+        model, optimizer = killed_saves.build()
+        found = pyrannc.load(folder, model, optimizer)
+        assert ended <= found <= ended + 1, (found, ended)
+        killed_saves.check(found, model.parameters(), optimizer)
+    assert inside > kills / 3, inside
+
+
+def test_under_mpirun_a_rank_that_dies_while_it_writes_ends_the_job(tmp_path):
+    program = f"""
+    import os, signal, sys
+    from pathlib import Path
+    sys.path.append({str(mpi.JOBS)!r})
+    import killed_saves, pyrannc, torch
+    from pyrannc.stored import parts
+
+    folder = Path({str(tmp_path)!r})
+    plain, optimizer = killed_saves.build()
+    model = pyrannc.RaNNCModule(plain, optimizer, killed_saves.config())
+    model(torch.ones(killed_saves.RANKS, 60)).sum().backward()
+    mine = [*model.parameters(from_global=False)]
+    killed_saves.put(1, mine, optimizer)
+    pyrannc.save(folder, model, optimizer, extra=1)
+    theirs = parts.save_file
+
+    def die(tensors, path, metadata):
+        theirs(tensors, path, metadata)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if pyrannc.get_rank() == 1:
+        parts.save_file = die
+    killed_saves.put(2, mine, optimizer)
+    pyrannc.save(folder, model, optimizer, extra=2)
+    """
+    job = mpi.run(program, killed_saves.RANKS)
+    assert job.returncode not in (0, None)
+    assert "rank 1" in job.stderr and "signal 9" in job.stderr, job.stderr[-2000:]
+    model, optimizer = killed_saves.build()
+    assert pyrannc.load(tmp_path, model, optimizer) == 1
+    killed_saves.check(1, model.parameters(), optimizer)

@@ -196,3 +196,28 @@ def test_a_full_disk_is_an_error_and_the_old_checkpoint_stays(saved, monkeypatch
         pyrannc.save(saved, model, optimizer, extra={"step": 3})
     assert sorted(path.name for path in saved.iterdir()) == before
     assert pyrannc.load(saved, model, optimizer) == {"step": 2}
+
+
+# What failed once the index was there removed the files that it names.
+def test_an_error_after_the_index_has_been_written_leaves_what_it_names(saved, monkeypatch):
+    model, optimizer = make(wrapped=False)
+
+    def late(folder):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index.shutil, "rmtree", late)
+        pyrannc.save(saved, model, optimizer, extra={"step": 3})  # what others left may stay
+    assert pyrannc.load(saved, model, optimizer) == {"step": 3}
+    write = index.files.write_safely
+
+    def renamed_but_not_on_the_disk(path, text):
+        write(path, text)
+        if path.name == index.NAME:
+            late(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index.files, "write_safely", renamed_but_not_on_the_disk)
+        with pytest.raises(RaNNCError, match="Input/output error"):
+            pyrannc.save(saved, model, optimizer, extra={"step": 4})
+    assert pyrannc.load(saved, model, optimizer) == {"step": 4}
