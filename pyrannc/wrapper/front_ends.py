@@ -1,9 +1,32 @@
 """Which front end captures a model: the one that is set, or the first that can and is right."""
 
-from pyrannc import log, progress
+import importlib
+
+import torch
+
+from pyrannc import _C, log, progress
 from pyrannc.errors import TraceError
+from pyrannc.job.on_all import on_all
 
 TORCHSCRIPT, EXPORT, AUTO = "torchscript", "export", "auto"
+
+
+def check_installed(name: str) -> None:
+    """Raises TraceError where this process lacks what the front end ``name`` is made of."""
+    lacks, other = "", TORCHSCRIPT
+    if name == EXPORT:
+        try:
+            importlib.import_module("torch.export")
+            importlib.import_module("pyrannc.capture.exported.program")
+        except ImportError as error:
+            lacks = f"torch.export of torch {torch.__version__} cannot be imported ({error})"
+    elif not hasattr(_C.frontend, "Tracer"):
+        lacks, other = "this build of RaNNC has none of torch's tracer", EXPORT
+    if lacks:
+        raise TraceError(
+            f"the front end '{name}' is not installed: {lacks}.\n  Install a torch that has it and "
+            f"build RaNNC with that, or set RANNC_FRONTEND={other} or Config(frontend='{other}')."
+        )
 
 
 class FrontEnds:
@@ -36,10 +59,12 @@ class FrontEnds:
     def _first(self):
         while self._left:
             self.used = self._left.pop(0)
-            if not self._chooses:
+            if not self._chooses:  # where one rank alone lacks it, the others would wait
+                on_all(self._world, lambda: check_installed(self.used))
                 return self._capture(self.used)
             captured, fault = None, ""
             try:
+                check_installed(self.used)
                 captured = self._capture(self.used)
             except TraceError as error:  # every rank goes on with the next one
                 fault = str(error) or type(error).__name__

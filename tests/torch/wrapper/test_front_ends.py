@@ -1,11 +1,13 @@
 """Which front end captures a model."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pyrannc import Config, RaNNCModule, TraceError
+from pyrannc import _C, Config, RaNNCError, RaNNCModule, TraceError
 
 
 class TracerRefuses(nn.Linear):
@@ -68,3 +70,31 @@ def test_later_captures_are_of_the_same_front_end():
     model.eval()
     with torch.no_grad():
         assert model(torch.ones(4, 4)).shape == (4, 4)
+
+
+def take_away(frontend, monkeypatch):
+    """As in a torch without torch.export, or a build without torch's tracer."""
+    if frontend == "export":
+        monkeypatch.setitem(sys.modules, "torch.export", None)
+    else:
+        monkeypatch.delattr(_C.frontend, "Tracer")
+
+
+# It was the ImportError of a line of RaNNC's, which named no remedy; and under auto, too.
+@pytest.mark.parametrize("frontend, other", [("export", "torchscript"), ("torchscript", "export")])
+def test_one_that_is_not_installed_is_an_error_that_names_the_other(frontend, other, monkeypatch):
+    monkeypatch.setenv("RANNC_FRONTEND", frontend)
+    take_away(frontend, monkeypatch)
+    model = RaNNCModule(nn.Linear(4, 4))
+    told = rf"front end '{frontend}' is not installed: (.|\n)*RANNC_FRONTEND={other} "
+    with pytest.raises(RaNNCError, match=told):
+        model(torch.ones(4, 4))
+
+
+def test_auto_passes_over_one_that_is_not_installed(monkeypatch, capfd):
+    take_away("torchscript", monkeypatch)
+    assert run(nn.Linear(4, 4), "auto") == "export"
+    assert "the front end 'torchscript' is not installed" in capfd.readouterr().err
+    take_away("export", monkeypatch)
+    with pytest.raises(TraceError, match=r"'torchscript' is not (.|\n)*'export' is not installed"):
+        run(nn.Linear(4, 4), "auto")
