@@ -448,9 +448,15 @@ class RaNNCModule(ModelInterface):
         Every rank calls it. Returns the norm before. ``torch.nn.utils.clip_grad_norm_`` does the
         same where it is called with parameters of a wrapped model.
         """
-        self._deployed("clip_grad_norm")
+        return self.clip_grad_norm_(max_norm, norm_type, error_if_nonfinite).item()
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
+        """As :meth:`clip_grad_norm`, with the norm as a tensor, as FSDP's method of this name."""
+        self._deployed("clip_grad_norm_")
         parameters = self.module.parameters()
-        return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite).item()
+        return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite)
 
     def calc_grad_norm(self) -> float:
         """The L2 norm of the gradients over the whole model. Every rank calls it."""

@@ -44,6 +44,8 @@ class LateOptimizers:
         return round(task.config.opt_param_factor * sum(p.nbytes for p in held))
 
     def _before_step(self, optimizer):
+        if _is_tried(optimizer):
+            return
         gradients_elsewhere.begin_optimizer_step()
         deployment = self._deployment()
         if optimizer not in self._seen:
@@ -63,6 +65,8 @@ class LateOptimizers:
         self._known.add(optimizer)
 
     def _after_step(self, optimizer):
+        if _is_tried(optimizer):
+            return
         gradients_elsewhere.end_optimizer_step()
         if self._new is None or self._new() is not optimizer:
             return
@@ -85,10 +89,15 @@ class LateOptimizers:
         )
 
 
+def _is_tried(optimizer) -> bool:
+    """On copies, by RaNNC, also within the step of the optimizer itself, whose parameters elsewhere
+    have no gradients until its own end."""
+    return getattr(optimizer, "is_tried", False)
+
+
 def _warn_of_parameters_outside(optimizer, deployment):
     """Nobody sums their gradients over the ranks, each of which trains its own copy."""
-    tried = getattr(optimizer, "is_tried", False)  # on copies, by RaNNC
-    if tried or deployment.world.size == 1 or not at_work.is_first(deployment):
+    if deployment.world.size == 1 or not at_work.is_first(deployment):
         return
     outside = at_work.outside(optimizer)
     if outside and deployment.world.rank == 0:

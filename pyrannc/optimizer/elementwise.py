@@ -172,7 +172,6 @@ def _run(optimizer, chosen, part, dtype, closure, cut=None) -> _Run:
         }
     begins = {key: tensor.detach().clone() for key, tensor in stand_ins.items()}
     copied = _copied(optimizer, stand_ins)
-    copied.is_tried = True
     before = _numbers(copied)
     for scale in _SCALES:
 
@@ -247,6 +246,7 @@ def _copied(optimizer, stand_ins):
             else:
                 copied = copy.deepcopy(value, memo)
             vars(memo[id(each)])[name] = copied
+        memo[id(each)].is_tried = True
     for each in optimizers:
         for group in memo[id(each)].param_groups:
             if "lr" in group:
