@@ -187,7 +187,7 @@ def _load_model(index, held, reader):
 def _load_optimizers(index, task, reader):
     for optimizer, saved in zip(task.optimizers, index.optimizers, strict=bool(task.optimizers)):
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        content = {}
+        content, exact = {}, []
         for name, parameter in task.model.named_parameters():
             entry = saved["state"].get(index.tied.get(name, name))
             if entry is None or id(parameter) not in own or is_released(parameter):
@@ -200,5 +200,7 @@ def _load_optimizers(index, task, reader):
             content[name] = nested.decode(entry, tensors)
             if piece is not None:
                 content[name] = states.part_of(content[name], parameter.shape, piece, name)
+            if (weight := index.named(name)) and str(parameter.dtype) == f"torch.{weight['dtype']}":
+                exact.append(name)
         options = [nested.decode(group["options"], {}) for group in saved["groups"]]
-        named_state.load(optimizer, task.model, options, content)
+        named_state.load(optimizer, task.model, options, content, exact)

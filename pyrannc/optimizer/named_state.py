@@ -84,12 +84,13 @@ def entries(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> dict[st
     }
 
 
-def load(optimizer, model, options: list[dict], content: dict[str, dict]) -> None:
+def load(optimizer, model, options: list[dict], content: dict[str, dict], exact=()) -> None:
     """Lets this rank's part of the optimizer have the state ``content``, by name.
 
     Args:
         options: Of each group.
         content: Of parameters that this rank steps; of others it is left out.
+        exact: Names of those whose state keeps its dtypes.
     """
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     held = [[name_of[id(each)] for each in group["params"]] for group in optimizer.param_groups]
@@ -103,6 +104,17 @@ def load(optimizer, model, options: list[dict], content: dict[str, dict]) -> Non
         KEY: held,
     }
     type(optimizer).load_state_dict(optimizer, state)
+    parameters = dict(model.named_parameters())
+    for name in numbers.keys() & content.keys() & set(exact):
+        _keep_dtypes(optimizer.state[parameters[name]], content[name])
+
+
+def _keep_dtypes(entry, saved) -> None:
+    """torch gives all of a state the dtype of its parameter, also NAdam's products and ASGD's
+    rates, which are of 32 bits whatever that is: steps would not be those without a checkpoint."""
+    for key, value in saved.items():
+        if torch.is_tensor(value) and entry[key].dtype != value.dtype:
+            entry[key] = value.to(entry[key].device, copy=True)
 
 
 def _cut(state, whole, mine) -> dict:

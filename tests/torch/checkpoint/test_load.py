@@ -1,5 +1,6 @@
 """Checkpoints in one process: what is loaded, and what is wrong with them."""
 
+import copy
 import errno
 import json
 import os
@@ -66,6 +67,28 @@ def test_a_run_goes_on_with_its_random_numbers_wrapped_or_not_before_a_call_or_a
     for name, value in model.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], value)
     assert (torch.rand(1), random.random()) == numbers
+
+
+# torch's load_state_dict() rounds NAdam's products of 32 bits to those of the weights.
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, torch.optim.ASGD])
+def test_numbers_of_a_state_keep_their_precision(tmp_path, kind):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2, dtype=torch.bfloat16)
+    model.scale = nn.Parameter(torch.ones((), dtype=torch.bfloat16))
+    optimizer = kind(model.parameters(), lr=0.1)
+    for _ in range(2):
+        x = torch.randn(8, 4, dtype=torch.bfloat16)
+        (model.scale * model(x)).square().mean().backward()
+        optimizer.step()
+    pyrannc.save(tmp_path, model, optimizer)
+    other = copy.deepcopy(model)
+    steps = kind(other.parameters(), lr=0.1)
+    pyrannc.load(tmp_path, other, steps)
+    for mine, theirs in zip(other.parameters(), model.parameters(), strict=True):
+        assert steps.state[mine].keys() == optimizer.state[theirs].keys()
+        for key, value in optimizer.state[theirs].items():
+            found = steps.state[mine][key]
+            assert found.dtype == value.dtype and torch.equal(found, value), key
 
 
 def test_schedulers_and_scalers_are_in_it(tmp_path):
