@@ -2,6 +2,8 @@
 
 import weakref
 
+import torch
+
 from pyrannc import log
 from pyrannc.job import process
 from pyrannc.loop import at_work, master_steps, optimizer_state
@@ -16,10 +18,11 @@ _SMALL_BYTES = 2**20
 
 
 class LateOptimizers:
-    """Those of a deployment's parameters that are found at their first step.
+    """Those of a deployment's parameters that are found at their first step, or when their state is
+    asked for or loaded before it.
 
-    Before it each is checked as one that is given. After it the memory of its state is compared
-    with what the plan has counted.
+    Then each is checked as one that is given. After its first step the memory of its state is
+    compared with what the plan has counted.
     """
 
     def __init__(self, deployment):
@@ -29,6 +32,8 @@ class LateOptimizers:
         self._new = None
         process.before_optimizer_steps(self, LateOptimizers._before_step)
         process.after_optimizer_steps(self, LateOptimizers._after_step)
+        for name in ("state_dict", "load_state_dict"):
+            process.replace_method(torch.optim.Optimizer, name, _found_before)
 
     def state_bytes(self) -> int:
         """Of their states on this rank; what the plan has counted for one that has not come yet."""
@@ -51,8 +56,18 @@ class LateOptimizers:
         if optimizer not in self._seen:
             self._seen.add(optimizer)
             _warn_of_parameters_outside(optimizer, deployment)
-        if optimizer in self._known or deployment not in at_work.of_optimizer(optimizer):
+        if deployment in at_work.of_optimizer(optimizer):
+            self.find(optimizer)
+
+    def find(self, optimizer) -> None:
+        """``optimizer`` holds parameters of the deployment.
+
+        Raises:
+            ConfigError: It needs all parameters in one place.
+        """
+        if optimizer in self._known:
             return
+        deployment = self._deployment()
         if all(given is not optimizer for given in deployment.task.optimizers):
             elementwise.check(optimizer, deployment.task.elementwise_optimizer)
             if deployment.sharded_steps:
@@ -87,6 +102,18 @@ class LateOptimizers:
             "RaNNCModule, or set opt_param_factor to the copies of each parameter that it keeps "
             f"(now {self._deployment().task.config.opt_param_factor:g})",
         )
+
+
+def _found_before(torchs, optimizer, *args, **kwargs):
+    """torch's ``state_dict()`` or ``load_state_dict()`` of an optimizer that has not stepped yet:
+    what belongs to other ranks, and masters, would be taken for its own."""
+    name = torchs.__name__
+    if name not in vars(optimizer):
+        for deployment in at_work.of_optimizer(optimizer):
+            deployment.late_optimizers.find(optimizer)
+        if name in vars(optimizer):
+            return getattr(optimizer, name)(*args, **kwargs)
+    return torchs(optimizer, *args, **kwargs)
 
 
 def _is_tried(optimizer) -> bool:

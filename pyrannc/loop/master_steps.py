@@ -14,6 +14,7 @@ from pyrannc.loop import closures
 from pyrannc.optimizer import fused_step
 from pyrannc.optimizer.master_weights import KEY, SHORT, has_master
 from pyrannc.state import torch_private
+from pyrannc.state.released import is_released
 
 _of_optimizer = weakref.WeakKeyDictionary()
 
@@ -49,13 +50,18 @@ def _is_ours(hook) -> bool:
     return isinstance(getattr(hook, "__self__", None), _MasterSteps)
 
 
+def _has_master_here(parameter) -> bool:
+    """An optimizer that was made after the first call holds the parameters of other ranks, too."""
+    return not is_released(parameter) and has_master(parameter)
+
+
 def lengthen_gradients(optimizer) -> None:
     """Gradients become those of the masters, as a scaler would lose small ones of 16 bits."""
     if optimizer not in _of_optimizer:
         return
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if has_master(parameter) and parameter.grad is not None:
+            if _has_master_here(parameter) and parameter.grad is not None:
                 gradient = parameter.grad.float()
                 parameter.grad = None
                 parameter.grad_dtype = None  # of any dtype
@@ -97,7 +103,7 @@ class _MasterSteps:
         self.take_back()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if has_master(parameter):
+                if _has_master_here(parameter):
                     self._lent.append(_OfAnyValue(parameter))
 
     def loaded(self, *_):
@@ -107,7 +113,7 @@ class _MasterSteps:
     def _lend(self, optimizer):
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if has_master(parameter) and parameter.grad is not None:
+                if _has_master_here(parameter) and parameter.grad is not None:
                     self._lent.append(_Lent(parameter, optimizer.state))
 
 

@@ -16,6 +16,7 @@ from pyrannc.loop import at_work
 from pyrannc.optimizer import named_state
 from pyrannc.shards import states
 from pyrannc.state import named_tensors
+from pyrannc.state.released import is_released
 
 #: Tensors up to here are sent with what is said of the others: counters of steps.
 #: tuned by: what separates counters, of 8 bytes, from states as large as a parameter.
@@ -73,7 +74,7 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
         state_dict = _spread(optimizer, deployment, state_dict, waits)
     if fault is None:
         try:
-            own(optimizer, state_dict)
+            own(optimizer, _without_others(optimizer, state_dict))
         except Exception as error:  # torch's, or the optimizer's own
             fault, cause = f"{type(error).__name__}: {error}", error
     for rank, text in enumerate(comm.all_gather((fault or "").encode())):
@@ -81,6 +82,17 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
             text = text.decode()
             raise RaNNCError(text if waits[0] else f"rank {rank}: {text}") from cause
     return None
+
+
+def _without_others(optimizer, state):
+    """For an optimizer that was made after the first call, which holds parameters of other ranks,
+    too: their states would be memory that nobody uses."""
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    if len(held) != len(numbers):  # one that was cut to a rank's part cuts its states, too
+        return state
+    gone = {n for n, parameter in zip(numbers, held, strict=True) if is_released(parameter)}
+    return {**state, "state": {n: each for n, each in state["state"].items() if n not in gone}}
 
 
 def _deployment_of(optimizer):

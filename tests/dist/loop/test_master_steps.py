@@ -4,7 +4,7 @@ another."""
 import pytest
 import selected_cases
 
-FEW = ["loops/2+2", "loops/4", "checkpoints/4", "clipping/2+2"]
+FEW = ["loops/2+2", "loops/4", "checkpoints/4", "clipping/2+2", "late/1+2+1"]
 OTHERS = ["loops/1+2+1", "checkpoints/2+2", "scaler/2+2", "losses/2+2"]
 
 

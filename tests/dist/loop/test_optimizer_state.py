@@ -45,12 +45,15 @@ def shared(value):  # rank 0's, on every rank
     world.barrier()
     return f"{folder}/state.pt"
 
-def equal(found, expected):
+def equal_state(found, expected):
     assert found["state"].keys() == expected["state"].keys()
     for key, entry in expected["state"].items():
         assert found["state"][key].keys() == entry.keys()
         for what, value in entry.items():
             torch.testing.assert_close(found["state"][key][what], value, rtol=1e-4, atol=1e-7)
+
+def equal(found, expected):
+    equal_state(found, expected)
     assert [g["params"] for g in found["param_groups"]] == [
         g["params"] for g in expected["param_groups"]
     ]
@@ -101,6 +104,14 @@ def equal(found, expected):
     state = late.state_dict(rank0_only=False)
     assert sorted(state["state"]) == list(range(6)), state
     late.load_state_dict(late.state_dict())
+
+    # And one that has not stepped yet: torch's own wants a state on every rank.
+    later = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    assert later.state_dict(rank0_only=False)["state"] == {}
+    later = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    later.load_state_dict(state if rank == 0 else {})
+    equal_state(later.state_dict(rank0_only=False), state)
+    assert len(later.state) < 6, "of other ranks' parameters, too"
     print("all right", flush=True)
     """,
     before=SETUP,

@@ -107,6 +107,34 @@ def checkpoints(plan):
             check_masters(other)
 
 
+def late(plan):
+    """Optimizers that are made after the first call step masters, which are saved and loaded."""
+    world = launch.world()
+    folder = tempfile.mkdtemp() if world.rank == 0 else ""
+    folder = world.broadcast(folder.encode(), 0).decode()
+    ends = []
+    for way in ("once", "save", "state_dict"):
+        one = run(plan, False).train(0, 1)
+        one.optimizer = OPTIMIZERS["momentum"](one.model.parameters())
+        if way == "once":
+            one.train(1, 2)
+            pyrannc.save(folder, one.model, one.optimizer)
+            weights = one.model.state_dict(rank0_only=False)
+            whole = one.optimizer.state_dict(rank0_only=False)
+        elif way == "save":
+            pyrannc.load(folder, one.model, one.optimizer)
+        else:
+            one.model.load_state_dict(weights)
+            one.optimizer.load_state_dict(whole)
+        one.train(2, STEPS)
+        check_masters(one)
+        ends.append(one.optimizer.state_dict(rank0_only=False)["state"])
+    for found in ends[1:]:
+        assert found.keys() == ends[0].keys()
+        for number, entry in ends[0].items():
+            assert torch.equal(found[number]["master"], entry["master"]), number
+
+
 def losses(plan, steps=200):
     """200 steps end within 1 % of float32's loss, and those of bare bfloat16 do not."""
     ends = []
@@ -129,7 +157,7 @@ def losses(plan, steps=200):
 
 OPTIMIZERS["small_steps"] = lambda p: torch.optim.AdamW(p, lr=1e-4)
 shared_states.CASES = {
-    each.__name__: each for each in (loops, clipping, scaler, checkpoints, losses)
+    each.__name__: each for each in (loops, clipping, scaler, checkpoints, late, losses)
 }
 
 if __name__ == "__main__":
