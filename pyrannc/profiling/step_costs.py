@@ -156,7 +156,9 @@ def _optimizer_bytes(optimizer, group, sizes, device):
     scale = min(1, steps_on_copies.MOST_COPIED_BYTES / (4 * sum(sizes)))
     sizes = [max(int(size * scale), 1) for size in sizes]
     # Whether parameters are updated one after the other, or all together.
-    few, many = (_peak_bytes(_trial(optimizer, group, sizes * times, device)) for times in (1, 2))
+    few, many = (
+        _peak_bytes(_trial(optimizer, group, sizes * times, device), device) for times in (1, 2)
+    )
     every = max(many - few, 0) / sum(sizes)
     return max(few - every * sum(sizes), 0) / (4 * max(sizes)), every / 4
 
@@ -171,8 +173,8 @@ def _trial(optimizer, group, sizes, device):
     return lambda: steps_on_copies.step(optimizer, trial)
 
 
-def _peak_bytes(step):
+def _peak_bytes(step, device):
     step()  # makes the state
-    with _C.runtime.MemoryRecorder() as memory:
+    with _C.runtime.MemoryRecorder(str(device)) as memory:
         step()
     return memory.peak_bytes

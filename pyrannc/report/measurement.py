@@ -68,7 +68,7 @@ class measure:
         self._seconds, self._count = self._deployment.steps.seconds, self._deployment.steps.count
         self._spent = self._deployment.steps.spent()
         process.restart_resident_peak()
-        self._recorder = _C.runtime.MemoryRecorder()
+        self._recorder = _C.runtime.MemoryRecorder(str(self._deployment.task.device))
         self._recorder.__enter__()
         return self
 

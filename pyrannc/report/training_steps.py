@@ -112,7 +112,7 @@ class TrainingSteps:
         if counts and WARM_UP_STEPS < self.count <= REPORT_AFTER:
             held = held_bytes(self._deployment.model, self._optimizers)
             held += self._deployment.late_optimizers.state_bytes()
-            with _C.runtime.MemoryRecorder() as memory:
+            with _C.runtime.MemoryRecorder(str(self._device)) as memory:
                 with self._span(counts):
                     yield
                 self._peak = max(self._peak, held + self._activations + memory.peak_bytes)

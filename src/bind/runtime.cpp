@@ -21,6 +21,7 @@ std::unique_ptr<Interpreter> make_interpreter(const ir::Graph& graph, const py::
 
 /// Counts from __enter__ to __exit__; the counts stay readable afterwards.
 struct Recording {
+  std::optional<c10::Device> device;
   std::unique_ptr<MemoryRecorder> recorder;
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
@@ -52,10 +53,15 @@ void init_runtime(py::module_& m) {
           "state"_a, py::call_guard<py::gil_scoped_release>());
 
   py::class_<Recording>(m, "MemoryRecorder")
-      .def(py::init<>())
+      .def(py::init([](const std::optional<std::string>& device) {
+             Recording recording;
+             if (device) recording.device = c10::Device(*device);
+             return recording;
+           }),
+           "device"_a = py::none(), "Of one device, or of all memory.")
       .def("__enter__",
            [](Recording& self) -> Recording& {
-             self.recorder = std::make_unique<MemoryRecorder>();
+             self.recorder = std::make_unique<MemoryRecorder>(self.device);
              return self;
            })
       .def("__exit__", [](Recording& self, const py::args&) { self.stop(); })

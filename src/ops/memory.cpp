@@ -30,8 +30,10 @@ using torch::profiler::impl::ProfilerStateBase;
 class Counter final : public ProfilerStateBase {
  public:
   /// `outer` stays alive with the thread-local chain that this counter is pushed upon.
-  explicit Counter(c10::MemoryReportingInfoBase* outer)
-      : ProfilerStateBase(ProfilerConfig(ProfilerState::Disabled)), outer_(outer) {}
+  Counter(c10::MemoryReportingInfoBase* outer, std::optional<c10::Device> device)
+      : ProfilerStateBase(ProfilerConfig(ProfilerState::Disabled)),
+        outer_(outer),
+        device_(device) {}
 
   ActiveProfilerType profilerType() override { return ActiveProfilerType::NONE; }
   void reportMemoryUsage(void* block, int64_t bytes, size_t allocated, size_t reserved,
@@ -39,6 +41,7 @@ class Counter final : public ProfilerStateBase {
     if (outer_ != nullptr && outer_->memoryProfilingEnabled()) {
       outer_->reportMemoryUsage(block, bytes, allocated, reserved, device);
     }
+    if (!counts(device)) return;
     const std::scoped_lock lock(mutex_);
     if (bytes > 0) {
       blocks_[block] = bytes;
@@ -69,8 +72,17 @@ class Counter final : public ProfilerStateBase {
   }
 
  private:
+  /// The host's allocator says no index.
+  bool counts(c10::Device device) const {
+    if (!device_) return true;
+    const bool same_index =
+        device_->index() == device.index() || !device_->has_index() || !device.has_index();
+    return device_->type() == device.type() && same_index;
+  }
+
   c10::MemoryReportingInfoBase* const outer_;
-  mutable std::mutex mutex_;  // guards the rest: several threads report
+  const std::optional<c10::Device> device_;  // whose memory counts
+  mutable std::mutex mutex_;                 // guards the rest: several threads report
   std::unordered_map<void*, int64_t> blocks_;
   int64_t current_ = 0;
   int64_t peak_ = 0;
@@ -107,12 +119,16 @@ class QuietAllocator {
 }  // namespace
 
 struct MemoryRecorder::Impl {
+  explicit Impl(std::optional<c10::Device> device)
+      : counter(std::make_shared<Counter>(current_counter(), device)) {}
+
   QuietAllocator quiet;
-  std::shared_ptr<Counter> counter = std::make_shared<Counter>(current_counter());
+  std::shared_ptr<Counter> counter;
   c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, counter};
 };
 
-MemoryRecorder::MemoryRecorder() : impl_(std::make_unique<Impl>()) {}
+MemoryRecorder::MemoryRecorder(std::optional<c10::Device> device)
+    : impl_(std::make_unique<Impl>(device)) {}
 MemoryRecorder::~MemoryRecorder() = default;
 
 int64_t MemoryRecorder::current_bytes() const { return impl_->counter->current(); }
