@@ -22,6 +22,11 @@ def total_bytes(device) -> int:
     return known[1] if known else 0
 
 
+def cache_bytes(device) -> int:
+    """Of its largest cache; 0 where the backend does not say."""
+    return getattr(_properties(device), "L2_cache_size", 0)
+
+
 def memory(device) -> tuple[int, int] | None:
     """Bytes that are free there, and all of them; None where the backend does not say."""
     try:
@@ -39,6 +44,27 @@ def float32_precisions() -> list[str]:
     backends = torch.backends
     switches = backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn
     return [switch.fp32_precision for switch in switches]
+
+
+def other_precisions() -> list[bool]:
+    """Whether products of float16 and of bfloat16 may be added up in these."""
+    matmul = torch.backends.cuda.matmul
+    return [
+        bool(matmul.allow_fp16_reduced_precision_reduction),
+        bool(matmul.allow_bf16_reduced_precision_reduction),
+    ]
+
+
+def attention_kernels() -> list[bool]:
+    """Which of them torch may choose: flash, memory-efficient, cuDNN's, and plain products."""
+    cuda = torch.backends.cuda
+    asked = (
+        cuda.flash_sdp_enabled,
+        cuda.mem_efficient_sdp_enabled,
+        cuda.cudnn_sdp_enabled,
+        cuda.math_sdp_enabled,
+    )
+    return [each() for each in asked]
 
 
 def _properties(device):

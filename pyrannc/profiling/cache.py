@@ -33,14 +33,8 @@ class ProfileCache:
     """
 
     def __init__(self, folder, environment=None):
-        self._path = None
-        if folder == "off":
-            return
         self._environment = environment_of_process() if environment is None else environment
-        base = Path(folder) if folder else user_folder()
-        if base is None:
-            return
-        self._path = base / f"costs-{_digest(json.dumps(self._environment))}.json"
+        self._path = path_of("costs", folder, self._environment)
 
     def read(self, keys) -> dict:
         """``{key: [[forward ns, backward ns, workspace bytes] for each number of rows]}`` (of an
@@ -122,6 +116,18 @@ class ProfileFile:
             raise ConfigError(f"save_graph_profile: {self._path}: {error.strerror}") from None
 
 
+def path_of(what, folder, environment) -> Path | None:
+    """The file of ``what`` depends on ``environment``; None where nothing is kept.
+
+    Args:
+        folder: ``"off"`` keeps nothing, empty stands for the user's cache directory.
+    """
+    base = None
+    if folder != "off":
+        base = Path(folder) if folder else user_folder()
+    return base and base / f"{what}-{_digest(json.dumps(environment))}.json"
+
+
 def user_folder() -> Path | None:
     """Where this user's programs keep what can be computed again; none for a user without one."""
     base = os.environ.get("XDG_CACHE_HOME")
@@ -140,20 +146,23 @@ def environment_of_process(device=_HOST) -> dict:
         "method": _METHOD,
     }
     return (
-        environment if device.type == "cpu" else environment | {"accelerator": _accelerator(device)}
+        environment if device.type == "cpu" else environment | {"accelerator": accelerator(device)}
     )
 
 
-def _accelerator(device):
+def accelerator(device) -> dict:
     """Its kind, what runs it, and with what precision torch computes there."""
     return {
         "kind": device.type,
         "clocks": 2,  # the host's time is apart from the device's
         "name": device_facts.name(device),
         "memory": device_facts.total_bytes(device),
+        "cache": device_facts.cache_bytes(device),
         "runtime": torch.version.cuda or torch.version.hip or "",
         "driver": _driver(),
         "float32": device_facts.float32_precisions(),
+        "half": device_facts.other_precisions(),
+        "attention": device_facts.attention_kernels(),
         "benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }

@@ -9,6 +9,7 @@ import torch
 from pyrannc import _C, log, progress
 from pyrannc.capture import torch_favours
 from pyrannc.capture.fake_mode import FakeMode
+from pyrannc.job import device_facts
 from pyrannc.job.agreement import on_rank
 from pyrannc.profiling.cache import ProfileCache, ProfileFile, environment_of_process
 
@@ -61,7 +62,8 @@ def time_operators(
 ):
     """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
     for those that rank 0 finds in the cache."""
-    environment = environment_of_process(torch.device(device))
+    place = torch.device(device)
+    environment = environment_of_process(place)
     cache = ProfileCache(cache_folder, environment) if world.rank == 0 else None
 
     def stored():
@@ -78,6 +80,7 @@ def time_operators(
             rows,
             traced.strides,
             device=str(device),
+            cache_bytes=0 if place.type == "cpu" else device_facts.cache_bytes(place),
             progress=progress.advance,
             known=known,
         )

@@ -88,7 +88,7 @@ class Measurer {
         objects_(objects),
         options_(options),
         random_state_(options.device),
-        bench_(options.device, step_bytes(graph, options.rows.back())) {}
+        bench_(options.device, step_bytes(graph, options.rows.back()), options.cache_bytes) {}
 
   std::vector<NodeCost> measure(ir::NodeId node) {
     std::vector<NodeCost> costs;

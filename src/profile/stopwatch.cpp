@@ -37,17 +37,22 @@ int64_t Stopwatch::now_ns() const {
 
 namespace {
 
-/// Elements of what keeps a device busy, and the most times that it is worked on.
+/// The least bytes of what keeps a device busy, how many of its caches they fill, and the most
+/// times that they are worked on.
 /// tuned by: no measurement is known; no GPU has run it.
 /// without it: the device waits for the host between short calls, and the time of the host counts
-/// as the device's; with more, profiling takes longer.
-constexpr int64_t kFillerElements = int64_t{1} << 20;
+/// as the device's; with less than a cache, what it is to fill can remain in it, and working on
+/// it takes no longer than issuing that; with more, profiling takes longer.
+constexpr int64_t kLeastFillerBytes = int64_t{4} << 20;
+constexpr int64_t kFilledCaches = 2;
 constexpr int64_t kMostFillers = 256;
 
 }  // namespace
 
-Train::Train(c10::Device device) : device_(device) {
-  filler_ = at::zeros({kFillerElements}, at::TensorOptions().device(device));
+Train::Train(c10::Device device, int64_t cache_bytes) : device_(device) {
+  const int64_t bytes = std::max(kLeastFillerBytes, kFilledCaches * cache_bytes);
+  filler_ = at::zeros({bytes / static_cast<int64_t>(sizeof(float))},
+                      at::TensorOptions().dtype(at::kFloat).device(device));
   filler_.add_(1);  // what is compiled or loaded at the first use is not timed
   for (int i = 0; i < 3; ++i) time([&] { filler_.add_(1); });
   const std::vector<int64_t> times = end().device_ns;

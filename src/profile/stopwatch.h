@@ -39,9 +39,11 @@ class Stopwatch {
 /// give it the work. The device is kept busy first, so that it never waits for the host.
 class Train {
  public:
-  explicit Train(c10::Device device);
+  /// `cache_bytes`: of the device's cache, if it is known.
+  Train(c10::Device device, int64_t cache_bytes);
 
-  /// Gives the device so much to do that it is busy for about `ns`.
+  /// Gives the device so much to do that it is busy for about `ns`; nothing else is in its cache
+  /// afterwards.
   void keep_busy(int64_t ns);
   template <class Call>
   void time(Call&& call) {

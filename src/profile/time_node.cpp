@@ -23,11 +23,10 @@ using torch::autograd::variable_list;
 /// repeated.
 constexpr int64_t kLongCall_ns = 200'000'000;
 
-/// Bytes that operands on an accelerator go round in, at least.
+/// Bytes that operands on an accelerator go round in, where it does not say how large its cache is.
 /// tuned by: the second-level caches of data-centre GPUs, 40 to 96 MiB; no GPU has run it.
 /// without it: operators find in the cache what they will not find there in a step.
 constexpr int64_t kRotatedBytes = int64_t{128} << 20;
-constexpr int64_t kMostCopies = 8;
 
 struct Sample {
   int64_t forward_ns = 0;
@@ -119,7 +118,7 @@ class Timer {
   void run_train(int calls, int64_t busy_ns, Samples& samples) {
     const c10::AutoGradMode grad_mode(node_.grad_enabled);
     Train& train = *bench_.train;
-    if (copies_.empty()) make_copies();
+    if (copies_.empty()) make_copies(calls);
     bool flows = false;  // a gradient
     train.keep_busy(busy_ns * calls);
     for (int call = 0; call < calls; ++call) {
@@ -164,12 +163,14 @@ class Timer {
     return wanted;
   }
 
-  /// Other operands with equal numbers, so that calls find none of theirs in the device's cache.
-  void make_copies() {
+  /// Other operands with equal numbers, so that calls find none of theirs in the device's cache:
+  /// there are others for each call until they are more than it holds, and what keeps the device
+  /// busy before the first of `calls` fills it.
+  void make_copies(int calls) {
     copies_.push_back(leaves_);
     int64_t bytes = 1;
     for (const at::Tensor& leaf : leaves_) bytes += static_cast<int64_t>(leaf.nbytes());
-    const int64_t count = std::min((kRotatedBytes + bytes - 1) / bytes, kMostCopies);
+    const int64_t count = std::min<int64_t>((bench_.rotated_bytes + bytes - 1) / bytes, calls);
     const c10::AutoGradMode no_grad(false);
     for (int64_t copy = 1; copy < count; ++copy) {
       variable_list copies;
@@ -208,7 +209,7 @@ class Timer {
   template <class Call>
   int64_t timed(int64_t* workspace_bytes, std::optional<int64_t> more_bytes, Call call) {
     if (workspace_bytes == nullptr) return bench_.stopwatch.time_ns(call);
-    const ops::MemoryRecorder counter;
+    const ops::MemoryRecorder counter(bench_.device);
     const int64_t ns = bench_.stopwatch.time_ns(call);
     const int64_t kept = more_bytes ? 0 : std::max<int64_t>(counter.current_bytes(), 0);
     const int64_t peak = std::max<int64_t>(counter.peak_bytes() - kept, 0) + more_bytes.value_or(0);
@@ -271,11 +272,13 @@ c10::Device with_workspaces(c10::Device device) {
 
 }  // namespace
 
-Bench::Bench(c10::Device device, int64_t step_bytes)
+Bench::Bench(c10::Device device, int64_t step_bytes, int64_t cache_bytes)
     : device(with_workspaces(device)),
       stopwatch(device),
-      train(device.is_cpu() ? std::nullopt : std::optional<Train>(std::in_place, device)),
+      train(device.is_cpu() ? std::nullopt
+                            : std::optional<Train>(std::in_place, device, cache_bytes)),
       cache(device, step_bytes),
+      rotated_bytes(cache_bytes > 0 ? 2 * cache_bytes : kRotatedBytes),
       engine_ns(time_engine(stopwatch, train, device)) {}
 
 cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Objects& objects,

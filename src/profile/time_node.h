@@ -14,12 +14,14 @@ namespace rannc::profile {
 
 /// What all measurements of a graph share.
 struct Bench {
-  Bench(c10::Device device, int64_t step_bytes);
+  /// `cache_bytes`: of the device's cache; 0: it does not say.
+  Bench(c10::Device device, int64_t step_bytes, int64_t cache_bytes);
 
   c10::Device device;
   Stopwatch stopwatch;
   std::optional<Train> train;  ///< of an accelerator
   Cache cache;
+  int64_t rotated_bytes;  ///< that operands on an accelerator go round in, at least
   int64_t engine_ns = 0;  ///< of autograd for one call, however much there is to do
 };
 
@@ -29,8 +31,8 @@ struct Bench {
 /// stays 0. Throws what the operator throws.
 ///
 /// On an accelerator an operator costs what the device takes, and apart from it what the host takes
-/// to give it the work; the operands are others than those of the call before, as far as they
-/// fit into the device's cache.
+/// to give it the work; no call finds its operands in the device's cache, where that says how large
+/// it is.
 [[nodiscard]] cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node,
                                        const ops::Objects& objects,
                                        std::vector<at::Tensor> operands, int64_t rows, int repeats,

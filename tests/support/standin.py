@@ -25,6 +25,7 @@ LIBRARY = Path(
 )
 # What can be told to fail; the order is that of Fault in tests/accelerator/machine/faults.h.
 FAULTS = ("allocation", "copy", "pinned")
+CACHE_BYTES = 1 << 20  # what it says of a cache; it has none
 
 _library = None
 _devices = 0
@@ -245,6 +246,7 @@ def get_device_properties(device=None):
     return types.SimpleNamespace(
         name="stand-in",
         total_memory=torch.accelerator.get_memory_info(index)[1],
+        L2_cache_size=CACHE_BYTES,
         uuid=f"standin-{_owner or os.getpid()}-{index}",
     )
 

@@ -22,6 +22,7 @@ struct MeasureOptions {
   std::vector<int64_t> rows;  ///< numbers of rows to time, strictly rising
   int repeats = 5;            ///< timed calls after one warm-up, more where they differ
   c10::Device device{c10::kCPU};
+  int64_t cache_bytes = 0;  ///< of an accelerator's cache; 0: not known
   /// How the operands lie in memory at the first and at the last number of rows, from replay();
   /// empty: contiguous. A transposed operand costs more, and its reshape is a copy.
   std::vector<OperandStrides> strides = {};

@@ -9,6 +9,7 @@ from report import Report
 
 from pyrannc import _C, launch
 from pyrannc.capture.model import capture
+from pyrannc.job import device_facts
 from pyrannc.report import matrix_work
 
 # By the name of an operator; others are pointwise.
@@ -43,7 +44,15 @@ def compare(model, place, report, name):
     graph, rows = captured.graph, [model.rows]
     expected = _C.cost.estimate(graph, _C.cost.device_model(known_device()), rows)
     world = _C.comm.make_local(1)[0]
-    found, _ = _C.profile.measure(graph, captured.objects, [], world, rows, device=str(place))
+    found, _ = _C.profile.measure(
+        graph,
+        captured.objects,
+        [],
+        world,
+        rows,
+        device=str(place),
+        cache_bytes=device_facts.cache_bytes(place),
+    )
     sums = collections.defaultdict(lambda: [0, 0])
     for node, ours, theirs in zip(graph.nodes, found.node, expected.node, strict=True):
         says = theirs[0].forward_ns + theirs[0].backward_ns

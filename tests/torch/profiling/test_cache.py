@@ -1,13 +1,14 @@
 """Measured costs on disk: found again, kept apart by machine, and never in the way."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pyrannc import _C
 from pyrannc.profiling import operators
-from pyrannc.profiling.cache import ProfileCache, user_folder
+from pyrannc.profiling.cache import ProfileCache, environment_of_process, user_folder
 
 GRAPH = """graph g(%x) -> (%z)
   input x: float32[B, 8] apart(0)
@@ -41,6 +42,68 @@ def test_what_was_measured_is_found_again_on_the_same_machine_only(tmp_path):
     ProfileCache(tmp_path, {"torch": "2.13"}).add({"tanh": [[1, 2, 3]]})
     found = ProfileCache(tmp_path, {"torch": "2.13"}).read(["linear", "tanh"])
     assert found == COSTS | {"tanh": [[1, 2, 3]]}
+
+
+ACCELERATOR = {"name": "Slate 5", "total_memory": 64, "L2_cache_size": 8}
+
+
+def environment(monkeypatch, **properties):
+    """Of a process that computes on an accelerator with these properties, too."""
+    found = SimpleNamespace(**ACCELERATOR | properties)
+    module = SimpleNamespace(get_device_properties=lambda device: found)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    return environment_of_process(torch.device("meta"))
+
+
+@pytest.fixture
+def switches():
+    """As they were before."""
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    places = [
+        (cuda.matmul, "fp32_precision"), (cudnn.conv, "fp32_precision"),
+        (cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+        (cuda.matmul, "allow_bf16_reduced_precision_reduction"), (cudnn, "benchmark"),
+    ]  # fmt: skip
+    before = [getattr(*place) for place in places]
+    flash = cuda.flash_sdp_enabled()
+    yield
+    for place, value in zip(places, before, strict=True):
+        setattr(*place, value)
+    cuda.enable_flash_sdp(flash)
+    torch.use_deterministic_algorithms(False)
+
+
+def test_costs_are_those_of_one_kind_of_device_and_its_driver(monkeypatch):
+    before = environment(monkeypatch)
+    assert before == environment(monkeypatch)
+    for name, other in (("name", "Slate 6"), ("total_memory", 65), ("L2_cache_size", 9)):
+        assert environment(monkeypatch, **{name: other}) != before, name
+    for place, other in (
+        ("pyrannc.profiling.cache._driver", lambda: "999.1"),
+        ("torch.__version__", "9.9.0"),
+        ("torch.version.cuda", "99.1"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place, other)
+            assert environment(monkeypatch) != before, place
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+        "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False",
+        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False",
+        "torch.backends.cudnn.benchmark = True",
+        "torch.backends.cuda.enable_flash_sdp(False)",
+        "torch.use_deterministic_algorithms(True)",
+    ],
+)
+def test_costs_are_those_of_one_set_of_precisions_and_choices(monkeypatch, switches, change):
+    before = environment(monkeypatch)
+    exec(change)
+    assert environment(monkeypatch) != before
 
 
 @pytest.mark.parametrize(
