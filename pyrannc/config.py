@@ -129,7 +129,9 @@ ITEMS = {
     "mem_limit_gb": Item(
         number, 0.0, "memory of each rank's device in GiB, fractions allowed; 0: what it has"
     ),
-    "mem_margin": Item(fraction, 0.1, "share of that memory that plans leave free"),
+    "mem_margin": Item(
+        fraction, 0.1, "share of that memory that plans leave free, as for what allocators reserve"
+    ),
     "partition_num": Item(count, 0, "number of stages; 0: the planner decides"),
     "replica_nums": Item(counts, (), "replicas of each stage, such as 1,3; empty: the planner"),
     "pipeline_num": Item(count, 0, "number of micro-batches; 0: the planner decides"),

@@ -10,12 +10,13 @@ import torch
 from pyrannc import _C, log, progress
 from pyrannc.capture.arguments.call import Call
 from pyrannc.errors import PlanError, TraceError
-from pyrannc.job import process, transport
+from pyrannc.job import process
 from pyrannc.job.agreement import MODE, hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
 from pyrannc.profiling import operators, step_costs
+from pyrannc.profiling.links import Links, measure_links
 from pyrannc.report import destinations, graph_files, resident_memory, trace, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
@@ -49,7 +50,7 @@ class Measured:
     """What is known of the ranks and, unless the plan comes from a file, of the model on them."""
 
     devices: object  # _C.cost.Cluster
-    links: object  # _C.comm.LinkSpeeds
+    links: Links
     operators: object = None  # _C.cost.CostTable
     storages: list | None = None  # see profiling.operators
     step: step_costs.Costs | None = None
@@ -156,7 +157,7 @@ def measure(task, agreed, proved) -> Measured:
     world, graph = task.world, task.captured.graph
     if task.config.keep_freed_memory:  # from here on, as what the self-check held is too much
         process.keep_freed_memory()
-    links = transport.measure_links(world, task.device, task.config)
+    links = measure_links(task, agreed.hosts)
     devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
     if task.plan_file is not None:
         return Measured(devices, links)

@@ -76,14 +76,20 @@ def left_messages(world) -> str:
 
 
 def measure_links(world, device, config):
-    """``_C.comm.LinkSpeeds`` of messages of ``device``'s memory. Collective.
-
-    Those of NCCL, whose communicators are connected for a plan, are taken to be the host's.
-    """
-    if device.type == "cpu" or _wanted(world, device, config)[0] == "nccl":
+    """``_C.comm.LinkSpeeds`` of messages of ``device``'s memory, by the transport in use.
+    Collective."""
+    if device.type == "cpu":
         return _C.comm.measure_links(world)
-    staged = _C.runtime.staged(world, str(device), config.pinned_memory_mib << 20)
-    return _C.runtime.measure_links(staged, str(device))
+    if name(world, device, config) == "nccl":
+        made = nccl.communicator(world, device, config)
+    else:
+        made = _C.runtime.staged(world, str(device), config.pinned_memory_mib << 20)
+    return _C.runtime.measure_links(made, str(device))
+
+
+def name(world, device, config) -> str:
+    """Of the transport of messages of an accelerator ``device``: nccl or staged. Collective."""
+    return _wanted(world, device, config)[0]
 
 
 def _wanted(world, device, config):

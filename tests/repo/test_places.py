@@ -22,6 +22,7 @@ OF_THE_WHOLE = {
     "dist/scripts",
     "dist/set_order",
     "dist/soak",
+    "torch/accelerator/costs",
     "torch/accelerator/nccl",
     "torch/accelerator/nccl_library",
     "torch/accelerator/one_rank",
