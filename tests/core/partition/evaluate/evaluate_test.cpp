@@ -124,6 +124,19 @@ TEST(Evaluate, GivesTheNumbersOfTheWorkedExample) {
   EXPECT_EQ(second.peak_bytes, 44000);
 }
 
+TEST(Evaluate, CountsTheLongerOfTwoClocks) {
+  Case c = tiny();
+  // The device takes 200 + 400 at 2 rows, 400 + 800 backward; the host 350 to issue it.
+  c.profile.nodes[0].forward_host_ns = {350, 350};
+  EXPECT_NEAR(c.evaluate().stages[0].forward_ns, 600, 1e-9);
+  // And 300 for the other: the longer sum counts, not the sum of what is longer, 350 + 400.
+  c.profile.nodes[1].forward_host_ns = {300, 300};
+  EXPECT_NEAR(c.evaluate().stages[0].forward_ns, 650, 1e-9);
+  EXPECT_NEAR(c.evaluate().stages[0].backward_ns, 1200, 1e-9);
+  c.profile.nodes[0].backward_host_ns = {1300, 1300};
+  EXPECT_NEAR(c.evaluate().stages[0].backward_ns, 1300, 1e-9);
+}
+
 TEST(Evaluate, FillDrainTakesThePipelinesLength) {
   Case c = chain(3);
   c.request.global_batch = 4;
