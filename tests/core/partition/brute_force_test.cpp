@@ -57,10 +57,15 @@ Choice random_choice(brute::Judge& judge, const Problem& problem, std::mt19937_6
   }
 }
 
-TEST(BruteForce, AgreesWithTheEvaluatorOnEveryPlan) {
+/// Of both versions of the graph and the request: the second has the host's times, too, and counts
+/// memory by moments.
+class BruteForceOfVersion : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, BruteForceOfVersion, ::testing::Values(1, 2));
+
+TEST_P(BruteForceOfVersion, AgreesWithTheEvaluatorOnEveryPlan) {
   std::mt19937_64 random(1);
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    Problem problem = random_problem(seed, {.interleaved = true});
+    Problem problem = random_problem(seed, {.interleaved = true, .version = GetParam()});
     problem.request.schedules = {plan::Schedule::gpipe, plan::Schedule::one_f_one_b,
                                  plan::Schedule::interleaved};
     problem.request.max_interleave = 4;
@@ -127,11 +132,12 @@ TEST(BruteForce, FindsWhatNoListOfItsPlansBeats) {
   }
 }
 
-TEST(BruteForce, ThePlannerFindsTheOptimum) {
+TEST_P(BruteForceOfVersion, ThePlannerFindsTheOptimum) {
   // A sample of what planner_quality does at length; there the share must be 99.5 %.
   int feasible = 0, equal = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
-    const Problem problem = random_problem(seed, {.most_nodes = 6, .interleaved = true});
+    const Problem problem =
+        random_problem(seed, {.most_nodes = 6, .interleaved = true, .version = GetParam()});
     const Optimum optimum = brute_force(problem.profile, problem.cluster, problem.request);
     plan::Plan plan;
     try {
