@@ -244,6 +244,31 @@ TEST(StageSolver, GivesTheSlowBlockMoreReplicas) {
   EXPECT_DOUBLE_EQ(answer.candidates[0].closed_form_ns, 3600 + 28 + 3 * 1800);
 }
 
+TEST(StageSolver, CutsByTheLongerOfTwoClocks) {
+  // Four nodes of 100 forward and 200 backward a row. By the device's clock they are cut in the
+  // middle, 600 and 600 a micro-batch. But the host takes 650 to issue the forward of the last one:
+  // in the middle 200 + 400 and max(200, 650) + 400 = 1050, after three 900 and 650 + 200 = 850.
+  Request request;
+  request.global_batch = 8;
+  const auto first_stage = [&](double issued_ns) {
+    cost::GraphProfile profile =
+        chain({{.time_ns = 100}, {.time_ns = 100}, {.time_ns = 100}, {.time_ns = 100}});
+    if (issued_ns > 0) {
+      const size_t points = profile.rows.size();
+      profile.nodes[3].forward_host_ns.assign(points, issued_ns);
+      for (size_t node = 0; node < 3; ++node) {
+        profile.nodes[node].forward_host_ns.assign(points, 0.0);
+      }
+    }
+    const Problem problem(profile, cluster(1, 2), request, 8);
+    StageSearch search;
+    search.stages = 2;
+    return problem.solve(search).candidates.at(0).stages[0].last;
+  };
+  EXPECT_EQ(first_stage(0), 2);
+  EXPECT_EQ(first_stage(650), 3);
+}
+
 TEST(StageSolver, RecomputesOnlyWhereMemoryDemandsIt) {
   // Saved: 10 bytes a row in n0, 0 in n1. One row per micro-batch, 4 in flight under fill-drain: 40
   // bytes on stage 0, or 4 * 8 of graph input + 10 = 42 with recompute; a device of 60 holds it
