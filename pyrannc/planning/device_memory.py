@@ -5,6 +5,17 @@ import torch
 from pyrannc.job import device_facts
 
 
+def take_workspaces(device) -> None:
+    """The libraries of an accelerator take their workspaces at their first product, in the thread
+    of the forward and in that of the backward, and keep them: no plan can have that memory."""
+    if device.type == "cpu":
+        return
+    with torch.inference_mode(False), torch.enable_grad():
+        for dtype in (torch.float32, torch.bfloat16):
+            matrix = torch.ones(16, 16, dtype=dtype, device=device, requires_grad=True)
+            torch.nn.functional.linear(matrix, matrix).sum().backward()
+
+
 def available_bytes(device, model, optimizers) -> int | None:
     """What is free there now, what torch keeps there without using it, and what the model and its
     optimizers hold there, as the plan counts that.

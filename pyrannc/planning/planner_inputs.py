@@ -17,6 +17,7 @@ def memory_bytes(task, ranks_on_host: int) -> int:
     Collective.
     """
     transport.start(task.world, task.device, task.config)
+    device_memory.take_workspaces(task.device)
     mine = memory_of(task.device, task, ranks_on_host)
     return min(int(each) for each in task.world.all_gather(str(mine).encode()))
 

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 import standin
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pyrannc import _C, Config, InfeasibleError, RaNNCModule
 from pyrannc.capture.model import capture
 from pyrannc.job import transport
+from pyrannc.planning import planner_inputs
 from pyrannc.profiling import operators, step_costs
 from pyrannc.trial import measured_runs
 
@@ -353,6 +355,26 @@ def test_the_margin_has_room_for_what_is_reserved_beyond_what_is_allocated():
     with pytest.raises(InfeasibleError, match="after the safety margin"):
         first_call(0.35)
     first_call(0.2)
+
+
+def test_what_libraries_keep_from_their_first_product_on_is_no_memory_of_a_plan(monkeypatch):
+    task = SimpleNamespace(
+        world=_C.comm.make_local(1)[0],
+        device=torch.device(DEVICE),
+        config=Config(),
+        model=torch.nn.Module(),
+        optimizers=[],
+    )
+    before = planner_inputs.memory_bytes(task, ranks_on_host=1)
+    kept, product = [], torch.nn.functional.linear
+
+    def linear(*operands):
+        if not kept:
+            kept.append(torch.empty(64 << 20, dtype=torch.uint8, device=DEVICE))
+        return product(*operands)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    assert planner_inputs.memory_bytes(task, ranks_on_host=1) == before - (64 << 20)
 
 
 # Links.
