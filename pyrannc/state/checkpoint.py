@@ -1,6 +1,7 @@
 """The whole model's state by name, gathered from the ranks that hold it and handed back to them."""
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import pickle
@@ -116,7 +117,7 @@ def _load(model, given, strict):
     mine = collections.OrderedDict(given)
     if hasattr(given, "_metadata"):  # in which torch notes `assign`, for all who load it later
         mine._metadata = copy.deepcopy(given._metadata)
-    with named_tensors.in_place(model, {}), loading():
+    with named_tensors.in_place(model, {}), loading(), _without_swaps():
         # What is given takes the places of what is here, for as long as that.
         found = model.load_state_dict(mine, strict=strict, assign=True)
         after = persistent(model)
@@ -127,6 +128,19 @@ def _load(model, given, strict):
         and (after[path] is not tensor or (path in given and not is_released(tensor)))
     }
     return loaded, found
+
+
+@contextlib.contextmanager
+def _without_swaps():
+    """A script may have torch swap what two tensors hold where it would put one in the place of the
+    other: what is given would then hold what was here."""
+    future = torch.__future__
+    before = future.get_swap_module_params_on_conversion()
+    future.set_swap_module_params_on_conversion(False)
+    try:
+        yield
+    finally:
+        future.set_swap_module_params_on_conversion(before)
 
 
 def _left(paths, takers_of) -> str:

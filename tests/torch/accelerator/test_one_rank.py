@@ -1,5 +1,6 @@
 """A whole RaNNCModule on a stand-in device: it runs where the model is."""
 
+import copy
 import time
 import types
 
@@ -8,10 +9,11 @@ import standin
 import torch
 from models import ZOO
 from pipeline import run_ranks
+from torch import library as operators
 from torch.utils import _pytree as pytree
 
 import pyrannc
-from pyrannc import _C
+from pyrannc import _C, log
 from pyrannc.capture.model import capture
 from pyrannc.job import devices
 from pyrannc.profiling import step_costs
@@ -245,3 +247,128 @@ def test_what_accumulating_and_an_optimizer_cost_is_measured_on_the_device():
         step_costs._optimizer_lines(optimizer, parameter.device)
     assert asked
     assert {*asked} == {parameter.device}
+
+
+def test_what_two_runs_of_the_model_differ_by_is_allowed_beside_the_tolerance(capfd):
+    """As where a device adds up in any order. On the host nothing is allowed."""
+    runs = 0
+
+    @operators.custom_op("standin_one_rank::varying", mutates_args=())
+    def varying(x: torch.Tensor) -> torch.Tensor:
+        nonlocal runs
+        runs += 1
+        return x * (1 + size * (runs % 2))
+
+    varying.register_fake(torch.empty_like)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 2)
+
+        def forward(self, x):
+            return varying(self.linear(x).detach()) + self.linear(x)
+
+    def first_call(device):
+        model = pyrannc.RaNNCModule(Model().to(device), config=pyrannc.Config(calibrate=False))
+        model(torch.ones(3, 4, device=device))
+
+    size = 0.1
+    first_call("standin:0")
+    with pytest.raises(pyrannc.TraceError, match="is off by"):
+        first_call("cpu")
+
+
+def test_a_check_for_which_the_device_is_too_small_is_skipped_with_one_line(capfd):
+    """Three times the model are needed, 120 MiB, and there are 115."""
+    standin.synchronize()
+    torch.accelerator.empty_cache()
+    standin.set_per_process_memory_fraction(0.45)
+    try:
+        model = torch.nn.Linear(1024, 40 * 256, bias=False).to("standin").requires_grad_(False)
+        with torch.no_grad():
+            config = pyrannc.Config(log_level="info")
+            pyrannc.RaNNCModule(model, config=config)(torch.ones(2, 1024, device="standin:0"))
+    finally:
+        log.configure("warn")
+        standin.set_per_process_memory_fraction(1.0)
+    said = [line for line in capfd.readouterr().err.splitlines() if "self-check" in line]
+    assert len(said) == 1 and "skipped: the whole model needs about 120.0 MiB" in said[0], said
+
+
+def step_with_dropout(**settings):
+    """Gradients of a first step, and the device's random state after it."""
+    torch.manual_seed(3)
+    layers = [
+        torch.nn.Linear(8, 16),
+        torch.nn.Dropout(0.5),
+        torch.nn.Tanh(),
+        torch.nn.Linear(16, 4),
+    ]
+    model = torch.nn.Sequential(*layers).to("standin")
+    standin.manual_seed_all(11)
+    config = pyrannc.Config(pipeline_num=1, partition_num=1, **settings)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    wrapped = pyrannc.RaNNCModule(model, optimizer, config)
+    wrapped(torch.ones(6, 8, device="standin:0")).square().mean().backward()
+    gradients = [parameter.grad.cpu() for parameter in model.parameters()]
+    return gradients, standin.get_rng_state(0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"self_check": True, "calibrate": False},
+        {"self_check": False, "calibrate": True},
+        {"self_check": False, "calibrate": False, "recompute": "always"},
+    ],
+    ids=["self-check", "calibration", "recompute"],
+)
+def test_random_numbers_of_the_device_are_as_without(settings):
+    expected, state = step_with_dropout(self_check=False, calibrate=False, recompute="never")
+    found, state_after = step_with_dropout(**{"recompute": "never", **settings})
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert torch.equal(state_after, state)
+
+
+def test_a_gradient_that_eager_would_refuse_is_refused():
+    model = torch.nn.Linear(4, 2).to("standin")
+    output = pyrannc.RaNNCModule(model)(torch.ones(3, 4, device="standin:0"))
+    plain = model(torch.ones(3, 4, device="standin:0"))
+    for each in (plain, output):
+        with pytest.raises(RuntimeError, match="cpu"):
+            each.backward(torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("place", ["cpu", "standin:1"])
+def test_loaded_state_of_an_optimizer_comes_to_its_parameters_device(place):
+    def build():
+        torch.manual_seed(3)
+        model = torch.nn.Linear(4, 2).to("standin:0")
+        optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+        return pyrannc.RaNNCModule(model, optimizer), optimizer
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4, device="standin:0")).square().mean().backward()
+        optimizer.step()
+        return [parameter.detach().cpu() for parameter in model.module.parameters()]
+
+    model, optimizer = build()
+    step(model, optimizer)
+    saved = pytree.tree_map(
+        lambda leaf: leaf.to(place) if isinstance(leaf, torch.Tensor) and leaf.dim() else leaf,
+        copy.deepcopy(optimizer.state_dict()),  # a step changes its own
+    )
+    weights = {name: tensor.to(place) for name, tensor in model.state_dict().items()}
+    expected = step(model, optimizer)
+    other, other_optimizer = build()
+    step(other, other_optimizer)
+    other.load_state_dict(weights)
+    other_optimizer.load_state_dict(saved)
+    for parameter in other.module.parameters():
+        state = other_optimizer.state[parameter]
+        assert state["exp_avg"].device == parameter.device == torch.device("standin:0")
+    for ours, theirs in zip(step(other, other_optimizer), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
