@@ -129,8 +129,33 @@ for mine, other in zip(ours, theirs, strict=True):
 )
 
 
+LINKS = """
+import tempfile
+from types import SimpleNamespace
+from pyrannc.profiling import links
+hosts = [world.host] * world.size
+folder = world.broadcast(tempfile.mkdtemp().encode() if world.rank == 0 else b"", 0).decode()
+measure, found = transport.measure_links, []
+for by in ("staged", "nccl"):
+    config = Config(device_transport=by, nccl_library=FILE, profile_cache=folder)
+    task = SimpleNamespace(world=world, device=device, config=config)
+    found.append(links.measure_links(task, hosts))
+    transport.measure_links = None
+    assert links.measure_links(task, hosts) == found[-1]
+    transport.measure_links = measure
+assert found[0] != found[1]
+assert all(each.intra_host and not each.inter_host for each in found), found
+assert len(set(world.all_gather(repr(found).encode()))) == 1
+"""
+
+
 @pytest.mark.ranks(AUTOMATIC, before=BEFORE)
 def test_automatic_takes_nccl_where_all_ranks_can_use_it(done):
+    pass
+
+
+@pytest.mark.ranks(LINKS, before=BEFORE)
+def test_links_of_each_transport_are_measured_once_and_the_same_on_all_ranks(done):
     pass
 
 
