@@ -1,6 +1,7 @@
 """What operators, steps and links cost on a device: by its clock, and apart by the host's."""
 
 import ctypes
+import itertools
 import json
 import os
 import time
@@ -260,6 +261,20 @@ def test_a_calibration_counts_what_the_device_takes():
     }
     assert LONG_NS <= taken["forward"] < 2 * LONG_NS <= taken["backward"]
     assert found.run_ns >= 3 * LONG_NS
+
+
+def test_pages_of_the_host_are_no_time_of_the_device(monkeypatch):
+    usages = itertools.count()
+
+    def usage(who):
+        seconds = float(next(usages))
+        return SimpleNamespace(ru_minflt=int(seconds), ru_stime=seconds)
+
+    monkeypatch.setattr(measured_runs.resource, "getrusage", usage)
+    world = _C.comm.make_local(1)[0]
+    rank = [one_rank(), (inputs(), [], []), [True], [2], world, None, torch.device(DEVICE)]
+    assert measured_runs._run(*rank)["paging_seconds"] == 0
+    assert next(usages) == 2
 
 
 def test_what_a_step_takes_beyond_its_operators_is_by_events_over_trains_of_calls():
