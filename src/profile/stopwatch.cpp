@@ -3,12 +3,17 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <limits>
 #include <utility>
+
+#include "rannc/util/human.h"
+#include "rannc/util/log.h"
 
 namespace rannc::profile {
 
@@ -47,12 +52,27 @@ constexpr int64_t kLeastFillerBytes = int64_t{4} << 20;
 constexpr int64_t kFilledCaches = 2;
 constexpr int64_t kMostFillers = 256;
 
+at::Tensor make_filler(c10::Device device, int64_t bytes) {
+  return at::zeros({bytes / static_cast<int64_t>(sizeof(float))},
+                   at::TensorOptions().dtype(at::kFloat).device(device));
+}
+
+at::Tensor make_filler_of_caches(c10::Device device, int64_t cache_bytes) {
+  const int64_t bytes = std::max(kLeastFillerBytes, kFilledCaches * cache_bytes);
+  try {
+    return make_filler(device, bytes);
+  } catch (const c10::OutOfMemoryError&) {
+    log::warn("profile", c10::str(device, " has no room for ", human_bytes(bytes),
+                                  ", twice what its cache holds: operators are timed with operands "
+                                  "that may be in it"));
+  }
+  return make_filler(device, kLeastFillerBytes);
+}
+
 }  // namespace
 
 Train::Train(c10::Device device, int64_t cache_bytes) : device_(device) {
-  const int64_t bytes = std::max(kLeastFillerBytes, kFilledCaches * cache_bytes);
-  filler_ = at::zeros({bytes / static_cast<int64_t>(sizeof(float))},
-                      at::TensorOptions().dtype(at::kFloat).device(device));
+  filler_ = make_filler_of_caches(device, cache_bytes);
   filler_.add_(1);  // what is compiled or loaded at the first use is not timed
   for (int i = 0; i < 3; ++i) time([&] { filler_.add_(1); });
   const std::vector<int64_t> times = end().device_ns;

@@ -123,6 +123,17 @@ def test_operands_that_are_larger_than_the_cache_are_not_copied():
     assert all(len({*train}) == 1 for train in seen.rounds("tanh"))
 
 
+def test_a_device_without_room_for_its_cache_times_operators_all_the_same(capfd):
+    standin.synchronize()
+    torch.accelerator.empty_cache()
+    standin.set_per_process_memory_fraction(40 / 256)
+    try:
+        assert measured("aten::tanh(%x) -> %y", cache_bytes=32 << 20).forward_ns > 0
+    finally:
+        standin.set_per_process_memory_fraction(1.0)
+    assert "standin:0 has no room for 64.0 MiB, twice what its cache" in capfd.readouterr().err
+
+
 def test_libraries_have_their_workspaces_before_the_first_operator():
     with Seen() as seen:
         measured("aten::tanh(%x) -> %y")
