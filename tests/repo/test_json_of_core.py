@@ -30,6 +30,7 @@ ALLOWED = {
     "state/owners.py": (1, BETWEEN_RANKS),
     "trial/measured_runs.py": (1, BETWEEN_RANKS),
     "profiling/cache.py": (2, "the user's files of measured operators, which Python has written"),
+    "profiling/links.py": (1, "the user's file of measured links, which Python has written"),
     "show/record.py": (2, "records of runs, which Python has written, and the plan of one"),
     "show/moves.py": (1, "a plan file, of which others are made, for a command without extension"),
     "show/advise.py": (1, "the user's own request, of which others are made"),

@@ -25,7 +25,7 @@ BELOW = {
     "planner": set(),
     "show": {"planner"},
     "launch": {"job"},
-    "wrapper": {"capture", "launch", "state"},
+    "wrapper": {"capture", "launch", "job", "state"},
     "loop": {"optimizer", "job", "state", "shards"},
     "generation": {"capture", "state"},
     "optimizer": {"job", "state"},
