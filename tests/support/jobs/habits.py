@@ -88,6 +88,7 @@ def process_group(path):
     try:
         yield
     finally:
+        pyrannc.barrier()  # a rank that is late finds the connections of the others closed
         torch.distributed.destroy_process_group()
 
 
