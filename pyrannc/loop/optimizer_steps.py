@@ -51,7 +51,10 @@ def _settings(optimizer) -> str:
     names = [name for name in optimizer.defaults if name not in _MEANS]
     groups = []
     for group in optimizer.param_groups:
-        plain = [(name, _plain(group.get(name))) for name in names]
+        # Adafactor says itself how far a step goes, and transformers' schedule for it notes in "lr"
+        # how far it went with the first parameter here.
+        noted = ["lr"] if group.get("relative_step") else []
+        plain = [(name, _plain(group.get(name))) for name in names if name not in noted]
         groups.append(", ".join(f"{name} = {each!r}" for name, each in plain if each != _OTHER))
     return f"{type(optimizer).__name__}: " + "; ".join(groups)
 

@@ -6,9 +6,9 @@ import itertools
 import pytest
 import selected_cases
 
-FEW = ["adafactor", "by_hand", "adamw_fused", "momentum"]
+FEW = ["adafactor", "adafactor_relative", "by_hand", "adamw_fused", "momentum"]
 OTHERS = [
-    "adafactor_scaled", "adafactor_relative", "torch_adafactor", "adamw", "adamw_loop",
+    "adafactor_scaled", "torch_adafactor", "adamw", "adamw_loop",
     "adamw_foreach", "adam_fused",
     "amsgrad", "sgd", "sgd_fused", "SGD_foreach", "rmsprop", "RMSprop_foreach", "adagrad",
     "adagrad_fused", "Adagrad_foreach", "adadelta", "Adadelta_foreach", "adamax", "Adamax_foreach",
