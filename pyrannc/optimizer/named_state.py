@@ -98,8 +98,8 @@ def load(optimizer, model, options: list[dict], content: dict[str, dict], exact=
     state = {
         "state": {numbers[name]: entry for name, entry in content.items() if name in numbers},
         "param_groups": [
-            {**group, "params": [numbers[name] for name in mine]}
-            for group, mine in zip(options, held, strict=True)
+            {**_as_held(group, own), "params": [numbers[name] for name in mine]}
+            for group, own, mine in zip(options, optimizer.param_groups, held, strict=True)
         ],
         KEY: held,
     }
@@ -107,6 +107,16 @@ def load(optimizer, model, options: list[dict], content: dict[str, dict], exact=
     parameters = dict(model.named_parameters())
     for name in numbers.keys() & content.keys() & set(exact):
         _keep_dtypes(optimizer.state[parameters[name]], content[name])
+
+
+def _as_held(options, group) -> dict:
+    """Numbers of those options that are tensors in ``group``, such as a rate, are tensors again."""
+    return {
+        key: torch.full_like(group[key], value)
+        if torch.is_tensor(group.get(key)) and isinstance(value, int | float)
+        else value
+        for key, value in options.items()
+    }
 
 
 def _keep_dtypes(entry, saved) -> None:

@@ -45,7 +45,7 @@ def write(
         for kind, tensors in kinds.items():
             for number, group in enumerate(_files(tensors)):
                 name = index.part(kind, save, rank, number)
-                ready = {key: _on_host(tensors[key]) for key in group}
+                ready = _ready({key: tensors[key] for key in group})
                 partial = index.unfinished(folder, save) / name
                 try:
                     save_file(ready, partial, metadata={"format": "pt"})
@@ -82,18 +82,36 @@ def checksum(tensor: torch.Tensor) -> int:
 
 def _files(tensors):
     """The keys of each file."""
-    group, size, copied = [], 0, 0
+    group, size, copied, seen = [], 0, 0, set()
     for key, tensor in tensors.items():
-        extra = tensor.nbytes if _is_copied(tensor) else 0
+        extra = tensor.nbytes if _is_copied(tensor) or _place(tensor) in seen else 0
         if group and (
             size + tensor.nbytes > MOST_FILE_BYTES or copied + extra > MOST_HOST_COPIES_BYTES
         ):
             yield group
-            group, size, copied = [], 0, 0
+            group, size, copied, seen = [], 0, 0, set()
         group.append(key)
+        seen.add(_place(tensor))
         size, copied = size + tensor.nbytes, copied + extra
     if group:
         yield group
+
+
+def _ready(tensors):
+    """As the library takes them: memory that stands there twice, as that of a rate does which is a
+    tensor in a chain of schedulers, is copied."""
+    ready, seen = {}, set()
+    for key, tensor in tensors.items():
+        again = _place(tensor) in seen and not _is_copied(tensor)
+        seen.add(_place(tensor))
+        ready[key] = _on_host(tensor).clone() if again else _on_host(tensor)
+    return ready
+
+
+def _place(tensor):
+    """The memory that it lies in; each tensor without numbers has its own."""
+    storage = tensor.untyped_storage()
+    return (tensor.device, storage.data_ptr()) if tensor.nbytes else id(tensor)
 
 
 def _is_copied(tensor):

@@ -114,6 +114,27 @@ def test_schedulers_and_scalers_are_in_it(tmp_path):
     assert scaler.get_scale() == 64
 
 
+# The library of safetensors refuses memory that stands in a file twice.
+def test_tensors_that_share_memory_are_saved(tmp_path):
+    model, _ = make(wrapped=False)
+    model[3].twin = nn.Parameter(model[3].weight.data)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1))
+    schedule = torch.optim.lr_scheduler
+    chained = schedule.ChainedScheduler([schedule.ExponentialLR(optimizer, 0.5)])
+    optimizer.step()
+    chained.step()
+    numbers = torch.arange(3.0)
+    extra = {"one": numbers, "two": numbers, "view": numbers.view(3, 1), "none": torch.empty(0)}
+    pyrannc.save(tmp_path, model, optimizer, scheduler=chained, extra=extra)
+    optimizer.param_groups[0]["lr"].fill_(3.0)
+    found = pyrannc.load(tmp_path, model, optimizer, scheduler=chained)
+    for name, value in extra.items():
+        assert torch.equal(found[name], value)
+    rate = optimizer.param_groups[0]["lr"]
+    assert torch.is_tensor(rate) and rate.item() == pytest.approx(0.05)
+    assert chained.get_last_lr() == [pytest.approx(0.05)]
+
+
 def test_tied_and_untied_models_read_each_other(tmp_path):
     def build(tie):
         model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False))
