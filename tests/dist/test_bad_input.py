@@ -315,6 +315,18 @@ def bad():
 """,
         "'third'",
     ),
+    "an option of Trainer that cannot work": (
+        """
+from transformers import TrainingArguments
+from pyrannc.integrations.transformers import Trainer
+
+options = TrainingArguments(str(folder.parent), use_cpu=True, torch_compile=True)
+
+def bad():
+    Trainer(net, options, rannc_config=config)
+""",
+        "TrainingArguments(torch_compile=...) does not work with RaNNC's Trainer",
+    ),
     "a front end that one rank lacks": (
         """
 if rank == 1:
