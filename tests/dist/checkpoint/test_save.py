@@ -10,11 +10,9 @@ import forked_ranks
 import mpi
 import pytest
 import torchrun
+from jobs import killed_saves
 
 import pyrannc
-
-sys.path.append(str(mpi.JOBS))
-import killed_saves
 
 
 def losses(folder, ranks, first, last, *more):
