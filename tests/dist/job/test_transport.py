@@ -154,11 +154,6 @@ def test_automatic_takes_nccl_where_all_ranks_can_use_it(done):
     pass
 
 
-@pytest.mark.ranks(LINKS, before=BEFORE)
-def test_links_of_each_transport_are_measured_once_and_the_same_on_all_ranks(done):
-    pass
-
-
 @pytest.mark.ranks(VERSIONS, before=BEFORE)
 def test_other_versions_are_everybodys_reason(done):
     pass
@@ -181,6 +176,12 @@ def test_bfloat16_under_autocast_over_nccl_equals_staged(done):
 
 @pytest.mark.ranks(RECREATE, before=BEFORE)
 def test_communicators_made_anew_in_the_middle_of_training(done):
+    pass
+
+
+# After those that have to find no communicator of NCCL yet.
+@pytest.mark.ranks(LINKS, before=BEFORE)
+def test_links_of_each_transport_are_measured_once_and_the_same_on_all_ranks(done):
     pass
 
 
