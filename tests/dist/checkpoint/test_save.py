@@ -111,7 +111,7 @@ def test_a_rank_that_is_killed_in_a_save_is_named_and_the_last_checkpoint_loads(
         found = pyrannc.load(folder, model, optimizer)
         assert ended <= found <= ended + 1, (found, ended)
         killed_saves.check(found, model.parameters(), optimizer)
-    assert inside > kills / 3, inside
+    assert inside > kills / 10, inside  # or the moments say nothing of saves
 
 
 def test_under_mpirun_a_rank_that_dies_while_it_writes_ends_the_job(tmp_path):
