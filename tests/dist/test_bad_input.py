@@ -320,6 +320,7 @@ def bad():
 from transformers import TrainingArguments
 from pyrannc.integrations.transformers import Trainer
 
+pyrannc.init()  # as under a bare mpirun
 options = TrainingArguments(str(folder.parent), use_cpu=True, torch_compile=True)
 
 def bad():
