@@ -14,6 +14,7 @@ import math
 import torch
 
 from pyrannc.errors import ConfigError
+from pyrannc.optimizer import constructed_state
 
 # Of torch, whose steps go over the parameters one by one.
 _KNOWN = (
@@ -252,4 +253,5 @@ def _copied(optimizer, stand_ins):
             if "lr" in group:
                 rate = group["lr"]
                 group["lr"] = torch.full_like(rate, _RATE) if torch.is_tensor(rate) else _RATE
+        constructed_state.give(memo[id(each)])
     return memo[id(optimizer)]

@@ -9,7 +9,7 @@ import torch
 
 from pyrannc import log
 from pyrannc.job import elapsed
-from pyrannc.optimizer import fused_step, master_weights
+from pyrannc.optimizer import constructed_state, fused_step, master_weights
 from pyrannc.state.released import is_released
 
 #: Bytes of the parameters on whose copies an optimizer steps in calibration. A step touches several
@@ -38,6 +38,7 @@ def trial(optimizer, groups):
         {**group, "params": tensors}
         for group, tensors in zip(optimizer.param_groups, groups, strict=True)
     ]
+    constructed_state.give(copied)
     return copied
 
 
