@@ -121,6 +121,7 @@ class SocketFlights final : public Flights {
   void end_body(int number, Listener& listener);
   void accept(Peer& peer, const std::shared_ptr<Transfer>& transfer, int64_t id);
   void close_peer(int number);
+  [[nodiscard]] std::string ended(int number) const;
   [[nodiscard]] std::string wrong_size(const Transfer& transfer, int64_t bytes) const;
   [[nodiscard]] std::vector<pollfd> wanted(bool with_wake) const;
 
@@ -132,7 +133,8 @@ class SocketFlights final : public Flights {
   std::string lost_;           // the same: why messages never come
   std::vector<char> scratch_;  // for what nobody wants
   bool left_ = false;
-  bool told_ = false;  // that all have left
+  bool told_ = false;     // that all have left
+  int first_ended_ = -1;  // the first rank to end without a word, for which others end, too
 };
 
 SocketFlights::SocketFlights(int rank, const std::vector<int>& connections)
@@ -160,6 +162,13 @@ void SocketFlights::close_peer(int number) {
   if (peer.writes != peer.reads) close(peer.writes);
 }
 
+/// Why messages of rank `number`, whose connection is closed, never come.
+std::string SocketFlights::ended(int number) const {
+  const bool first = first_ended_ < 0 || first_ended_ == number;
+  return fmt::format("rank {} has ended: its connection is closed{}", first ? number : first_ended_,
+                     first ? "" : fmt::format("; after it rank {}", number));
+}
+
 std::string SocketFlights::wrong_size(const Transfer& transfer, int64_t bytes) const {
   if (bytes == transfer.bytes) return {};
   return fmt::format("rank {} got {} bytes instead of the {} that it expected from rank {}", rank_,
@@ -184,7 +193,7 @@ void SocketFlights::start(const std::shared_ptr<Transfer>& transfer) {
   transfer->pieces_left = 1;
   if (transfer->sends) {
     if (peer.gone) {
-      lost_ = fmt::format("rank {} has ended: its connection is closed", transfer->peer);
+      lost_ = ended(transfer->peer);
     } else {
       send(*transfer, transfer);
     }
@@ -198,7 +207,7 @@ void SocketFlights::start(const std::shared_ptr<Transfer>& transfer) {
     return take(peer, transfer, std::move(arrived));
   }
   if (peer.gone) {
-    lost_ = fmt::format("rank {} has ended: its connection is closed", transfer->peer);
+    lost_ = ended(transfer->peer);
     return;
   }
   peer.receives[transfer->tag].push_back(transfer);
@@ -325,9 +334,8 @@ bool SocketFlights::read(int number, Listener& listener) {
       const bool waits = !peer.receives.empty() || !peer.accepted.empty() ||
                          !peer.offered.empty() || !peer.outgoing.empty();
       close_peer(number);
-      if (waits && !peer.left) {
-        lost_ = fmt::format("rank {} has ended: its connection is closed", number);
-      }
+      if (!peer.left && number != rank_ && first_ended_ < 0) first_ended_ = number;
+      if (waits && !peer.left) lost_ = ended(number);
       return true;
     }
     turn += bytes;

@@ -93,7 +93,7 @@ def kill_one(folder, victim):
     }
     for rank, text in texts.items():
         assert codes[rank] > 0 and "CommError: rank " in text, (rank, codes, text[-3000:])
-    # A rank that waits for another survivor may learn from its end that the job is over.
+    # A rank that got no processor for a while sees the end of both others at once.
     assert any(f"rank {victim} has ended" in text for text in texts.values()), (victim, texts)
     numbers = [told(folder, rank, "end")[-1:] for rank in range(killed_saves.RANKS)]
     begun, ended = (told(folder, victim, what)[-1][0] for what in ("begin", "end"))
