@@ -162,6 +162,29 @@ def slow_links(latency_us=0.0, bytes_per_s=0.0):
     _library.standin_slow_links(latency_us, bytes_per_s)
 
 
+def busy(us):
+    """The current stream does nothing else for so long."""
+    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
+    _library.standin_give(current_stream().native_handle, usleep, us)
+
+
+def make_slow_operator(name, forward_us, backward_us):
+    """``torch.ops.NAME::work`` copies a tensor, and its backward the gradient; each takes so long
+    on the device."""
+
+    @torch.library.custom_op(f"{name}::work", mutates_args=())
+    def work(x: torch.Tensor) -> torch.Tensor:
+        busy(forward_us)
+        return x.clone()
+
+    @torch.library.custom_op(f"{name}::work_back", mutates_args=())
+    def work_back(gradient: torch.Tensor) -> torch.Tensor:
+        busy(backward_us)
+        return gradient.clone()
+
+    work.register_autograd(lambda context, gradient: work_back(gradient))
+
+
 @contextmanager
 def held(stream=None):
     """What this stream, or the current one, is given in the block is done after the block."""

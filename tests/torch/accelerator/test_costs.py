@@ -1,6 +1,5 @@
 """What operators, steps and links cost on a device: by its clock, and apart by the host's."""
 
-import ctypes
 import itertools
 import json
 import os
@@ -12,7 +11,6 @@ import standin
 import torch
 from nccl import FILE
 from pipeline import run_ranks
-from torch import library as operators_of_torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyrannc import _C, Config, InfeasibleError, RaNNCModule
@@ -35,25 +33,7 @@ def kernels_begin_at_once():
         standin.set_delay(0)
 
 
-def busy(us):
-    """The current stream does nothing else for so long."""
-    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
-    standin._library.standin_give(standin.current_stream().native_handle, usleep, us)
-
-
-@operators_of_torch.custom_op("standin_costs::work", mutates_args=())
-def work(x: torch.Tensor) -> torch.Tensor:
-    busy(LONG_US)
-    return x.clone()
-
-
-@operators_of_torch.custom_op("standin_costs::work_back", mutates_args=())
-def work_back(gradient: torch.Tensor) -> torch.Tensor:
-    busy(2 * LONG_US)
-    return gradient.clone()
-
-
-work.register_autograd(lambda context, gradient: work_back(gradient))
+standin.make_slow_operator("standin_costs", LONG_US, 2 * LONG_US)
 
 
 def graph_of(node, width=8):
@@ -157,7 +137,7 @@ def test_the_device_is_not_charged_for_what_the_host_takes():
 
 def test_the_host_is_not_charged_for_what_the_device_takes():
     def computed_slowly(x):
-        busy(LONG_US)
+        standin.busy(LONG_US)
         return x + 1
 
     cost = own(computed_slowly)
@@ -171,7 +151,7 @@ def calls_that_take(*us):
 
     def function(x):
         nonlocal calls
-        busy(us[calls % len(us)])
+        standin.busy(us[calls % len(us)])
         calls += 1
         return x + 1
 
@@ -295,7 +275,7 @@ def test_what_a_step_takes_beyond_its_operators_is_by_events_over_trains_of_call
 
     def call():
         calls.append(sum(standin.waits().values()))
-        busy(1000)
+        standin.busy(1000)
 
     assert step_costs._median_ns(call, torch.device(DEVICE)) >= 1e6
     assert {*calls} == {0}

@@ -1,6 +1,5 @@
 """Over slow links a step takes what the simulator of the order of communication says."""
 
-import ctypes
 import json
 import os
 import time
@@ -11,7 +10,6 @@ import torch
 from graph_text import GraphText
 from nccl import FILE
 from pipeline import local_state, make_plan, run_ranks
-from torch import library as operators
 
 from pyrannc import _C
 
@@ -27,25 +25,7 @@ RUNS = 8  # what disturbs a run makes it longer, never shorter
 ONE = torch.ones((), dtype=torch.float64)
 
 
-def busy(us):
-    """The current stream does nothing else for so long."""
-    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
-    standin._library.standin_give(standin.current_stream().native_handle, usleep, us)
-
-
-@operators.custom_op("standin_test::work", mutates_args=())
-def work(x: torch.Tensor) -> torch.Tensor:
-    busy(FORWARD_US)
-    return x.clone()
-
-
-@operators.custom_op("standin_test::work_back", mutates_args=())
-def work_back(gradient: torch.Tensor) -> torch.Tensor:
-    busy(BACKWARD_US)
-    return gradient.clone()
-
-
-work.register_autograd(lambda context, gradient: work_back(gradient))
+standin.make_slow_operator("standin_test", FORWARD_US, BACKWARD_US)
 
 
 def problem(schedule, interleave):
