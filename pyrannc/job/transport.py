@@ -46,7 +46,7 @@ def start(world, device, config) -> None:
 def in_order(world, device, config) -> bool:
     """Whether messages of ``device`` go in the Program's order and wait for both their ends, as
     NCCL's do, and are predicted so. Collective."""
-    return device.type != "cpu" and world.size > 1 and _wanted(world, device, config)[0] == "nccl"
+    return device.type != "cpu" and world.size > 1 and name(world, device, config) == "nccl"
 
 
 @contextlib.contextmanager

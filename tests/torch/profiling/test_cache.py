@@ -8,7 +8,8 @@ import torch
 
 from pyrannc import _C
 from pyrannc.profiling import operators
-from pyrannc.profiling.cache import ProfileCache, environment_of_process, user_folder
+from pyrannc.profiling.cache import ProfileCache, environment_of_process
+from pyrannc.profiling.kept_file import user_folder
 
 GRAPH = """graph g(%x) -> (%z)
   input x: float32[B, 8] apart(0)

@@ -134,7 +134,10 @@ def test_of_the_host_they_are_measured_every_time(job):
         ('{"format": ', "Expecting value"),
         ("[]", "it is no rannc-link-cache"),
         ('{"format": "rannc-link-cache", "version": 9}', "its version is 9, not 1"),
-        ('{"format": "rannc-link-cache", "version": 1, "environment": 5}', "of another job"),
+        (
+            '{"format": "rannc-link-cache", "version": 1, "environment": 5}',
+            "of another machine or job",
+        ),
         ({"intra_host": [1, 0]}, "its links are malformed"),
         ({"intra_host": [1]}, "its links are malformed"),
     ],
