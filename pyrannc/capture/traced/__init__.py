@@ -1,0 +1,1 @@
+"""The first front end: traces by torch's tracer."""

@@ -1,0 +1,113 @@
+"""The graph of a model by torch's tracer: what several traces have in common.
+
+The model runs on tensors without data, at several numbers of rows; an integer that differs between
+the traces depends on the rows.
+"""
+
+import gc
+
+import torch
+
+from pyrannc import _C, progress
+from pyrannc.capture import hook_probes
+from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes.caches import UserCaches
+from pyrannc.capture.captured import Capture
+from pyrannc.capture.fake_mode import FakeMode
+from pyrannc.capture.session import SizeUnknown
+from pyrannc.capture.torch_private import FakeTensorMode
+from pyrannc.capture.traced import second_calls
+from pyrannc.capture.traced.one_trace import one_trace
+from pyrannc.errors import TraceError
+
+# In torch 2.11 built for CUDA, where there is no GPU, the first fake mode of a process leaves a
+# pointer to something that dies with its thread: that must not be the thread of a capture.
+with FakeTensorMode():
+    pass
+
+# Numbers of rows to trace at; three prove that what depends on them does so linearly.
+_ROWS = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
+_TRACES = 3
+
+
+def captured(*of_call) -> Capture:
+    """See :func:`pyrannc.capture.model.capture`."""
+    mode = FakeMode(allow_non_fake_inputs=True)
+    with UserCaches() as mode.user_caches:
+        return _joined(mode, *of_call)
+
+
+def _joined(mode, model, call, names, dims, states, choices, places):
+    """One graph of the traces at several numbers of rows."""
+    with torch.inference_mode(False), mode:
+        fakes = {id(tensor): _fake_like(tensor, places) for _, tensor, _ in states}
+    traces, shapes = [], []
+    traced_rows = trace_rows(call, dims)
+    replaced = set()  # ids of buffers
+    whole = set()  # paths of modules
+    probes, watched = [], choices.hooks and choices.hooks.watched
+
+    def trace(rows, probes):
+        def once():
+            while True:
+                try:
+                    return one_trace(
+                        model, call, names, dims, states, mode, fakes, rows, replaced, whole,
+                        choices.hooks, probes,
+                    )  # fmt: skip
+                except SizeUnknown as error:  # at most once for each module
+                    if not error.module or error.module in whole:
+                        raise
+                    whole.add(error.module)
+                # A trace that fails refers to itself through its error, and to each parameter:
+                # no rank could release one that is not its own.
+                gc.collect()
+
+        traced = once()
+        if not traced.replaced <= replaced:  # only the end of a trace tells
+            replaced.update(traced.replaced)
+            traced = once()
+        return traced
+
+    if watched:
+        seen = [trace(rows, None).watching.seen for rows in traced_rows[:2]]
+        probes = hook_probes.find(*seen, *traced_rows[:2])
+    for rows in traced_rows:
+        traced = trace(rows, probes)
+        traces.append(traced.trace)
+        shapes.append(traced.shape)
+        progress.advance(len(traces), len(traced_rows))
+    outputs = pytree.joined(shapes, traced_rows)
+    for rows, shape in zip(traced_rows, shapes, strict=True):
+        if found := pytree.difference(pytree.at_rows(outputs, rows), shape, "the result"):
+            raise TraceError(f"the result of the model depends on the batch size: {found}")
+    joined = _C.frontend.join(traces)
+    for again in traced.again:
+        second_calls.refuse_another([*traces[:-1], again], traced.changes)
+    return Capture(joined, call, dims, outputs, states, choices, probes, traced)
+
+
+def _fake_like(tensor, places):
+    """A FakeTensor like a parameter or buffer, on its device or where it moves; what is meta counts
+    as the host's. What its rank has released says where the model is.
+
+    Not ``mode.from_tensor``, which keeps a weak reference to the tensor, and a tensor with weak
+    references cannot be released later.
+    """
+    device = "cpu" if tensor.device.type == "meta" else tensor.device
+    if places and places.moves:
+        device = places.device
+    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+    return fake.requires_grad_(tensor.requires_grad)
+
+
+def trace_rows(call, dims):
+    """Batch sizes to trace at, away from the other sizes that the model sees."""
+    taken = {
+        size
+        for tensor, dim in zip(call.tensors, dims, strict=True)
+        for d, size in enumerate(tensor.shape)
+        if d != dim
+    }
+    free = [rows for rows in _ROWS if rows not in taken]
+    return (free + [rows for rows in _ROWS if rows in taken])[:_TRACES]
