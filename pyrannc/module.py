@@ -10,42 +10,28 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from pyrannc import _C, deploy, launch, log
+from pyrannc import deploy, launch, log
 from pyrannc.capture.arguments import rank_0
-from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
-from pyrannc.capture.arguments.padding import Padding
 from pyrannc.capture.arguments.refusals import refuse_transforms
-from pyrannc.capture.model import capture
-from pyrannc.config import Config
-from pyrannc.errors import ConfigError, RaNNCError
+from pyrannc.errors import RaNNCError
 from pyrannc.generation import generate
 from pyrannc.hooks import backward_hooks
-from pyrannc.hooks.module_hooks import ModuleHooks
-from pyrannc.job import devices, launchers, process
-from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.loop import (
     at_work,
     distributed_checkpoint,
     gradient_norm,
-    master_steps,
-    optimizer_state,
     samplers,
     shared_overflow,
     writers,
 )
-from pyrannc.materialize import values
-from pyrannc.optimizer import elementwise, fused_step, named_state, per_number, user_optimizer
 from pyrannc.original import methods, switches
-from pyrannc.original import names as original
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_ddp, refuse_wrappers
-from pyrannc.running.task import Task
 from pyrannc.state import one_tensor, pretrained, summon
-from pyrannc.wrapper import compiled, items, own_names, saved_tensors
-from pyrannc.wrapper.front_ends import FrontEnds
+from pyrannc.wrapper import compiled, first_call, given, items, own_names, saved_tensors
 from pyrannc.wrapper.model_interface import ModelInterface
 from pyrannc.wrapper.signature import ForwardOfModel
 
@@ -150,47 +136,28 @@ class RaNNCModule(ModelInterface):
         gradient_norm.install()
         shared_overflow.install()
         samplers.install(lambda: (launch.get_world_size(), launch.get_rank()))
-        if outside_loss not in ("mean", "sum"):
-            raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
-        if not isinstance(config, Config | None):
-            raise TypeError(
-                f"config is {config!r}: the third argument of RaNNCModule is a pyrannc.Config; "
-                "write others as gather_inputs=..., load_deployment=..."
-            )
-        zero = per_number.wanted(of_original.pop("enable_zero", zero))
-        notes = original.take_arguments(of_original, RaNNCModule)
-        config = config or Config.from_env()
-        log.configure(config.log_level)
-        for note in [*notes, *config.notes] if launch.get_rank() == 0 else ():
-            log.warn("module", note)
-        if config.show_config_items and launch.get_rank() == 0:
-            print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
-        optimizers = user_optimizer.listed(optimizer)
-        zero = per_number.possible(zero, optimizers)
+        self._given = given.read(
+            RaNNCModule,
+            of_original,
+            optimizer=optimizer,
+            config=config,
+            load_deployment=load_deployment,
+            batch_dims=batch_dims,
+            outputs=outputs,
+            outside_loss=outside_loss,
+            elementwise_optimizer=elementwise_optimizer,
+            pad=pad,
+            pad_side=pad_side,
+            gather_inputs=gather_inputs,
+            zero=zero,
+            master_weights=master_weights,
+        )
         end_plans_of(model)
-        for each in optimizers:
-            user_optimizer.check(each, model)
-            elementwise.check(each, elementwise_optimizer)
-            named_state.mark(each, model)
-            optimizer_state.install(each)
-            if master_weights:
-                master_steps.attach(each)
+        self._given.attach(model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "module", model)
-        self._config = config
-        self._optimizers = optimizers
-        self._load_deployment = load_deployment
-        self._batch_dims = batch_dims
-        self._padding = Padding(pad, pad_side)
-        if outputs not in ("loss", "all"):
-            raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
-        self._outputs = getattr(_C.plan.Outputs, outputs)
-        self._outside_loss = outside_loss
         self._weights, self._when_held = weights, None
-        self._zero, self._master_weights = zero, master_weights
-        self._gather_inputs = gather_inputs or launch.get_world_size() == 1
         self._ended = ""  # why there will be no other plan
-        self._elementwise_optimizer = elementwise_optimizer
         self._deployment = None
         self._runs = None  # see CallKinds; from the first call on
         self._no_sync = False
@@ -214,10 +181,10 @@ class RaNNCModule(ModelInterface):
     def _call(self, args, kwargs):
         refuse_transforms()
         known = self._runs.known_dims() if self._runs else None
-        if not self._gather_inputs:
-            world = launch.world(self._config.comm_timeout_s)
+        if not self._given.gather_inputs:
+            world = launch.world(self._given.config.comm_timeout_s)
             args, kwargs, known = rank_0.arguments(
-                world, self.module, args, kwargs, self._batch_dims, known
+                world, self.module, args, kwargs, self._given.batch_dims, known
             )
         call = Call(args, kwargs)
         if self._deployment is None:
@@ -227,8 +194,10 @@ class RaNNCModule(ModelInterface):
         captured = run.capture
         inputs = backward_hooks.inputs(self.module, captured, call)
         outputs = run.step(inputs, replace(turn, delayed=delayed))
-        rows = call.rows(captured.batch_dims) if self._gather_inputs else turn.local_rows[0]
-        if not self._gather_inputs:
+        if self._given.gather_inputs:
+            rows = call.rows(captured.batch_dims)
+        else:
+            rows = turn.local_rows[0]
             outputs = rank_0.to_all(self._deployment.world, captured, outputs)
         result = captured.unflatten(outputs, rows)
         if captured.hooks is None:
@@ -251,64 +220,14 @@ class RaNNCModule(ModelInterface):
                 "another RaNNCModule was made of this model, or of a part of it, and is at work."
                 "\n  Call that one, or its undeploy() before this one."
             )
-        world = launch.world(self._config.comm_timeout_s)
-        world.timeout_s = self._config.comm_timeout_s
-        launchers.check_group(world)
-        process.end_job_on_error(world, self._config.end_job_on_error and world.size > 1)
-        process.share_cores(world, hosts_of(world))
-        source = values.of(self.module, self._weights, world, self._when_held)
-        places = devices.choose(self.module, call, self._optimizers, self._config, world)
-        call = self._padded(call, world, known)
-        hooks = ModuleHooks(self.module)
-        hooks.agree(world, call, self._config.sync_params_on_init)
-
-        def captured_by(front_end):
-            with torch.enable_grad():  # grad mode of the call is not that of the model
-                captured = capture(
-                    self.module,
-                    *call.arguments(),
-                    self._batch_dims,
-                    known=known,
-                    exact_loss=self._config.exact_loss,
-                    explicit_draws=self._config.deterministic_dropout,
-                    sync_batch_norm=self._config.sync_batch_norm,
-                    hooks=hooks,
-                    places=places,
-                    front_end=front_end,
-                )
-            hooks.refuse_unsent(captured, world.size)
-            values.refuse_constants(self.module, captured.objects)
-            return captured
-
-        front_ends = FrontEnds(self._config.frontend, world, captured_by)
-        captured = front_ends.first()
-        for optimizer in self._optimizers if self._config.fused_optimizer else ():
-            fused_step.prefer(optimizer)
-        from_file = self._config.deployment_file if self._config.load_deployment else None
-        task = Task(
-            model=self.module,
-            captured=captured,
-            front_ends=front_ends,
-            optimizers=self._optimizers,
-            config=self._config,
-            outputs=_C.plan.Outputs.all if hooks.observed else self._outputs,
-            outside_loss=self._outside_loss,
-            hooks=hooks,
-            elementwise_optimizer=self._elementwise_optimizer,
-            zero=self._zero,
-            master_weights=self._master_weights,
-            counts_state=not self._optimizers and self.training and torch.is_grad_enabled(),
-            plan_file=self._load_deployment or from_file,
-            world=world,
-            device=places.device,
-            home=places.home,
-            value_source=source,
+        task, call = first_call.task_of(
+            self.module, self._given, call, known, self._weights, self._when_held
         )
         self._put_to_work(deploy.deploy(task, call.arguments()), call)
         self._weights, self._when_held = None, None  # a later plan keeps what was trained
         writers.install()
         distributed_checkpoint.install()
-        self._kin.follow(self, world)
+        self._kin.follow(self, task.world)
         return call
 
     def read_in_first_call(self, weights, then) -> None:
@@ -319,8 +238,8 @@ class RaNNCModule(ModelInterface):
     def _put_to_work(self, deployment, call) -> None:
         """From here on calls run on ``deployment``; ``call``: the first one, or None."""
         self._deployment = deployment
-        self._runs = CallKinds(deployment, call, self._batch_dims, self._padding)
-        if self._config.profiling:
+        self._runs = CallKinds(deployment, call, self._given.batch_dims, self._given.padding)
+        if self._given.config.profiling:
             made = weakref.ref(deployment)
             weakref.finalize(self, lambda: made() and made().tell_time())
         own = weakref.ref(self)
@@ -331,19 +250,6 @@ class RaNNCModule(ModelInterface):
             self._runs.end()
         self._deployment = self._runs = None
         self._ended = reason
-
-    def _padded(self, call, world, known):
-        """The first call, before anything is known of it on other ranks. Collective."""
-        model, padding = self.module, self._padding
-        fault, sizes = "", {}
-        if padding:
-            try:
-                fault = padding.unknown(model, call)
-                dims = find_batch_dims(call, input_names(model, call), self._batch_dims, known)
-                sizes = padding.sizes(call, dims)
-            except RaNNCError as error:  # raised on every rank
-                fault = str(error)
-        return padding.apply(model, call, sizes_of_all(padding.said(), sizes, fault, world))
 
     def metrics(self) -> dict:
         """What the last training steps took on all ranks, beside what the plan predicts.

@@ -29,7 +29,7 @@ class Kin:
         made = type(wrapper).__new__(type(wrapper))
         memo[id(wrapper)] = made
         made.__setstate__(copy.deepcopy(wrapper.__getstate__(), memo))
-        for optimizer in made._optimizers:
+        for optimizer in made._given.optimizers:
             named_state.mark(optimizer, made.module)
         self._members.append(weakref.ref(made))
         return made
@@ -63,6 +63,6 @@ def _follow(wrapper, deployment):
     config, world = deployment.task.config, deployment.world
     if config.sync_params_on_init and world.size > 1:
         named_tensors.broadcast_all(world, wrapper.module)
-    for optimizer in wrapper._optimizers if config.fused_optimizer else ():
+    for optimizer in wrapper._given.optimizers if config.fused_optimizer else ():
         fused_step.prefer(optimizer)
-    wrapper._put_to_work(deployment.of_copy(wrapper.module, wrapper._optimizers), None)
+    wrapper._put_to_work(deployment.of_copy(wrapper.module, wrapper._given.optimizers), None)

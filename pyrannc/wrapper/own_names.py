@@ -26,7 +26,7 @@ class OwnNames:
 
     @property
     def config(self):
-        return self._wrapper._config
+        return self._wrapper._given.config
 
     @property
     def model(self):
@@ -73,7 +73,7 @@ def write(wrapper, name: str, value) -> bool:
         if name not in AFTER_THE_MODELS:
             return False
         if name == "config":
-            wrapper._config = value
+            wrapper._given.config = value
             return True
     raise AttributeError(
         f"'{name}' of a RaNNCModule cannot be replaced.\n  Wrap another model with RaNNCModule."

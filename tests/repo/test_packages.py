@@ -25,7 +25,6 @@ BELOW = {
     "planner": set(),
     "show": {"planner"},
     "launch": {"job"},
-    "wrapper": {"capture", "launch", "job", "state"},
     "loop": {"optimizer", "job", "state", "shards"},
     "generation": {"capture", "state"},
     "optimizer": {"job", "state"},
@@ -48,6 +47,9 @@ BELOW = {
         "state",
     },
 }
+BELOW["wrapper"] = {
+    "capture", "hooks", "launch", "job", "loop", "materialize", "optimizer", "running", "state",
+}  # fmt: skip
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["integrations"] = {"module", "launch", "state"}

@@ -66,9 +66,9 @@ def test_wrapping_refuses_them_and_other_values():
         pyrannc.RaNNCModule(model, optimizer, zero=True)
     with pytest.raises(ConfigError, match="zero is 3; it must be True, False or 'auto'"):
         pyrannc.RaNNCModule(model, zero=3)
-    assert pyrannc.RaNNCModule(model, optimizer, zero="auto")._zero is False
+    assert pyrannc.RaNNCModule(model, optimizer, zero="auto")._given.zero is False
     optimizer = torch.optim.AdamW(model.parameters())
-    assert pyrannc.RaNNCModule(model, optimizer, zero="auto")._zero == "auto"
+    assert pyrannc.RaNNCModule(model, optimizer, zero="auto")._given.zero == "auto"
 
 
 def test_one_replica_has_nothing_to_share():

@@ -152,7 +152,7 @@ def test_arguments_of_methods(name, state, words):
     method, argument = name.rstrip(")").split("(")
     module = wrapped()
     if method.startswith("optimizer."):
-        (optimizer,) = module._optimizers
+        (optimizer,) = module._given.optimizers
         for value in (True, False):
             optimizer.load_state_dict(
                 optimizer.state_dict(**{argument: value}), **{argument: value}
@@ -168,7 +168,7 @@ def test_the_optimizer_is_freed_as_without_these_methods():
 
     module = wrapped()
     gc.collect()
-    optimizer = weakref.ref(module._optimizers[0])
+    optimizer = weakref.ref(module._given.optimizers[0])
     del module
     assert optimizer() is None  # without the collector, which nobody may call
 

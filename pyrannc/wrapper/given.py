@@ -1,0 +1,97 @@
+"""What the constructor of a RaNNCModule was given."""
+
+import dataclasses
+
+from pyrannc import _C, launch, log
+from pyrannc.capture.arguments.padding import Padding
+from pyrannc.config import Config
+from pyrannc.errors import ConfigError
+from pyrannc.loop import master_steps, optimizer_state
+from pyrannc.optimizer import elementwise, named_state, per_number, user_optimizer
+from pyrannc.original import names as original
+
+
+@dataclasses.dataclass
+class Given:
+    """The arguments of :class:`pyrannc.RaNNCModule`, with what follows from them alone.
+
+    Attributes:
+        config: :class:`pyrannc.Config`.
+        optimizers: In the order in which the user gave them.
+        outputs: ``_C.plan.Outputs``, which outputs are sent.
+        padding: :class:`~pyrannc.capture.arguments.padding.Padding`.
+        gather_inputs: Whether every rank has a batch of its own; so it is where there is one rank.
+        zero: True, False, or "auto" where the state of the optimizers can be shared out.
+    """
+
+    config: Config
+    optimizers: tuple
+    load_deployment: object
+    batch_dims: object
+    outputs: object
+    outside_loss: str
+    elementwise_optimizer: bool
+    padding: Padding
+    gather_inputs: bool
+    zero: bool | str
+    master_weights: bool
+
+    def attach(self, model) -> None:
+        """Checks the optimizers, and lets them do what a wrapped ``model`` needs."""
+        for each in self.optimizers:
+            user_optimizer.check(each, model)
+            elementwise.check(each, self.elementwise_optimizer)
+            named_state.mark(each, model)
+            optimizer_state.install(each)
+            if self.master_weights:
+                master_steps.attach(each)
+
+
+def read(
+    wrapper,
+    of_original,
+    *,
+    optimizer,
+    config,
+    outputs,
+    outside_loss,
+    pad,
+    pad_side,
+    gather_inputs,
+    zero,
+    **as_they_are,
+) -> Given:
+    """The arguments of ``wrapper``, the class; ``of_original``: those that only RaNNC 0.7 had.
+
+    Raises:
+        ConfigError, TypeError: One of them cannot be; says which, and what can.
+    """
+    if outside_loss not in ("mean", "sum"):
+        raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
+    if outputs not in ("loss", "all"):
+        raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
+    if not isinstance(config, Config | None):
+        raise TypeError(
+            f"config is {config!r}: the third argument of RaNNCModule is a pyrannc.Config; "
+            "write others as gather_inputs=..., load_deployment=..."
+        )
+    zero = per_number.wanted(of_original.pop("enable_zero", zero))
+    notes = original.take_arguments(of_original, wrapper)
+    config = config or Config.from_env()
+    log.configure(config.log_level)
+    if launch.get_rank() == 0:
+        for note in [*notes, *config.notes]:
+            log.warn("module", note)
+        if config.show_config_items:
+            print("\n".join(f"{name} = {value!r}" for name, value in config.changed().items()))
+    optimizers = user_optimizer.listed(optimizer)
+    return Given(
+        config=config,
+        optimizers=optimizers,
+        outputs=getattr(_C.plan.Outputs, outputs),
+        outside_loss=outside_loss,
+        padding=Padding(pad, pad_side),
+        gather_inputs=gather_inputs or launch.get_world_size() == 1,
+        zero=per_number.possible(zero, optimizers),
+        **as_they_are,
+    )
