@@ -455,17 +455,15 @@ bool SocketFlights::poll(Listener& listener) {
   bool some = false;
   std::vector<pollfd> all = wanted(false);
   if (::poll(all.data(), all.size(), 0) > 0) {
+    auto next = all.cbegin();  // wanted() goes through the ranks in this order, too
     for (int number = 0; number < size(); ++number) {
       Peer& peer = peers_[static_cast<size_t>(number)];
-      const auto ready = [&](int descriptor, int events) {
-        return std::ranges::any_of(all, [&](const pollfd& one) {
-          return one.fd == descriptor && (one.revents & events) != 0;
-        });
-      };
-      if (!peer.gone && !peer.outgoing.empty() && ready(peer.writes, POLLOUT)) write(peer);
-      if (!peer.gone && ready(peer.reads, POLLIN | POLLHUP | POLLERR)) {
-        some = read(number, listener) || some;
-      }
+      if (peer.gone) continue;
+      const bool can_read = (next++->revents & (POLLIN | POLLHUP | POLLERR)) != 0;
+      // What a rank is asked for by the one before may be there only since.
+      const bool asked = next != all.cend() && next->fd == peer.writes && next->events == POLLOUT;
+      if (asked && (next++->revents & POLLOUT) != 0) write(peer);
+      if (can_read) some = read(number, listener) || some;
     }
   }
   for (auto& [transfer, error] : std::exchange(landed_, {})) {
