@@ -31,10 +31,14 @@ def run(
     log_dir: Annotated[
         str, typer.Option(help="folder for what each rank writes, too: rank_0.log, rank_1.log, ...")
     ] = "",
+    max_restarts: Annotated[
+        int, typer.Option(min=0, help="how often a job that fails is started again")
+    ] = 0,
 ):
     from pyrannc.cli.run import run as start
 
-    raise typer.Exit(start(ranks, [script, *context.args], hosts, hostfile, log_dir))
+    command = [script, *context.args]
+    raise typer.Exit(start(ranks, command, hosts, hostfile, log_dir, max_restarts))
 
 
 def planning_command(name: str, summary: str) -> None:

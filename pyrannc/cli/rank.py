@@ -30,7 +30,8 @@ def keep_output(folder, rank) -> None:
     """What this process writes from here on goes to ``folder/rank_N.log``, too."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"rank_{rank}.log")
-    open(path, "w").close()
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":  # else what came before stays
+        open(path, "w").close()
     for stream in (sys.stdout, sys.stderr):
         # It ends with its input and not before: what ends the job's processes is not for it.
         tee = subprocess.Popen(

@@ -10,7 +10,12 @@ from pyrannc import files, launch
 
 
 def run(
-    ranks: int, command: list[str], hosts: str = "", hostfile: str = "", log_dir: str = ""
+    ranks: int,
+    command: list[str],
+    hosts: str = "",
+    hostfile: str = "",
+    log_dir: str = "",
+    max_restarts: int = 0,
 ) -> int:
     """Runs the Python script ``command[0]`` with its arguments on ``ranks`` ranks of this machine.
 
@@ -20,8 +25,11 @@ def run(
     LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun. What rank 3 writes goes to
     ``log_dir/rank_3.log``, too, on its host.
 
+    A job that fails is started again, at most ``max_restarts`` times, with the number of the start
+    in TORCHELASTIC_RESTART_COUNT, as torchrun does; its script goes on from what it has saved.
+
     Returns:
-        The exit code of the job: that of the first rank that failed, or 0.
+        The exit code of the last start: that of the first rank that failed, or 0.
     """
     try:
         if log_dir:
@@ -30,18 +38,35 @@ def run(
     except OSError as error:
         print(f"rannc run: --log-dir {log_dir}: {error.strerror}", file=sys.stderr)
         return 2
+    for restart in range(max_restarts + 1):
+        counts = {"RESTART_COUNT": restart, "MAX_RESTARTS": max_restarts} if max_restarts else {}
+        variables = {f"TORCHELASTIC_{name}": str(value) for name, value in counts.items()}
+        try:
+            code, interrupted = _started(ranks, command, hosts, hostfile, log_dir, variables)
+        except FileNotFoundError as error:
+            print(f"rannc run: {error}", file=sys.stderr)
+            return 127
+        if code == 0 or interrupted or restart == max_restarts:
+            return code
+        print(
+            f"rannc run: the job has ended with exit code {code}, and is started again "
+            f"(restart {restart + 1} of {max_restarts})",
+            file=sys.stderr,
+        )
+    return code
+
+
+def _started(ranks, command, hosts, hostfile, log_dir, variables):
+    """The exit code of one start, and whether the terminal has ended it; ``variables`` are set in
+    its ranks."""
     rank = str(Path(__file__).with_name("rank.py"))
     argv = [sys.executable, "-IS", rank, log_dir, sys.executable, *command]
-    meeting = launch.meeting_place(os.environ, hosts, hostfile)
+    variables = variables | launch.meeting_place(os.environ, hosts, hostfile)
     options = [part for name, value in (("--host", hosts), ("--hostfile", hostfile)) if value
                for part in (name, value)]  # fmt: skip
-    try:
-        if ranks > 1 or options:
-            argv = launch.command(ranks, argv, launch.device_variables() | meeting, options)
-    except FileNotFoundError as error:
-        print(f"rannc run: {error}", file=sys.stderr)
-        return 127
-    environment = launch.environment(ranks) | meeting
+    if ranks > 1 or options:
+        argv = launch.command(ranks, argv, launch.device_variables() | variables, options)
+    environment = launch.environment(ranks) | variables
     if log_dir or not sys.stdout.isatty():
         # mpirun gives its ranks a terminal whatever its own output is: no progress bars in a file.
         environment["TERM"] = "dumb"
@@ -50,10 +75,12 @@ def run(
         width = shutil.get_terminal_size().columns
         environment.setdefault("RANNC_TERMINAL_WIDTH", str(width))
     process = subprocess.Popen(argv, env=environment)
+    interrupted = False
     while True:
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            continue  # the terminal has told the job, too; its end is worth waiting for
+            interrupted = True  # the terminal has told the job, too; its end is worth waiting for
+            continue
         # A signal that ended the process, in the way of a shell.
-        return code if code >= 0 else 128 - code
+        return code if code >= 0 else 128 - code, interrupted

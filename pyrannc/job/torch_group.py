@@ -10,7 +10,7 @@ import torch.distributed
 
 from pyrannc import _C
 from pyrannc.errors import CommError
-from pyrannc.job import launchers, process, started
+from pyrannc.job import fresh_store, launchers, process, started
 
 
 def make(world, timeout_s: float) -> None:
@@ -58,7 +58,14 @@ def communicator(how, timeout_s: float):
                 f"{' and '.join(missing)} are not set, so the ranks cannot meet.\n  Start the "
                 "script with torchrun, mpirun or `rannc run`."
             )
-        distributed.init_process_group("gloo", timeout=limit)
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+            store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
+            store = fresh_store.of_this_start(store, rank, size, limit.total_seconds())
+            distributed.init_process_group(
+                "gloo", store=store, rank=rank, world_size=size, timeout=limit
+            )
+        else:
+            distributed.init_process_group("gloo", timeout=limit)
     rank, size = distributed.get_rank(), distributed.get_world_size()
     listener = _C.comm.Listener()
     is_gloo = distributed.get_backend() == "gloo"

@@ -140,6 +140,27 @@ def test_run_returns_the_exit_code_of_the_rank_that_failed(tmp_path):
     assert rannc("run", "-n", "2", str(script)).returncode == 5
 
 
+def test_a_job_that_fails_is_started_again_as_often_as_is_allowed(tmp_path):
+    script = tmp_path / "fail.py"
+    script.write_text(
+        "import os, sys; start = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+        "os.write(1, f'start {start} of rank {os.environ[\"RANK\"]}\\n'.encode())\n"
+        "sys.exit(3 if start < sys.argv[1] else 0)\n"
+    )
+    logs = tmp_path / "logs"
+    for fails, code, starts in (("2", 0, 3), ("9", 3, 4)):
+        options = ["-n", "2", "--max-restarts", "3", "--log-dir", str(logs)]
+        result = rannc("run", *options, str(script), fails)
+        assert result.returncode == code, result.stderr
+        assert result.stderr.count("is started again (restart ") == starts - 1
+        assert "exit code 3, and is started again (restart 2 of 3)" in result.stderr
+        # A rank may be ended by another one's exit before it has written.
+        last = [f"start {start} of rank" for start in range(starts)]
+        written = (logs / "rank_0.log").read_text() + (logs / "rank_1.log").read_text()
+        assert all(each in written for each in last)
+    assert rannc("run", str(script), "0").returncode == 1  # the variable is not there
+
+
 def test_ranks_on_other_hosts_get_the_variables_that_devices_go_by(monkeypatch):
     wanted = {"NCCL_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "1", "PYTORCH_ALLOC_CONF": "a"}
     for name, value in {**wanted, "TORCH_LOGS": "", "OTHER": "1"}.items():
