@@ -11,7 +11,8 @@ enum class Work {
   view,            ///< no kernel: results share an operand's storage, gradients that of the results
   part,            ///< a view whose backward writes a gradient for the whole operand
   gather,          ///< touches as many elements of its operands as it has results
-  matmul,          ///< 2 * results * K, with K the last dimension of the left operand
+  matmul,          ///< 2 * results * K, with K the last dimension of the left operand; the first of
+                   ///< those that multiply matrices
   grouped_matmul,  ///< the same; integers that say which rows belong together come last
   linear,
   convolution,
@@ -20,6 +21,9 @@ enum class Work {
   attention,
   recurrent,
 };
+
+/// Whether arithmetic decides, and not memory traffic alone.
+[[nodiscard]] constexpr bool multiplies(Work work) { return work >= Work::matmul; }
 
 /// What autograd keeps of an operator for its backward.
 enum class Saves { nothing, operands, first_operand, integers, results, mask, all };

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "profile/operands.h"
 #include "profile/time_node.h"
-#include "rannc/cost/device_model.h"
+#include "rannc/cost/scaled_estimate.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
 
@@ -21,8 +21,10 @@ namespace {
 
 using cost::NodeCost;
 
-/// Stands for saved bytes, which come later, in costs that are not from a measurement.
-constexpr int64_t kEstimated = -1;
+/// Stands for saved bytes, which come later, where a node could not be timed.
+constexpr int64_t kNotTimed = -1;
+
+bool is_timed(const std::vector<NodeCost>& costs) { return costs[0].saved_bytes != kNotTimed; }
 
 /// What is timed: the first node of each signature, and which nodes cost the same.
 struct Work {
@@ -80,7 +82,7 @@ int64_t step_bytes(const ir::Graph& graph, int64_t rows) {
   return bytes;
 }
 
-/// Times one signature after the other; what cannot run is charged by the CPU device model.
+/// Times one signature after the other, and remembers which could not run.
 class Measurer {
  public:
   Measurer(const ir::Graph& graph, const ops::Objects& objects, const MeasureOptions& options)
@@ -102,12 +104,18 @@ class Measurer {
         }
       }
     } catch (const std::exception& error) {
-      log::warn("profile", c10::str("cannot time ", error.what(),
-                                    "\n  its cost is estimated by the model of a CPU."));
-      costs = estimated(node);
-      for (NodeCost& cost : costs) cost.saved_bytes = kEstimated;
+      failures_.emplace_back(node, error.what());
+      costs.assign(options_.rows.size(), NodeCost{.saved_bytes = kNotTimed});
     }
     return costs;
+  }
+
+  /// Of this rank.
+  void warn_of_failures(const cost::ScaledEstimate& estimate) const {
+    for (const auto& [node, error] : failures_) {
+      log::warn("profile", c10::str("cannot time ", error,
+                                    "\n  its cost is estimated: ", estimate.basis(node)));
+    }
   }
 
  private:
@@ -124,20 +132,13 @@ class Measurer {
     return random_operands(graph_, node, rows, options_.device, generator_, strides);
   }
 
-  std::vector<NodeCost> estimated(ir::NodeId node) {
-    if (!estimate_) {
-      estimate_ = cost::estimate(graph_, cost::device_model("cpu"), options_.rows);
-    }
-    return estimate_->node[node.index];
-  }
-
   const ir::Graph& graph_;
   const ops::Objects& objects_;
   const MeasureOptions& options_;
   RandomStateGuard random_state_;
   Bench bench_;
   at::Generator generator_ = at::make_generator<at::CPUGeneratorImpl>(/*seed=*/0);
-  std::optional<cost::CostTable> estimate_;
+  std::vector<std::pair<ir::NodeId, std::string>> failures_;
 };
 
 static_assert(std::is_trivially_copyable_v<NodeCost>);
@@ -197,11 +198,19 @@ std::vector<std::vector<NodeCost>> complete(const Work& work, const std::vector<
   for (size_t i = 0; i < unknown.size(); ++i) {
     costs[places[i]] = timed[i];
     const std::string& key = keys[unknown[i].index];
-    if (!key.empty() && timed[i][0].saved_bytes != kEstimated) {
-      known.insert_or_assign(key, timed[i]);
-    }
+    if (!key.empty() && is_timed(timed[i])) known.insert_or_assign(key, timed[i]);
   }
   return costs;
+}
+
+/// The same on all ranks, as what was timed is.
+void estimate_others(const ir::Graph& graph, const std::vector<bool>& timed,
+                     const Measurer& measurer, cost::CostTable& table) {
+  const cost::ScaledEstimate estimate(graph, table, timed);
+  for (uint32_t index = 0; index < timed.size(); ++index) {
+    if (!timed[index]) table.node[index] = estimate.costs({index});
+  }
+  measurer.warn_of_failures(estimate);
 }
 
 }  // namespace
@@ -240,12 +249,17 @@ cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
 
   cost::CostTable table;
   table.rows = options.rows;
+  std::vector<bool> timed;  // [node]
+  for (const size_t signature : work.signature_of) {
+    table.node.push_back(costs[signature]);
+    timed.push_back(is_timed(costs[signature]));
+  }
+  if (std::ranges::count(timed, false) > 0) estimate_others(graph, timed, measurer, table);
   for (size_t index = 0; index < graph.nodes.size(); ++index) {
-    std::vector<NodeCost> node = costs[work.signature_of[index]];
+    std::vector<NodeCost>& node = table.node[index];
     for (size_t i = 0; i < node.size(); ++i) {
       node[i].saved_bytes = saved.empty() ? 0 : saved[index].at(i);
     }
-    table.node.push_back(std::move(node));
   }
   cost::verify(table, graph);
   return table;

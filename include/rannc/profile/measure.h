@@ -34,7 +34,7 @@ struct MeasureOptions {
 /// `comm` share the signatures and agree on one table (the same bits on all). Workspace is the peak
 /// of temporaries seen by c10's memory reporting.
 /// `saved[node][row index]` (see pyrannc/profiling/operators.py) is copied into the table.
-/// An operator that cannot run on random data is charged by the CPU device model, and logged.
+/// An operator that cannot run on random data is charged as cost::ScaledEstimate says, and logged.
 /// What is `known` (the same on all ranks) is not timed; what is timed becomes known, on all ranks.
 [[nodiscard]] cost::CostTable measure(const ir::Graph& graph, const ops::Objects& objects,
                                       const std::vector<std::vector<int64_t>>& saved,

@@ -179,6 +179,37 @@ def test_the_host_waits_once_for_all_calls_of_a_round():
     assert len({*waits[1:]}) == 1, waits
 
 
+def test_an_operator_that_cannot_be_timed_costs_what_others_take_on_this_device(capfd):
+    """By the model of a CPU both are alike, two microseconds; the one that runs takes longer."""
+    graph = _C.ir.parse(
+        """graph g(%x) -> (%z)
+  input x: float32[B, 8] apart(0)
+  node slow = standin_costs::work(%x) -> %y
+    result y: float32[B, 8] apart(0)
+  node wrong = Own(%y) -> %z python #0
+    result z: float32[B, 8] apart(0)
+"""
+    )
+
+    def refuses_random_numbers(y):
+        raise ValueError("these are no lengths")
+
+    ranks = _C.comm.make_local(1)
+    table, known = _C.profile.measure(
+        graph, [refuses_random_numbers], [], ranks[0], ROWS, device=DEVICE
+    )
+    slow, wrong = (costs[-1] for costs in table.node)
+    assert wrong.forward_ns >= 0.9 * LONG_NS
+    assert wrong.forward_ns == pytest.approx(slow.forward_ns, rel=0.2)
+    hosts = [cost.forward_host_ns for cost in table.node[0]]
+    assert wrong.forward_host_ns == pytest.approx(sum(hosts) / len(hosts), abs=1)
+    assert (wrong.backward_ns, wrong.backward_host_ns) == (0, 0)
+    assert len(known) == 1
+    printed = capfd.readouterr().err
+    assert "cannot time node 'wrong'" in printed
+    assert "times what the model of a CPU says, as with 1 operator that could be timed" in printed
+
+
 # An executor of one rank, whose device takes its time while the host does not.
 
 TEXT = """graph g(%x) -> (%loss)
