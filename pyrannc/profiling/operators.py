@@ -105,9 +105,9 @@ class Traced:
     """What fake tensors tell about a graph.
 
     Attributes:
-        saved: [node][number of rows]: bytes that autograd keeps for the backward. Each storage
-            counts at the first node that saves it; parameters, buffers and constants are there
-            anyway.
+        saved: [node][number of rows]: bytes of the device that autograd keeps for the backward.
+            Each storage counts at the first node that saves it; parameters, buffers and constants
+            are there anyway.
         storages: The same by storage: (nodes that save it, bytes at each number of rows). A stage
             that holds only later ones of these nodes keeps it, too.
         strides: [first, last number of rows][node][operand]: empty where they are not known, or no
@@ -166,11 +166,14 @@ def _trace_at(graph, objects, rows, device):
     """(nodes that save it, bytes) of each storage, and each node's strides, at ``rows`` rows."""
     kept = {}  # by address; a storage that is held keeps its address
     strides = []
+    kind = torch.device(device).type
 
     def enter(_, operands):
         strides.append(operands)
 
     def pack(tensor):
+        if tensor.device.type != kind:  # of the host beside it
+            return
         storage = tensor.untyped_storage()
         _, nodes = kept.setdefault(storage._cdata, (storage, []))
         if len(strides) - 1 not in nodes:

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cost/operator_class.h"
+#include "rannc/cost/device_bytes.h"
 #include "rannc/cost/device_model.h"
 #include "rannc/util/error.h"
 
@@ -12,6 +13,8 @@ namespace {
 
 using ir::Value;
 using ir::ValueId;
+
+int64_t all_bytes(const Value& value, int64_t rows) { return value.bytes(rows); }
 
 /// One node at one number of rows.
 class Roofline {
@@ -35,7 +38,7 @@ class Roofline {
     }
     if (!has_backward()) return cost;
     cost.backward_ns = rounded(backward_ns(flops));
-    cost.workspace_bytes = static_cast<int64_t>(gradient_bytes());
+    cost.workspace_bytes = static_cast<int64_t>(gradient_bytes(device_bytes));
     return cost;
   }
 
@@ -81,14 +84,15 @@ class Roofline {
     return sum;
   }
   /// Gradients of results that come in and of operands that go out.
-  [[nodiscard]] double gradient_bytes() const {
+  [[nodiscard]] double gradient_bytes(int64_t (*bytes_of)(const Value& value,
+                                                          int64_t rows) = all_bytes) const {
     double sum = 0;
-    for (ValueId output : node_.outputs) {
-      if (output.valid() && graph_[output].requires_grad) sum += bytes(output);
-    }
-    for (ValueId operand : operands_) {
-      if (graph_[operand].requires_grad) sum += bytes(operand);
-    }
+    const auto add = [&](ValueId id) {
+      if (!id.valid() || !graph_[id].requires_grad) return;
+      sum += static_cast<double>(bytes_of(graph_[id], rows_));
+    };
+    std::ranges::for_each(node_.outputs, add);
+    std::ranges::for_each(operands_, add);
     return sum;
   }
 
@@ -305,7 +309,7 @@ class SavedStorages {
 int64_t mask_bytes(const ir::Graph& graph, const ir::Node& node, int64_t rows) {
   if (node.outputs.empty() || !node.outputs[0].valid()) return 0;
   const Value& result = graph[node.outputs[0]];
-  return result.bytes(rows) / ir::size_bytes(result.dtype);
+  return device_bytes(result, rows) / ir::size_bytes(result.dtype);
 }
 
 }  // namespace
@@ -335,7 +339,7 @@ CostTable estimate(const ir::Graph& graph, const DeviceModel& device,
     if (!Roofline(graph, node, operands, device, kind, rows.at(0)).has_backward()) continue;
     const std::vector<ValueId> kept = storages.take(node, operands, kind.saves);
     for (size_t i = 0; i < rows.size(); ++i) {
-      for (ValueId value : kept) costs[i].saved_bytes += graph[value].bytes(rows[i]);
+      for (ValueId value : kept) costs[i].saved_bytes += device_bytes(graph[value], rows[i]);
       if (kind.saves == Saves::mask) costs[i].saved_bytes += mask_bytes(graph, node, rows[i]);
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "rannc/cost/device_bytes.h"
 #include "rannc/cost/graph_profile.h"
 #include "rannc/ir/cut.h"
 #include "rannc/ir/rows.h"
@@ -19,8 +20,8 @@ constexpr std::string_view kAddsInPlace = "aten::linear";
 /// Bytes as a line in the rows: exact when one dimension depends on them, else through the values
 /// at 1 and 2 rows; never below 0, as the file demands.
 Size size_of(const ir::Value& value) {
-  const auto one = static_cast<double>(value.bytes(1));
-  const auto two = static_cast<double>(value.bytes(2));
+  const auto one = static_cast<double>(device_bytes(value, 1));
+  const auto two = static_cast<double>(device_bytes(value, 2));
   const double slope = std::max(0.0, two - one);
   return {.bytes_per_row = slope, .fixed_bytes = std::max(0.0, one - slope)};
 }
@@ -81,7 +82,7 @@ class Folder {
       if (!is_state(value.kind)) continue;
       const bool parameter = value.kind == ir::ValueKind::parameter;
       ProfileParam param{.id = value.name,
-                         .bytes = static_cast<double>(value.bytes(1)),
+                         .bytes = static_cast<double>(device_bytes(value, 1)),
                          .trainable = parameter && value.requires_grad};
       if (value.kind != ir::ValueKind::constant) {
         if (!optimizer_bytes.empty()) {

@@ -12,6 +12,7 @@
 
 #include "predict/message_times.h"
 #include "predict/stage_memory.h"
+#include "rannc/cost/device_bytes.h"
 #include "rannc/plan/ahead.h"
 #include "rannc/plan/buckets.h"
 
@@ -275,7 +276,7 @@ class Walker {
     std::vector<double> bytes(profile_.nodes.size() + 1, 0);  // first what begins and ends
     for (const StageMemory::Waiting& gradient : stage.waiting) {
       if (gradient.producer + 1 >= gradient.last_user) continue;
-      const auto size = static_cast<double>(graph_[gradient.value].bytes(rows));
+      const auto size = static_cast<double>(cost::device_bytes(graph_[gradient.value], rows));
       bytes[static_cast<size_t>(gradient.producer + 1)] += size;
       bytes[static_cast<size_t>(gradient.last_user)] -= size;
     }
@@ -349,7 +350,7 @@ class Walker {
     const int64_t rows = transfer.whole
                              ? program_.split.micro_rows[static_cast<size_t>(transfer.micro_batch)]
                              : transfer.target.size();
-    return static_cast<double>(graph_[transfer.value].bytes(rows));
+    return static_cast<double>(cost::device_bytes(graph_[transfer.value], rows));
   }
 
   void post(const Action& action) {

@@ -192,7 +192,9 @@ class Timer {
       if (!result.defined() || !result.requires_grad()) continue;
       outputs.push_back(result);
       gradients.push_back(at::ones_like(result));
-      incoming += static_cast<int64_t>(gradients.back().nbytes());
+      if (result.is_cpu() == bench_.device.is_cpu()) {
+        incoming += static_cast<int64_t>(gradients.back().nbytes());
+      }
     }
     if (outputs.empty() || wanted_.empty()) return;
     bench_.cache.evict(weights_);

@@ -101,6 +101,27 @@ TEST(Estimate, ChargesEachSavedStorageOnceToItsFirstUser) {
   EXPECT_EQ(table.node[7][0].saved_bytes, 1280);  // one byte per element
 }
 
+TEST(Estimate, WhatIsSavedOnTheHostTakesNoneOfTheDevicesMemory) {
+  const ir::Graph graph = ir::parse(R"(graph "g"(%x) -> (%b)
+  input x: float32[B, 4] apart(0) grad
+  node copied = aten::_to_copy(%x, none, none, none, none, false, none) -> %h
+    result h: float32[B, 4] apart(0) grad host
+  node gelu = aten::gelu(%h, "none") -> %a
+    result a: float32[B, 4] apart(0) grad host
+  node drop = aten::dropout(%a, 0.5, true) -> %d
+    result d: float32[B, 4] apart(0) grad host
+  node back = aten::_to_copy(%d, none, none, none, none, false, none) -> %b
+    result b: float32[B, 4] apart(0) grad
+)");
+  const CostTable table = estimate(graph, kUnit, {10});
+  for (size_t node : {1, 2}) {
+    EXPECT_EQ(table.node[node][0].saved_bytes, 0);
+    EXPECT_EQ(table.node[node][0].workspace_bytes, 0);
+    EXPECT_GT(table.node[node][0].backward_ns, 0);
+  }
+  EXPECT_EQ(table.node[3][0].workspace_bytes, 160);  // the gradient that comes in
+}
+
 TEST(Estimate, TakesSavedBytesAsGiven) {
   const std::vector<std::vector<int64_t>> saved(8, {7});
   EXPECT_EQ(estimate(kGraph, kUnit, {10}, saved).node[5][0].saved_bytes, 7);

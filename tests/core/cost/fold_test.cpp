@@ -108,6 +108,27 @@ TEST(Fold, GivesSizesAsLinesInTheRows) {
   EXPECT_EQ(node(profile, "pairs").outputs[0], (ProfileOutput{{12, 0}, true}));
 }
 
+TEST(Fold, WhatStaysOnTheHostTakesNoneOfTheDevicesMemory) {
+  const ir::Graph graph = ir::parse(R"(graph "g"(%x, %lengths) -> (%y)
+  input x: float32[B, 4] apart(0)
+  input lengths: int64[B] apart(0) host
+  buffer positions: int64[1000] host
+  constant table: float32[1000] host #0
+  node kept = aten::lt.Tensor(%positions, %lengths) -> %k
+    result k: boolean[B, 1000] apart(0) host
+  node copied = aten::where.self(%k, %x, %table) -> %y
+    result y: float32[B, 4] apart(0)
+)");
+  const CostTable costs{{1, 2}, {{NodeCost{}, NodeCost{}}, {NodeCost{}, NodeCost{}}}};
+  const GraphProfile profile = fold(graph, costs, {});
+  EXPECT_EQ(profile.inputs[0], (ProfileInput{"x", {16, 0}}));
+  EXPECT_EQ(profile.inputs[1], (ProfileInput{"lengths", {0, 0}}));
+  EXPECT_EQ(profile.params[0], (ProfileParam{"positions", 0, false, -1}));
+  EXPECT_EQ(profile.params[1], (ProfileParam{"table", 0, false, -1}));
+  EXPECT_EQ(node(profile, "kept").outputs[0], (ProfileOutput{{0, 0}, false}));
+  EXPECT_EQ(node(profile, "copied").outputs[0], (ProfileOutput{{16, 0}, false}));
+}
+
 TEST(Fold, NamesUsesAndGroups) {
   const GraphProfile profile = fold(kGraph, table(), {});
   EXPECT_EQ(node(profile, "embed").inputs, (std::vector<ProfileUse>{{true, 0, 0}}));

@@ -304,6 +304,25 @@ TEST(StepMemory, AResidualConnectionsGradientWaits) {
   EXPECT_EQ(peak(8), 224);
 }
 
+TEST(StepMemory, WhatIsOnTheHostTakesNoneOfTheDevicesMemory) {
+  // As above, of eight rows: n0's gradient no longer waits on the device. 64 bytes of parameters
+  // and as many of gradients remain. In two stages its 128 bytes do not come and go, either.
+  ir::Graph graph = residual();
+  const auto peaks = [&](const plan::Plan& plan, const std::vector<int64_t>& rows) {
+    return step_peak_bytes(plan::lower(plan, graph, rows, /*training=*/true), plan, graph,
+                           profile_of(graph), {}, {});
+  };
+  plan::Plan one = chain_plan({1}, 1), two = chain_plan({1, 1}, 1);
+  one.stages[0].nodes = {"n0", "n1", "n2", "n3"};
+  two.stages[0].nodes = {"n0"};
+  two.stages[1].nodes = {"n1", "n2", "n3"};
+  EXPECT_EQ(peaks(one, {8}), std::vector<double>{224});
+  EXPECT_EQ(peaks(two, {8, 0})[0], 16 + 128);
+  graph[*graph.find_value("n0_out")].on_host = true;
+  EXPECT_EQ(peaks(one, {8}), std::vector<double>{128});
+  EXPECT_EQ(peaks(two, {8, 0})[0], 16 + 16);
+}
+
 TEST(StepMemory, TheOptimizerComputesWhenTheActivationsAreGone) {
   // Two parameters of 16 bytes with two copies each: 96; gradients: 32; then 40 beside the larger
   // one, and 3 for each.

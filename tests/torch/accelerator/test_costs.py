@@ -354,6 +354,46 @@ def test_saved_bytes_are_those_of_the_devices_own_kernels():
     assert 4 * (4 * 2 * 6) in attention  # a number for each query: no matrix of probabilities
 
 
+class OnTheHost(torch.nn.Module):
+    """Computes with its positions, and in the middle of its layers, on the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+        self.register_buffer("positions", torch.arange(8.0))
+
+    def forward(self, x, lengths):
+        kept = (self.positions < lengths[:, None]).to(x.device)
+        x = self.first(x).cpu().square()
+        return self.second(x.to(kept.device)) * kept
+
+
+def test_what_the_model_keeps_on_the_host_is_no_memory_of_a_plan():
+    model = OnTheHost()
+    model.first.to(DEVICE)
+    model.second.to(DEVICE)
+    captured = capture(model, (torch.ones(4, 8, device=DEVICE), torch.arange(4)), {})
+    graph = captured.graph
+    traced = operators.trace(graph, captured.objects, [4, 6], DEVICE)
+    table = _C.cost.estimate(graph, _C.cost.device_model("h100"), [4, 6], traced.saved)
+    saved = [_C.cost.SavedStorage(*storage) for storage in traced.storages]
+    profile = json.loads(_C.cost.fold(graph, table, [], saved).to_json())
+    on_host = {value.name for value in graph.values if value.on_host}
+    taken = {each["id"]: each["bytes"] for each in profile["params"]}
+    assert {"positions"} == on_host & taken.keys() == {n for n in taken if not taken[n]}
+    empty = [each["name"] for each in profile["inputs"] if not each.get("bytes_per_row")]
+    assert empty == ["lengths"]
+    on_device = {
+        node["name"]: bool(node["outputs"][0].get("bytes_per_row")) for node in profile["nodes"]
+    }
+    for node in graph.nodes:
+        (output,) = node.outputs
+        assert on_device.get(node.name, True) != graph.values[output].on_host, node
+    # For the backward it keeps x, what the second layer computes with, and what is kept: the square
+    # is of the host's own.
+    assert sum(size[0] for _, size in traced.storages) == 4 * (4 * 8 + 4 * 16) + 4 * 8
+
+
 def test_a_recorder_counts_one_devices_memory():
     with (
         _C.runtime.MemoryRecorder(DEVICE) as first,
