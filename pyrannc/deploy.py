@@ -10,11 +10,11 @@ import torch
 from pyrannc import _C, log, progress
 from pyrannc.capture.arguments.call import Call
 from pyrannc.errors import PlanError, TraceError
-from pyrannc.job import process
+from pyrannc.job import process, transport
 from pyrannc.job.agreement import MODE, hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.original import switches
-from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, schedules
+from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, room, schedules
 from pyrannc.profiling import operators, step_costs
 from pyrannc.profiling.links import Links, measure_links
 from pyrannc.report import destinations, graph_files, resident_memory, trace, training_steps
@@ -248,8 +248,11 @@ def start(task, call, agreed, chosen) -> Deployment:
     """Puts the plan to work, or a faster one after some runs; from then on each rank holds its part
     of the model."""
     deployment = Deployment(task, agreed.local_rows, chosen.plan, chosen.bucket_bytes)
+    connects = transport.in_order(task.world, task.device, task.config)
+    if connects and task.plan_file is None:
+        room.make(task, agreed, chosen.planner, deployment)
     wanted = task.config.verify_partitioning
-    reference = verify.Reference(task, call, agreed.local_rows, chosen.plan) if wanted else None
+    reference = verify.Reference(task, call, agreed.local_rows, deployment.plan) if wanted else None
     trains = torch.is_grad_enabled() and task.model.training
     if task.plan_file is None and task.config.calibrate and trains:
         inputs = task.captured.flatten(*call)
@@ -258,6 +261,8 @@ def start(task, call, agreed, chosen) -> Deployment:
         deployment.hold()
     deployment.share_state()
     process.give_back_freed_memory()  # of the runs, and of the rest of the model
+    if connects:
+        room.warn_of_little(task, agreed, deployment.plan)
     if task.config.keep_freed_memory:
         process.keep_freed_memory(resident_memory.most_of_rank(deployment.plan, task.world.rank))
     held = training_steps.held_bytes(task.model, task.optimizers)

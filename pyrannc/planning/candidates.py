@@ -55,6 +55,12 @@ class Planner:
         self._candidates = self._sharing
         return shared
 
+    def limit_memory(self, device_bytes):
+        """From here on a plan may use only so much of a device; what plan() has found stays if it
+        fits."""
+        for candidates in filter(None, (self._candidates, self._sharing)):
+            candidates.limit_memory(device_bytes)
+
     def with_micro_batches(self, plan, count):
         """What plan() would have returned, had the search found ``plan``, which plan() returned,
         with ``count`` micro-batches; None where that is not possible or does not fit."""

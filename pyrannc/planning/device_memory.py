@@ -3,6 +3,7 @@
 import torch
 
 from pyrannc.job import device_facts
+from pyrannc.state.released import is_released
 
 
 def take_workspaces(device) -> None:
@@ -46,7 +47,7 @@ def available_bytes(device, model, optimizers) -> int | None:
 def held_bytes(device, model, optimizers) -> int:
     """Of parameters, their gradients, buffers and states of the optimizers, each memory once."""
     tensors = [*model.parameters(), *model.buffers()]
-    tensors += [p.grad for p in model.parameters() if p.grad is not None]
+    tensors += [p.grad for p in model.parameters() if not is_released(p) and p.grad is not None]
     tensors += [
         value
         for optimizer in optimizers
@@ -57,6 +58,6 @@ def held_bytes(device, model, optimizers) -> int:
     held = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for tensor in tensors
-        if tensor.device == device
+        if tensor.device == device and not is_released(tensor)
     }
     return sum(held.values())

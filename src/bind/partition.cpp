@@ -209,6 +209,7 @@ void init_planner(py::module_& m) {
            }),
            "step"_a, "request"_a, "options"_a, "allowed"_a, "held_bytes"_a)
       .def("best", &Candidates::best, Unlocked())
+      .def("limit_memory", &Candidates::limit_memory, "device_bytes"_a, Unlocked())
       .def("with_micro_batches", &Candidates::with_micro_batches, "plan"_a, "count"_a, Unlocked())
       .def("of_other_arrangements", &Candidates::of_other_arrangements, "plan"_a, "slower_by"_a,
            Unlocked())

@@ -66,6 +66,12 @@ StepModel::StepModel(ir::Graph graph, cost::GraphProfile profile, cost::Cluster 
       local_rows_(std::move(local_rows)),
       outputs_(outputs) {}
 
+StepModel StepModel::with_memory(double device_bytes) const {
+  StepModel other = *this;
+  other.cluster_.device_memory_bytes = device_bytes;
+  return other;
+}
+
 plan::Plan StepModel::predict(plan::Plan plan) const {
   const plan::Program program = this->program(plan);
   plan.made_for = {.fingerprint = ir::fingerprint(graph_),

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/nccl/api.h"
@@ -27,12 +28,14 @@ struct ncclComm {
   bool in_order = false;                // its config asks for it
   std::atomic<void*> stream = nullptr;  // of its last call
   std::atomic<State> state = State::joining;
-  std::atomic<const char*> inside = nullptr;    // the function that a thread is in
-  std::atomic<int> unfinished = 0;              // calls that the device has not ended
-  std::atomic<bool> never_ends = false;         // joining, because of a fault
-  std::atomic<int> splitting = 0;               // splits of it that are in progress
-  std::atomic<ncclComm*> split_from = nullptr;  // whose split it is that is in progress
-  std::vector<bool> met;                        // [rank]: has had a call before
+  std::atomic<const char*> inside = nullptr;           // the function that a thread is in
+  std::atomic<int> unfinished = 0;                     // calls that the device has not ended
+  std::atomic<bool> never_ends = false;                // joining, because of a fault
+  std::atomic<int> splitting = 0;                      // splits of it that are in progress
+  std::atomic<ncclComm*> split_from = nullptr;         // whose split it is that is in progress
+  std::vector<bool> met;                               // [rank]: has had a call before
+  bool has_summed = false;                             // it has had a collective
+  std::vector<std::pair<void*, int64_t>> connections;  // their memory, and how much it is
   std::atomic<int64_t> connecting_until_ns = 0;
   int splits = 0;
   int64_t meetings = 0;  // of the device's thread: of collectives

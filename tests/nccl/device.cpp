@@ -16,6 +16,8 @@ namespace {
 struct Functions {
   void (*give)(void* stream, void (*work)(void*), void* argument) = nullptr;
   void* (*for_kernels)(int device, const void* address) = nullptr;
+  void* (*take)(int device, int64_t bytes) = nullptr;
+  void (*give_back)(int device, void* address, int64_t bytes) = nullptr;
   int (*current_device)() = nullptr;
 };
 
@@ -41,6 +43,8 @@ const Functions& functions() {
     Functions made;
     find(library, "standin_give", made.give);
     find(library, "standin_for_kernels", made.for_kernels);
+    find(library, "standin_take", made.take);
+    find(library, "standin_give_back", made.give_back);
     find(library, "standin_current_device", made.current_device);
     return made;
   }();
@@ -70,6 +74,11 @@ void Device::give(void* stream, std::function<void()> work) const {
         (*run)();
       },
       held);
+}
+
+void* Device::take(int64_t bytes) const { return functions().take(index_, bytes); }
+void Device::give_back(void* address, int64_t bytes) const {
+  functions().give_back(index_, address, bytes);
 }
 
 void* Device::find(const void* address) const { return functions().for_kernels(index_, address); }

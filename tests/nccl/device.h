@@ -17,6 +17,9 @@ class Device {
   void give(void* stream, std::function<void()> work) const;
   /// Where the device finds what tensors call `address`; null: it has no such memory.
   [[nodiscard]] void* find(const void* address) const;
+  /// Memory beside that of tensors; null: there is none.
+  [[nodiscard]] void* take(int64_t bytes) const;
+  void give_back(void* address, int64_t bytes) const;
 
   // Calls of this device, in the order in which they are issued.
   int64_t next_ticket() { return issued_++; }

@@ -36,6 +36,11 @@ int version_of(int rank) {
 bool is_buffered() { return is_set("STANDIN_NCCL_BUFFERED"); }
 bool is_one_at_a_time() { return is_set("STANDIN_NCCL_ONE_AT_A_TIME"); }
 
+int64_t connection_bytes() {
+  const std::string set = variable("STANDIN_NCCL_CONNECTION_MIB");
+  return set.empty() ? 0 : std::stoll(set) << 20;
+}
+
 double bytes_per_s() {
   const std::string set = variable("STANDIN_NCCL_BYTES_PER_S");
   return set.empty() ? 0 : std::stod(set);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace rannc::standin_nccl {
@@ -29,6 +30,9 @@ bool is_buffered();
 /// STANDIN_NCCL_ONE_AT_A_TIME: a device runs a call when those before it have ended, on whatever
 /// streams they are.
 bool is_one_at_a_time();
+/// STANDIN_NCCL_CONNECTION_MIB: so much of its device's memory a communicator takes at the first
+/// message to or from each other rank, and at its first collective, until it is aborted.
+int64_t connection_bytes();
 /// STANDIN_NCCL_BYTES_PER_S: as fast are the links, on which each call is for itself; 0: they take
 /// no time.
 double bytes_per_s();

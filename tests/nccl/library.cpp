@@ -69,7 +69,24 @@ void finish_abort(Communicator comm) {
   while (comm->splitting > 0) usleep(100);
   if (comm->joiner.joinable()) comm->joiner.join();
   while (comm->unfinished > 0) usleep(100);
+  for (const auto& [address, bytes] : std::exchange(comm->connections, {})) {
+    comm->device->give_back(address, bytes);
+  }
   if (comm->room) comm->room->unlink();
+}
+
+/// At its first message with a rank, or its first collective: false if the device has no room.
+bool hold_connection(Communicator comm) {
+  const int64_t bytes = connection_bytes();
+  if (bytes == 0) return true;
+  void* const address = comm->device->take(bytes);
+  if (address == nullptr) {
+    last_error = who(comm) + " has no memory on its device for a connection";
+    comm->fail(kUnhandledCudaError, last_error);
+    return false;
+  }
+  comm->connections.emplace_back(address, bytes);
+  return true;
 }
 
 /// A thread that is in a function of a communicator; another one there is an error.
@@ -165,6 +182,10 @@ Result issue(std::vector<Work> works) {
     if (work.peer >= 0 && !comm->met[static_cast<size_t>(work.peer)]) {
       comm->met[static_cast<size_t>(work.peer)] = true;
       connects = connects || !comm->blocking;
+      if (!hold_connection(comm)) return kUnhandledCudaError;
+    }
+    if (work.peer < 0 && !std::exchange(comm->has_summed, true) && !hold_connection(comm)) {
+      return kUnhandledCudaError;
     }
   }
   for (Communicator comm : comms) {

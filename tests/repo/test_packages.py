@@ -31,7 +31,7 @@ BELOW = {
     "shards": {"optimizer", "state"},
     "selfcheck": {"capture", "job", "state"},
     "profiling": {"capture", "job", "optimizer"},
-    "planning": {"profiling", "optimizer", "job"},
+    "planning": {"profiling", "optimizer", "job", "state"},
     "hooks": {"capture", "state"},
     "report": {"optimizer", "job", "state"},
     "trial": {"capture", "planning", "report", "job", "selfcheck", "state"},

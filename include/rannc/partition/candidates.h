@@ -37,6 +37,9 @@ class Candidates {
   /// where the model refuses every number of micro-batches.
   [[nodiscard]] const plan::Plan& best();
 
+  /// From here on a plan may use only so much of a device. What best() has found stays if it fits.
+  void limit_memory(double device_bytes);
+
   /// What best() would have been, had the search found `plan`, an answer of this, with `count`
   /// micro-batches. None where that is not possible or does not fit.
   [[nodiscard]] std::optional<plan::Plan> with_micro_batches(const plan::Plan& plan,
@@ -70,7 +73,8 @@ class Candidates {
 
   std::shared_ptr<const predict::StepModel> step_;
   cost::GraphProfile profile_;  ///< with what the step adds to each micro-batch but the first
-  Request request_;             ///< narrows as the search learns what the job refuses
+  Request wanted_;
+  Request request_;  ///< narrows as the search learns what the job refuses
   PlannerOptions options_;
   Allowed allowed_;
   double held_bytes_;

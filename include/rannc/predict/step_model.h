@@ -31,6 +31,9 @@ class StepModel {
             OptimizerMemory optimizer, std::vector<cost::SavedStorage> saved,
             std::vector<int64_t> local_rows, plan::Outputs outputs);
 
+  /// The same job on devices of which a plan may use so much.
+  [[nodiscard]] StepModel with_memory(double device_bytes) const;
+
   /// `plan` for this job: with Plan::made_for, Plan::step and the Plan::bucket_bytes that it is
   /// meant for. Throws PlanError as plan::lower() does, as do all others here.
   [[nodiscard]] plan::Plan predict(plan::Plan plan) const;

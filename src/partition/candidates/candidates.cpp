@@ -46,12 +46,20 @@ Candidates::Candidates(std::shared_ptr<const predict::StepModel> step, Request r
                        PlannerOptions options, Allowed allowed, double held_bytes)
     : step_(std::move(step)),
       profile_(cost::with_accumulation(step_->profile(), step_->costs().accumulate_ns_per_byte)),
-      request_(std::move(request)),
+      wanted_(std::move(request)),
+      request_(wanted_),
       options_(std::move(options)),
       allowed_(allowed),
       held_bytes_(held_bytes) {}
 
 const plan::Plan& Candidates::best() { return found().plan; }
+
+void Candidates::limit_memory(double device_bytes) {
+  step_ = std::make_shared<predict::StepModel>(step_->with_memory(device_bytes));
+  if (!found_ || memory().fits(found_->plan)) return;
+  found_.reset();
+  request_ = wanted_;  // with less memory it may learn something else
+}
 
 const Found& Candidates::found() {
   while (!found_) {

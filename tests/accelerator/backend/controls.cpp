@@ -83,6 +83,13 @@ void standin_release(void* held) {
 void standin_give(void* stream, void (*work)(void*), void* argument) {
   static_cast<Queue*>(stream)->give([=] { work(argument); });
 }
+// For libraries that take memory of `device` themselves, in whole pages. Null: there is none.
+void* standin_take(int device, int64_t bytes) {
+  return Accelerator::get().device(device).memory().take(bytes);
+}
+void standin_give_back(int device, void* address, int64_t bytes) {
+  Accelerator::get().device(device).memory().give_back(address, bytes);
+}
 int standin_current_device() { return rannc::standin::current_device(); }
 // Where a kernel of `device` finds what tensors call `address`. Null: it may not use it.
 void* standin_for_kernels(int device, const void* address) {

@@ -130,6 +130,28 @@ def test_messages_sums_and_gathers(nccl):
     assert (first[4], second[4]) == ([3.0], [4.0])
 
 
+@pytest.mark.usefixtures("nccl_environment")
+def test_connections_take_memory_until_their_communicator_is_aborted(nccl):
+    os.environ["STANDIN_NCCL_CONNECTION_MIB"] = "8"
+
+    def work(rank):
+        def beside_torch():
+            free, total = torch.accelerator.get_memory_info(rank.rank)
+            return (total - free - torch.accelerator.memory_reserved(rank.rank)) >> 20
+
+        numbers = rank.tensor([1.0])
+        pass_on = rank.send if rank.rank == 0 else rank.receive
+        before, taken = beside_torch(), []
+        for call in (pass_on, pass_on, lambda *_: rank.sum(numbers), lambda *_: rank.sum(numbers)):
+            call(numbers, 1 - rank.rank)
+            taken.append(beside_torch() - before)
+        rank.read(numbers)
+        rank.nccl.CommAbort(rank.comm)
+        return [*taken, beside_torch() - before]
+
+    assert run(nccl, work) == [[8, 8, 16, 16, 0]] * 2
+
+
 def test_split_and_a_message_to_oneself_in_a_group(nccl):
     def work(rank):
         pair = rank.nccl.split(rank.comm, 0 if rank.rank < 2 else NO_COLOR, key=-rank.rank)

@@ -116,6 +116,31 @@ TEST(Candidates, AStepThatNeedsMoreThanTheAccountGivesWayToOneThatFits) {
   EXPECT_GE(best.iteration_ns, taken.iteration_ns);
 }
 
+TEST(Candidates, WithLessMemoryThePlanStaysWhereItFitsAndElseGivesWay) {
+  Job job;
+  job.allowed = {.fewest_stages = true};
+  Candidates candidates = job.candidates();
+  const plan::Plan first = candidates.best();
+  ASSERT_EQ(first.stages.size(), 1u);
+  const auto needed = static_cast<double>(step_peak(first));
+  candidates.limit_memory(needed);
+  EXPECT_EQ(candidates.best(), first);
+
+  candidates.limit_memory(needed - 1);
+  const plan::Plan second = candidates.best();
+  EXPECT_LT(static_cast<double>(step_peak(second)), needed);
+  job.device_bytes = needed - 1;
+  EXPECT_EQ(second, job.candidates().best());
+
+  // One stage was the fewest, and is so no longer.
+  while (candidates.best().stages.size() == 1) {
+    candidates.limit_memory(static_cast<double>(step_peak(candidates.best()) - 1));
+  }
+  EXPECT_EQ(candidates.best().stages.size(), 2u);
+  candidates.limit_memory(10);
+  EXPECT_THROW((void)candidates.best(), InfeasibleError);
+}
+
 TEST(Candidates, WhereNoStepFitsThePlanOfTheSearchIsTaken) {
   Job job;
   const double fits = static_cast<double>(step_peak(job.planned()));
