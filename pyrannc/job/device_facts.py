@@ -35,6 +35,14 @@ def memory(device) -> tuple[int, int] | None:
         return None
 
 
+def allocated_bytes(device) -> int | None:
+    """Of the tensors of this process there; None where the backend does not count them."""
+    try:
+        return torch.accelerator.memory_allocated(device)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
 def float32_precisions() -> list[str]:
     """With what precision accelerators compute products, convolutions and recurrent layers of
     float32: "ieee", "tf32" or "bf16".

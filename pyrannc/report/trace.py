@@ -10,10 +10,9 @@ import os
 import struct
 import time
 
-import torch
-
 from pyrannc import _C, files, log
 from pyrannc.errors import RaNNCError
+from pyrannc.job import device_facts
 from pyrannc.job.agreement import hosts_of, on_rank
 from pyrannc.report import destinations
 
@@ -98,7 +97,8 @@ class Trace:
             at = {"ph": "X", "ts": (begin - self._earlier_ns) / 1e3, "dur": (end - begin) / 1e3}
             events.append({"name": name, "cat": "loop", "args": {"step": step}} | at)
             at = {"ph": "C", "ts": (end - self._earlier_ns) / 1e3}
-            events.append({"name": "memory", "args": {"MiB": round(held / 2**20, 3)}} | at)
+            if held is not None:
+                events.append({"name": "memory", "args": {"MiB": round(held / 2**20, 3)}} | at)
         place = {"pid": rank, "tid": _LOOP}
         self._texts.append(",\n".join(json.dumps(place | event) for event in events))
         self._marks = []
@@ -199,9 +199,9 @@ def _earlier_ns(world) -> int:
     return zero + differences[len(differences) // 2]
 
 
-def _held_bytes(device) -> int:
-    """Bytes of tensors on an accelerator, or of the process."""
+def _held_bytes(device) -> int | None:
+    """Bytes of tensors on an accelerator, where its backend says that, or of the process."""
     if device.type != "cpu":
-        return torch.accelerator.memory_allocated(device)
+        return device_facts.allocated_bytes(device)
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -21,12 +21,14 @@ def silent(monkeypatch):
 
     monkeypatch.setattr(torch, "get_device_module", lambda kind: types.SimpleNamespace())
     monkeypatch.setattr(torch.accelerator, "get_memory_info", unknown)
+    monkeypatch.setattr(torch.accelerator, "memory_allocated", unknown)
 
 
 def test_what_no_backend_says_is_left_open(silent):
     assert device_facts.name(DEVICE) == ""
     assert device_facts.uuid(DEVICE) is None
     assert device_facts.memory(DEVICE) is None
+    assert device_facts.allocated_bytes(DEVICE) is None
     assert device_facts.total_bytes(DEVICE) == 0
 
 
