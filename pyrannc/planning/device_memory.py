@@ -36,7 +36,8 @@ def available_bytes(device, model, optimizers) -> int | None:
     reserved = torch.accelerator.memory_reserved(device)
     allocated = torch.accelerator.memory_allocated(device)
     own = held_bytes(device, model, optimizers)
-    there = free + reserved - allocated + own
+    unused = max(reserved - allocated, 0)  # an allocator need not count what it reserves
+    there = free + unused + own
     module = torch.get_device_module(device.type)
     if hasattr(module, "get_per_process_memory_fraction"):
         allowed = int(module.get_per_process_memory_fraction(device) * total)

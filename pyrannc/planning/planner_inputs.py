@@ -1,5 +1,6 @@
 """The planner's inputs for the job at hand, and plans from files."""
 
+import functools
 import os
 
 from pyrannc import _C, log
@@ -45,13 +46,17 @@ def memory_of(device, task, ranks_on_host: int) -> int:
 def _unknown(device, world, ranks_on_host) -> int:
     share = _share_of_host(ranks_on_host)
     if world.rank == 0:
-        log.warn(
-            "deploy",
-            f"the backend of {device} does not say how much memory it has: plans count on as much "
-            f"as a rank's share of the host's, {share / GIB:.1f} GiB. Config(mem_limit_gb=...) "
-            "says it",
-        )
+        _tell_unknown(device, share)
     return share
+
+
+@functools.cache  # once for a device: each plan asks several times
+def _tell_unknown(device, share):
+    log.warn(
+        "deploy",
+        f"the backend of {device} does not say how much memory it has: plans count on as much as "
+        f"a rank's share of the host's, {share / GIB:.1f} GiB. Config(mem_limit_gb=...) says it",
+    )
 
 
 def _share_of_host(ranks_on_host) -> int:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyrannc.job import device_facts
-from pyrannc.planning import planner_inputs
+from pyrannc.planning import device_memory, planner_inputs
 from pyrannc.selfcheck import compare
 
 DEVICE = torch.device("meta")  # no test computes on it
@@ -50,11 +50,20 @@ def test_without_a_word_on_memory_the_limit_counts_or_the_hosts_share(silent, ca
         config=config, model=None, optimizers=[], device=DEVICE, world=types.SimpleNamespace(rank=0)
     )
     found = planner_inputs.memory_of(DEVICE, task, ranks_on_host=2)
-    said = "does not say how much memory it has" in "".join(capfd.readouterr())
+    assert found == planner_inputs.memory_of(DEVICE, task, ranks_on_host=2)
+    said = "".join(capfd.readouterr()).count("does not say how much memory it has")
     if limit_gb:
         assert found == 2 * 2**30 and not said
     else:
-        assert found == planner_inputs._share_of_host(2) and said
+        assert found == planner_inputs._share_of_host(2) and said == 1
+
+
+def test_an_allocator_that_counts_nothing_as_reserved_leaves_what_is_free(monkeypatch):
+    answers = {"get_memory_info": (10, 64), "memory_reserved": 0, "memory_allocated": 54}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.accelerator, name, lambda device, answer=answer: answer)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: types.SimpleNamespace())
+    assert device_memory.available_bytes(DEVICE, torch.nn.Module(), []) == 10
 
 
 def test_precisions_are_read_where_a_script_has_set_them_by_the_newer_switches():
