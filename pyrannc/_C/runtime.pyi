@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'connect_shards', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'reconnect_nccl', 'reuse_freed_blocks', 'staged', 'start_all_gather', 'start_reduce_scatter', 'start_sum', 'trace_events']
+__all__: list[str] = ['Backend', 'Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'backend_of', 'connect_shards', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'random_state', 'reconnect_nccl', 'reuse_freed_blocks', 'seed_generator', 'set_random_state', 'staged', 'start_all_gather', 'start_reduce_scatter', 'start_sum', 'trace_events', 'wait_for']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -31,6 +31,19 @@ class MemoryRecorder:
         ...
     @property
     def peak_bytes(self) -> int:
+        ...
+class Backend:
+    """
+    What the backend of an accelerator offers.
+    """
+    @property
+    def events(self) -> bool:
+        ...
+    @property
+    def generator(self) -> bool:
+        ...
+    @property
+    def timed_events(self) -> bool:
         ...
 class Call:
     def backward(self, output_grads: collections.abc.Sequence[torch.Tensor | None], keep_graph: bool = False) -> list[torch.Tensor | None]:
@@ -121,6 +134,10 @@ class Executor:
     @property
     def times(self) -> Times:
         ...
+def backend_of(device: str) -> Backend:
+    """
+    Tried once for each kind of device; what is lacking is logged then.
+    """
 def connect_shards(comm: pyrannc._C.comm.Communicator, device: str, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], bytes: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> None:
     """
     Connects the ranks for flat tensors of these sizes, where that has to be done before. Every rank of the communicator calls it.
@@ -141,6 +158,10 @@ def nccl(host: pyrannc._C.comm.Communicator, device: str, library: str = '', one
     """
     A communicator that sends and sums memory of the device by NCCL, and does all else over the host's. Collective.
     """
+def random_state(device: str) -> torch.Tensor | None:
+    """
+    Of its default generator; None where its backend has none.
+    """
 def reconnect_nccl(communicator: pyrannc._C.comm.Communicator, device: str) -> None:
     """
     Ends NCCL's communicators, and connects new ones for the same traffic. Collective.
@@ -149,6 +170,12 @@ def reuse_freed_blocks() -> bool:
     """
     Torch's tensors on the host take blocks that malloc can reuse exactly; False where somebody else has set the allocator.
     """
+def seed_generator(device: str, seed: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    As torch.manual_seed() of its default generator, if it has one.
+    """
+def set_random_state(device: str, state: torch.Tensor) -> None:
+    ...
 def staged(host: pyrannc._C.comm.Communicator, device: str, pinned_bytes: typing.SupportsInt | typing.SupportsIndex = 268435456) -> pyrannc._C.comm.Communicator:
     """
     A communicator that sends and sums memory of the device over the host's, through pinned memory; for the CPU the host's itself.
@@ -168,4 +195,8 @@ def start_sum(tensor: torch.Tensor, comm: pyrannc._C.comm.Communicator, stream: 
 def trace_events(program: pyrannc._C.plan.Program, rank: typing.SupportsInt | typing.SupportsIndex, timeline: collections.abc.Sequence[Span], step: typing.SupportsInt | typing.SupportsIndex, earlier_ns: typing.SupportsInt | typing.SupportsIndex) -> str:
     """
     Events of a timeline, on a clock that shows earlier_ns less than this host's.
+    """
+def wait_for(device: str) -> None:
+    """
+    Until the device has done what it was given.
     """

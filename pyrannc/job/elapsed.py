@@ -5,10 +5,20 @@ import time
 
 import torch
 
+from pyrannc import _C
 
-def now(device: torch.device):
-    """This moment of the host; of an accelerator that at which it has done what was issued."""
+
+def now(device: torch.device, may_wait: bool = False):
+    """This moment of the host; of an accelerator that at which it has done what was issued.
+
+    Where the backend of the accelerator has no timed events, it is the host's, too: with
+    ``may_wait`` after the accelerator has done that.
+    """
     if device.type == "cpu":
+        return time.perf_counter_ns()
+    if not _C.runtime.backend_of(str(device)).timed_events:
+        if may_wait:
+            _C.runtime.wait_for(str(device))
         return time.perf_counter_ns()
     event = torch.Event(device, enable_timing=True)
     event.record()

@@ -127,7 +127,7 @@ class StepBesideRuns:
     def _now(self):
         if self._device.type == "cpu" and torch.get_num_threads() == 1:
             return time.thread_time_ns()
-        return elapsed.now(self._device)
+        return elapsed.now(self._device, may_wait=True)
 
 
 def _part(parameter, most_bytes):

@@ -94,11 +94,11 @@ def _median_ns(call, device, *, warm_up=1):
     if device.type != "cpu":
         for _ in range(warm_up):
             call()
-        marks = [elapsed.now(device)]
+        marks = [elapsed.now(device, may_wait=True)]
         for _ in range(_REPEATS):
             for _ in range(_TRAIN):
                 call()
-            marks.append(elapsed.now(device))
+            marks.append(elapsed.now(device, may_wait=True))
         return statistics.median(
             elapsed.ns_between(begin, end) / _TRAIN for begin, end in itertools.pairwise(marks)
         )

@@ -100,8 +100,7 @@ def measure(
 
 def _run(executor, tensors, differentiable, local_rows, world, trial, device):
     """One run on this rank: arguments of ``_C.predict.RecordedRun``."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+    _C.runtime.wait_for(str(device))
     before = resource.getrusage(resource.RUSAGE_THREAD)
     begin = time.perf_counter()
     world.all_gather(b"\0" * 32)  # as ranks agree on every call
@@ -115,8 +114,7 @@ def _run(executor, tensors, differentiable, local_rows, world, trial, device):
     gradients = call.backward(gradients)
     cpu = time.thread_time_ns() - begin_cpu
     optimizer_ns = trial.step(gradients) if trial is not None else 0
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+    _C.runtime.wait_for(str(device))
     seconds = time.perf_counter() - begin
     after = resource.getrusage(resource.RUSAGE_THREAD)
     # What computes on the host waits for pages, and an accelerator does not.

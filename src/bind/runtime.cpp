@@ -2,6 +2,7 @@
 
 #include "bind/module.h"
 #include "bind/objects.h"
+#include "rannc/ops/backend.h"
 #include "rannc/ops/host_blocks.h"
 #include "rannc/ops/memory.h"
 #include "rannc/runtime/interpreter.h"
@@ -32,6 +33,46 @@ struct Recording {
     recorder.reset();
   }
 };
+
+void init_backend(py::module_& m) {
+  py::class_<ops::Backend>(m, "Backend", "What the backend of an accelerator offers.")
+      .def_readonly("events", &ops::Backend::events)
+      .def_readonly("timed_events", &ops::Backend::timed_events)
+      .def_readonly("generator", &ops::Backend::generator);
+  m.def(
+      "backend_of", [](const std::string& device) { return ops::backend_of(c10::Device(device)); },
+      "device"_a, py::call_guard<py::gil_scoped_release>(),
+      "Tried once for each kind of device; what is lacking is logged then.");
+  m.def(
+      "wait_for", [](const std::string& device) { ops::wait_for(c10::Device(device)); }, "device"_a,
+      py::call_guard<py::gil_scoped_release>(), "Until the device has done what it was given.");
+  m.def(
+      "random_state",
+      [](const std::string& device) -> std::optional<at::Tensor> {
+        std::optional<at::Generator> generator = ops::generator_of(c10::Device(device));
+        if (!generator) return {};
+        const std::lock_guard lock(generator->mutex());
+        return generator->get_state();
+      },
+      "device"_a, "Of its default generator; None where its backend has none.");
+  m.def(
+      "set_random_state",
+      [](const std::string& device, const at::Tensor& state) {
+        at::Generator generator = ops::generator_of(c10::Device(device)).value();
+        const std::lock_guard lock(generator.mutex());
+        generator.set_state(state);
+      },
+      "device"_a, "state"_a);
+  m.def(
+      "seed_generator",
+      [](const std::string& device, uint64_t seed) {
+        std::optional<at::Generator> generator = ops::generator_of(c10::Device(device));
+        if (!generator) return;
+        const std::lock_guard lock(generator->mutex());
+        generator->set_current_seed(seed);
+      },
+      "device"_a, "seed"_a, "As torch.manual_seed() of its default generator, if it has one.");
+}
 
 }  // namespace
 
@@ -80,6 +121,7 @@ void init_runtime(py::module_& m) {
       "Torch's tensors on the host take blocks that malloc can reuse exactly; False where somebody "
       "else has set the allocator.");
 
+  init_backend(m);
   init_executor(m);
 }
 

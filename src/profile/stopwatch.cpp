@@ -7,7 +7,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 #include <limits>
 #include <utility>
@@ -32,9 +31,7 @@ Stopwatch::Stopwatch(c10::Device device)
 }
 
 int64_t Stopwatch::now_ns() const {
-  if (!device_.is_cpu()) {
-    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-  }
+  ops::wait_for(device_);
   timespec now{};
   clock_gettime(thread_time_ ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
@@ -86,20 +83,19 @@ void Train::keep_busy(int64_t ns) {
 
 Train::Times Train::end() {
   Times times;
-  if (!events_.empty()) events_.back()->synchronize();
-  for (size_t i = 0; i + 1 < events_.size(); i += 2) {
-    const double ms = events_[i]->elapsedTime(*events_[i + 1]);
-    times.device_ns.push_back(std::max<int64_t>(std::llround(ms * 1e6), 0));
+  if (!moments_.empty()) moments_.back().wait();
+  for (size_t i = 0; i + 1 < moments_.size(); i += 2) {
+    times.device_ns.push_back(moments_[i].ns_until(moments_[i + 1]));
   }
   times.host_ns = std::exchange(host_, {});
-  events_.clear();
+  moments_.clear();
   return times;
 }
 
-std::unique_ptr<c10::Event> Train::now() const {
-  auto event = std::make_unique<c10::Event>(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-  event->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
-  return event;
+ops::Moment Train::now() const {
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  if (!ops::backend_of(device_).timed_events) ops::wait_for(stream);
+  return ops::Moment(stream);
 }
 
 int64_t Train::host_ns() {

@@ -2,11 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-#include <c10/core/Event.h>
 
 #include <cstdint>
-#include <memory>
 #include <vector>
+
+#include "rannc/ops/backend.h"
 
 namespace rannc::profile {
 
@@ -36,7 +36,8 @@ class Stopwatch {
 
 /// Calls that are given to an accelerator one after the other, without waiting in between, timed by
 /// two clocks: events on its stream say what it takes itself, and the host's clock what it takes to
-/// give it the work. The device is kept busy first, so that it never waits for the host.
+/// give it the work. The device is kept busy first, so that it never waits for the host. Where its
+/// backend has no timed events, the device is waited for before and after each call.
 class Train {
  public:
   /// `cache_bytes`: of the device's cache, if it is known.
@@ -47,11 +48,11 @@ class Train {
   void keep_busy(int64_t ns);
   template <class Call>
   void time(Call&& call) {
-    events_.push_back(now());
+    moments_.push_back(now());
     const int64_t begin = host_ns();
     call();
     host_.push_back(host_ns() - begin);
-    events_.push_back(now());
+    moments_.push_back(now());
   }
   /// Waits for the device once, and gives the times of all calls; forgets them.
   struct Times {
@@ -61,13 +62,13 @@ class Train {
   [[nodiscard]] Times end();
 
  private:
-  [[nodiscard]] std::unique_ptr<c10::Event> now() const;
+  [[nodiscard]] ops::Moment now() const;
   [[nodiscard]] static int64_t host_ns();
 
   c10::Device device_;
   at::Tensor filler_;      ///< worked on to keep the device busy
   int64_t filler_ns_ = 0;  ///< what that takes once
-  std::vector<std::unique_ptr<c10::Event>> events_;
+  std::vector<ops::Moment> moments_;
   std::vector<int64_t> host_;
 };
 

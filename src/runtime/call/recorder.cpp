@@ -3,7 +3,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 #include <utility>
 
@@ -28,12 +27,12 @@ bool is_ours(ActionKind kind) {
 
 void History::settle(bool wait) {
   if (marks.empty()) return;
-  if (wait) marks.back().event->synchronize();
-  const auto past = [](const Mark& mark) { return mark.event->query(); };
+  if (wait) marks.back().moment->wait();
+  const auto past = [](const Mark& mark) { return mark.moment->is_past(); };
   const auto end = static_cast<size_t>(std::ranges::find_if_not(marks, past) - marks.begin());
   if (end == 0) return;
   const auto ns_between = [](const Mark& from, const Mark& to) {
-    return std::max<int64_t>(std::llround(from.event->elapsedTime(*to.event) * 1e6), 0);
+    return from.moment->ns_until(*to.moment);
   };
   size_t first = 0;  // of the call at hand: its place in the host's time is known
   for (size_t at = 0; at < end; ++at) {
@@ -109,10 +108,8 @@ void Recorder::end(int index, ActionKind kind) {
 
 void Recorder::mark(bool begins, int index, ActionKind kind) {
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-  auto event = std::make_shared<c10::Event>(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-  event->record(stream);
   history_->marks.push_back(
-      {std::move(event), call_, now_ns(CLOCK_MONOTONIC), begins, index, kind});
+      {std::make_shared<ops::Moment>(stream), call_, now_ns(CLOCK_MONOTONIC), begins, index, kind});
 }
 
 }  // namespace rannc::runtime

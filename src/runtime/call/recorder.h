@@ -1,13 +1,13 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <c10/core/Event.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "rannc/ops/backend.h"
 #include "rannc/plan/program.h"
 #include "rannc/runtime/timeline.h"
 
@@ -21,7 +21,7 @@ struct History {
 
   /// A point in an accelerator's order that it may not have reached yet.
   struct Mark {
-    std::shared_ptr<c10::Event> event;
+    std::shared_ptr<ops::Moment> moment;
     int64_t call = -1;
     int64_t host_ns = 0;  ///< when it was given to the device
     bool begins = false;  ///< a phase; else the action from the mark before ends here
@@ -36,7 +36,7 @@ struct History {
 };
 
 /// Writes down when a call's actions happen: on the host by two readings of clocks for each, half a
-/// microsecond; on an accelerator by events in its order, for which nobody waits.
+/// microsecond; on an accelerator by moments of its order, for which nobody waits.
 class Recorder {
  public:
   /// `history` null: nothing is written down.

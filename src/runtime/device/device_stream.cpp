@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rannc/comm/nccl.h"
+#include "rannc/ops/backend.h"
 #include "rannc/util/error.h"
 #include "runtime/device/stream_event.h"
 #include "runtime/device_memory.h"
@@ -51,8 +52,7 @@ std::shared_ptr<comm::Stream> device_stream(c10::Device device) {
 }
 
 std::shared_ptr<comm::Stream> side_stream(c10::Device device) {
-  return std::make_shared<SideStream>(
-      c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, true));
+  return std::make_shared<SideStream>(ops::side_stream(device));
 }
 
 std::shared_ptr<comm::Communicator> nccl(std::shared_ptr<comm::Communicator> host,

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "rannc/ops/backend.h"
 #include "rannc/runtime/device_stream.h"
 #include "rannc/util/error.h"
 #include "runtime/device/host_memory.h"
@@ -143,7 +144,7 @@ class Mover {
       auto work = std::move(items_.front());
       items_.pop_front();
       lock.unlock();
-      if (!copies) copies = guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+      if (!copies) copies = ops::side_stream(device);
       work(*copies);
       work = {};
       lock.lock();

@@ -5,14 +5,21 @@
 #include <utility>
 
 #include "rannc/comm/device.h"
+#include "rannc/ops/backend.h"
 
 namespace rannc::runtime {
 
-/// A point in the order of an accelerator's stream.
+/// A point in the order of an accelerator's stream. Where the backend has no events, whoever makes
+/// one waits for the stream.
 class StreamEvent final : public comm::Event {
  public:
   explicit StreamEvent(const c10::Stream& stream) : event_(stream.device_type()) {
-    event_.record(stream);
+    // One that was never recorded is done, and nobody waits for it.
+    if (ops::backend_of(stream.device()).events) {
+      event_.record(stream);
+    } else {
+      ops::wait_for(stream);
+    }
   }
   [[nodiscard]] bool done() override { return event_.query(); }
   void wait() override { event_.synchronize(); }

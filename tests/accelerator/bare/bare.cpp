@@ -1,7 +1,8 @@
 // A third kind of device: the least that torch asks of a backend. Work is done in the calling
 // thread, by the CPU's operators, in memory of the host. There is no pinned memory, no allocator
 // that could be asked, no name, and its default stream's number is not 0. What runs here leans on
-// torch's interface alone.
+// torch's interface alone. What BARE_LACKS names in the environment it has not, either: "events",
+// "times" of them, "streams" beside the default one, "waiting" for it, a "generator".
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -31,6 +32,11 @@ const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 thread_local c10::DeviceIndex current = 0;
 thread_local std::map<c10::DeviceIndex, int64_t> current_streams;
 
+bool lacks(const char* what) {
+  static const char* const all = std::getenv("BARE_LACKS");
+  return all != nullptr && std::strstr(all, what) != nullptr;
+}
+
 c10::DeviceIndex index_of(c10::Device device) {
   return device.has_index() ? device.index() : current;
 }
@@ -57,7 +63,10 @@ Memory& memory() {
 /// When it was recorded; all work before that is done.
 using Moment = std::chrono::steady_clock::time_point;
 
+/// The base's functions say that a backend has not what they are for.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
+  using Base = c10::impl::DeviceGuardImplInterface;
+
  public:
   c10::DeviceType type() const override { return kType; }
   c10::Device getDevice() const override { return {kType, current}; }
@@ -82,7 +91,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device device) const override {
     return stream(device, kDefaultStream);
   }
-  c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
+    if (lacks("streams")) return Base::getStreamFromGlobalPool(device, high_priority);
     static std::atomic<int64_t> taken = 0;
     return stream(device, kFirstOfPool + taken++ % kPool);
   }
@@ -95,11 +105,17 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override {}
-  void synchronizeDevice(const c10::DeviceIndex /*index*/) const override {}
+  void synchronizeStream(const c10::Stream& stream) const override {
+    if (lacks("waiting")) Base::synchronizeStream(stream);
+  }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    if (lacks("waiting")) Base::synchronizeDevice(index);
+  }
 
-  void record(void** event, const c10::Stream& /*stream*/, const c10::DeviceIndex /*index*/,
-              const c10::EventFlag /*flag*/) const override {
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index,
+              const c10::EventFlag flag) const override {
+    if (lacks("events")) return Base::record(event, stream, index, flag);
+    TORCH_CHECK(!lacks("times") || flag == c10::EventFlag::PYTORCH_DEFAULT, "events have no times");
     if (*event == nullptr) *event = new Moment;
     *static_cast<Moment*>(*event) = std::chrono::steady_clock::now();
   }
@@ -109,7 +125,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override {
     delete static_cast<Moment*>(event);
   }
-  double elapsedTime(void* from, void* to, const c10::DeviceIndex /*index*/) const override {
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex index) const override {
+    if (lacks("times")) return Base::elapsedTime(from, to, index);
     return std::chrono::duration<double, std::milli>(*static_cast<Moment*>(to) -
                                                      *static_cast<Moment*>(from))
         .count();
@@ -149,6 +166,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return index < 0 ? current : exchangeDevice(index);
   }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override {
+    if (lacks("generator")) return at::PrivateUse1HooksInterface::getDefaultGenerator(index);
     static const std::vector<at::Generator> all{at::make_generator<Generator>(0),
                                                 at::make_generator<Generator>(1)};
     return all.at(static_cast<size_t>(index < 0 ? current : index));
