@@ -6,6 +6,7 @@ import sys
 
 import torch
 
+from pyrannc import _C
 from pyrannc.errors import TraceError
 
 HOST = torch.device("cpu")
@@ -38,17 +39,18 @@ def _in_use() -> torch.device:
 
 
 def of_torch(device=HOST) -> list[torch.Tensor]:
-    """The states of torch's generators of the host and of ``device``, as :func:`put` takes them."""
+    """The states of torch's generators of the host and of ``device``, as :func:`put` takes them;
+    a backend need not have one."""
     states = [torch.get_rng_state()]
-    if device.type != "cpu":
-        states.append(torch.get_device_module(device.type).get_rng_state(device))
+    if device.type != "cpu" and (state := _C.runtime.random_state(str(device))) is not None:
+        states.append(state)
     return states
 
 
 def put(states, device=HOST) -> None:
     torch.set_rng_state(states[0])
-    if device.type != "cpu":
-        torch.get_device_module(device.type).set_rng_state(states[1], device)
+    for state in states[1:]:
+        _C.runtime.set_random_state(str(device), state)
 
 
 def are_equal(some, others) -> bool:
@@ -59,9 +61,7 @@ def seed(number: int, device=HOST) -> None:
     """As ``torch.manual_seed()``, which would begin to use all devices of the machine."""
     torch.default_generator.manual_seed(number)
     if device.type != "cpu":
-        module = torch.get_device_module(device.type)
-        with module.device(device):
-            module.manual_seed(number)
+        _C.runtime.seed_generator(str(device), number % (1 << 64))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import random
 import numpy
 import torch
 
-from pyrannc import log
+from pyrannc import _C, log
 from pyrannc.state import draw_steps
 
 
@@ -20,7 +20,9 @@ def of_rank(device: torch.device) -> dict:
         "numpy": [kind, keys.tolist(), *rest],
     }
     if device.type not in ("cpu", "meta"):
-        found[device.type] = _text(torch.get_device_module(device).get_rng_state(device))
+        state = _C.runtime.random_state(str(device))
+        if state is not None:  # not every backend has a generator
+            found[device.type] = _text(state)
     return found
 
 
@@ -30,8 +32,8 @@ def set_rank(states: dict, device: torch.device) -> None:
     random.setstate((version, tuple(numbers), gauss))
     kind, keys, *rest = states["numpy"]
     numpy.random.set_state((kind, numpy.array(keys, dtype=numpy.uint32), *rest))
-    if device.type in states:
-        torch.get_device_module(device).set_rng_state(_bytes(states[device.type]), device)
+    if device.type in states and _C.runtime.backend_of(str(device)).generator:
+        _C.runtime.set_random_state(str(device), _bytes(states[device.type]))
 
 
 def restore(saved: dict, world, model, deployment, device) -> None:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "rannc/ops/backend.h"
 #include "rannc/ops/dtype.h"
 
 namespace rannc::profile {
@@ -108,7 +109,8 @@ RandomStateGuard::RandomStateGuard(c10::Device device) {
     states_.emplace_back(std::move(generator), std::move(state));
   };
   remember(at::globalContext().defaultGenerator(c10::Device(c10::kCPU)));
-  if (!device.is_cpu()) remember(at::globalContext().defaultGenerator(device));
+  if (device.is_cpu()) return;
+  if (std::optional<at::Generator> generator = ops::generator_of(device)) remember(*generator);
 }
 
 RandomStateGuard::~RandomStateGuard() {

@@ -1,36 +1,40 @@
 #include "runtime/stage/random_state.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/ops/equal.h>
 
 #include <mutex>
+#include <optional>
 
+#include "rannc/ops/backend.h"
 #include "rannc/util/philox.h"
 
 namespace rannc::runtime {
 namespace {
 
+/// Undefined where the backend has no generator.
 at::Tensor state_of(c10::Device device) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  const std::lock_guard lock(generator.mutex());  // other ranks of a test draw from it, too
-  return generator.get_state();
+  std::optional<at::Generator> generator = ops::generator_of(device);
+  if (!generator) return {};
+  const std::lock_guard lock(generator->mutex());  // other ranks of a test draw from it, too
+  return generator->get_state();
 }
 
 void set_state(c10::Device device, const at::Tensor& state) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
+  at::Generator generator = ops::generator_of(device).value();
   const std::lock_guard lock(generator.mutex());
   generator.set_state(state);
 }
 
 void seed(c10::Device device, uint64_t seed) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(seed);
+  std::optional<at::Generator> generator = ops::generator_of(device);
+  if (!generator) return;
+  const std::lock_guard lock(generator->mutex());
+  generator->set_current_seed(seed);
 }
 
 uint64_t next_number() {
-  at::Generator generator = at::globalContext().defaultGenerator(c10::kCPU);
+  at::Generator generator = ops::generator_of(c10::kCPU).value();
   const std::lock_guard lock(generator.mutex());
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }

@@ -16,7 +16,7 @@ class RandomState {
  private:
   c10::Device device_{c10::kCPU};
   at::Tensor cpu_;
-  at::Tensor accelerator_;  ///< undefined on the CPU
+  at::Tensor accelerator_;  ///< undefined on the CPU, and without a generator
 };
 
 /// While it lives, random numbers are those of this rank, even where all ranks called

@@ -61,6 +61,7 @@ print(all(p.grad.isfinite().all() for p in model.parameters()))
         ((), (True, True, True), []),
         (("times",), (True, False, True), ["no timed events"]),
         (("events", "waiting"), (False, False, True), ["no events"]),
+        (("generator",), (True, True, False), ["no generator"]),
     ],
 )
 def test_what_a_backend_lacks(lacks, offers, told):
