@@ -3,6 +3,8 @@
 import json
 import os
 
+import torch
+
 from pyrannc import log
 from pyrannc.errors import ConfigError
 from pyrannc.job import device_facts, process
@@ -33,6 +35,7 @@ def choose(model, call, optimizers, config, world) -> model_device.Places:
         inputs = dict(zip(call.paths, call.tensors, strict=True))
         model_device.check_state(model, optimizers)
         places = model_device.places_of(model, inputs, config.device, local_rank)
+        _check_float64(places.device)
     except ConfigError as error:  # raised on every rank
         fault = str(error)
     mine = {"fault": fault, "host": world.host, "process": os.getpid()}
@@ -60,6 +63,21 @@ def choose(model, call, optimizers, config, world) -> model_device.Places:
         names = ", ".join(f"{number} on {rank['name']}" for number, rank in enumerate(ranks))
         log.info("deploy", f"ranks compute: {names}")
     return places
+
+
+def _check_float64(device) -> None:
+    """Raises ConfigError where the device cannot have what ranks and micro-batches sum."""
+    if device.type in ("cpu", "meta"):
+        return
+    try:
+        torch.zeros(1, dtype=torch.float64, device=device)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError) as error:  # of backends and of torch itself
+        raise ConfigError(
+            f"{device} has no float64 ({str(error).splitlines()[0]}), in which losses and "
+            "statistics are summed.\n  Compute on the CPU: leave the model and its inputs there."
+        ) from None
 
 
 def _identity(device, host: str) -> str:

@@ -13,8 +13,13 @@ def take_workspaces(device) -> None:
         return
     with torch.inference_mode(False), torch.enable_grad():
         for dtype in (torch.float32, torch.bfloat16):
-            matrix = torch.ones(16, 16, dtype=dtype, device=device, requires_grad=True)
-            torch.nn.functional.linear(matrix, matrix).sum().backward()
+            try:
+                matrix = torch.ones(16, 16, dtype=dtype, device=device, requires_grad=True)
+                torch.nn.functional.linear(matrix, matrix).sum().backward()
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # it need not have the dtype, and then no workspace for it
+                continue
 
 
 def available_bytes(device, model, optimizers) -> int | None:

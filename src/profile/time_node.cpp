@@ -264,10 +264,16 @@ c10::Device with_workspaces(c10::Device device) {
   if (device.is_cpu()) return device;
   const c10::AutoGradMode with_grad(true);
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor matrix = at::ones({16, 16}, at::TensorOptions().device(device).dtype(dtype));
-    const at::Tensor leaf = matrix.clone().set_requires_grad(true);
-    const at::Tensor product = at::linear(matrix, leaf);
-    const variable_list found = gradients_of({product}, {leaf}, {at::ones_like(product)});
+    try {
+      const at::Tensor matrix = at::ones({16, 16}, at::TensorOptions().device(device).dtype(dtype));
+      const at::Tensor leaf = matrix.clone().set_requires_grad(true);
+      const at::Tensor product = at::linear(matrix, leaf);
+      const variable_list found = gradients_of({product}, {leaf}, {at::ones_like(product)});
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error&) {  // it need not have the dtype, and then no workspace for it
+      continue;
+    }
   }
   return device;
 }

@@ -17,7 +17,8 @@ def start(lacks=()):
     """Makes the devices "bare:0" and "bare:1"; once in a process.
 
     ``lacks``: of "events", "times" of events, "streams" beside the default one, "waiting" for a
-    stream or a device, and "generator". Without the last the module has no states of it, either.
+    stream or a device, "bfloat16", "float64", and "generator". Without the last the module has no
+    states of it, either.
     """
     os.environ["BARE_LACKS"] = " ".join(lacks)
     torch.ops.load_library(str(LIBRARY))

@@ -2,7 +2,8 @@
 // thread, by the CPU's operators, in memory of the host. There is no pinned memory, no allocator
 // that could be asked, no name, and its default stream's number is not 0. What runs here leans on
 // torch's interface alone. What BARE_LACKS names in the environment it has not, either: "events",
-// "times" of them, "streams" beside the default one, "waiting" for it, a "generator".
+// "times" of them, "streams" beside the default one, "waiting" for it, a "generator"; tensors of
+// "bfloat16" and of "float64".
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -195,19 +196,25 @@ const bool registered = [] {
 
 using Sizes = c10::SymIntArrayRef;
 
+at::ScalarType checked(std::optional<at::ScalarType> wanted) {
+  const at::ScalarType dtype = c10::dtype_or_default(wanted);
+  TORCH_CHECK(dtype != at::kBFloat16 || !lacks("bfloat16"), "there is no bfloat16");
+  TORCH_CHECK(dtype != at::kDouble || !lacks("float64"), "there is no float64");
+  return dtype;
+}
+
 at::Tensor empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> /*layout*/, std::optional<at::Device> device,
                  std::optional<bool> /*pinned*/, std::optional<at::MemoryFormat> format) {
   const c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_generic(sizes, &memory(), kKeys, c10::dtype_or_default(dtype), format);
+  return at::detail::empty_generic(sizes, &memory(), kKeys, checked(dtype), format);
 }
 
 at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout> /*layout*/,
                          std::optional<at::Device> device, std::optional<bool> /*pinned*/) {
   const c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_strided_generic(sizes, strides, &memory(), kKeys,
-                                           c10::dtype_or_default(dtype));
+  return at::detail::empty_strided_generic(sizes, strides, &memory(), kKeys, checked(dtype));
 }
 
 /// The same memory as a tensor of the host's.
