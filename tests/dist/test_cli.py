@@ -4,6 +4,7 @@ import importlib
 import shutil
 import subprocess
 import sys
+import time
 
 import mpi
 import pytest
@@ -85,6 +86,15 @@ dist.destroy_process_group()
         assert result.stdout.strip() == f"{expected} True False"
 
 
+def comes_to(read, wanted):
+    """What ``read()`` gives once that is ``wanted``, or after a while: what writes the files of
+    ranks ends with its input, and that may be after the job."""
+    end = time.monotonic() + 30
+    while read() != wanted and time.monotonic() < end:
+        time.sleep(0.02)
+    return read()
+
+
 def test_what_each_rank_writes_goes_to_a_file_of_its_own_too(tmp_path):
     script = tmp_path / "say.py"
     script.write_text(
@@ -99,10 +109,14 @@ def test_what_each_rank_writes_goes_to_a_file_of_its_own_too(tmp_path):
         done = rannc("run", "-n", ranks, "--log-dir", str(folder), str(script))
         assert done.returncode == int(ranks) - 1, done.stderr
         assert "out of 0\n" in done.stdout
-        assert (folder / "rank_0.log").read_text() == "out of 0\n"
+        assert comes_to((folder / "rank_0.log").read_text, "out of 0\n") == "out of 0\n"
     assert "error of 1\n" in done.stderr
-    lines = (folder / "rank_1.log").read_text().splitlines()
-    assert sorted(lines) == ["error of 1", "out of 1"]  # two streams, in the order of their arrival
+    lines = ["error of 1", "out of 1"]  # two streams, in the order of their arrival
+
+    def found():
+        return sorted((folder / "rank_1.log").read_text().splitlines())
+
+    assert comes_to(found, lines) == lines
     done = rannc("run", "--log-dir", str(script), str(script))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"rannc run: --log-dir {script}: Not a directory\n"
@@ -155,9 +169,14 @@ def test_a_job_that_fails_is_started_again_as_often_as_is_allowed(tmp_path):
         assert result.stderr.count("is started again (restart ") == starts - 1
         assert "exit code 3, and is started again (restart 2 of 3)" in result.stderr
         # A rank may be ended by another one's exit before it has written.
-        last = [f"start {start} of rank" for start in range(starts)]
-        written = (logs / "rank_0.log").read_text() + (logs / "rank_1.log").read_text()
-        assert all(each in written for each in last)
+        wanted = {f"start {start} of rank" for start in range(starts)}
+
+        def found(wanted=wanted):
+            files = logs / "rank_0.log", logs / "rank_1.log"
+            written = "".join(file.read_text() for file in files)
+            return {each for each in wanted if each in written}
+
+        assert comes_to(found, wanted) == wanted
     assert rannc("run", str(script), "0").returncode == 1  # the variable is not there
 
 
