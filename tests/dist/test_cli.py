@@ -102,7 +102,9 @@ def test_what_each_rank_writes_goes_to_a_file_of_its_own_too(tmp_path):
         "rank = os.environ['RANK']\n"
         "sys.stdout.write(f'out of {rank}\\n')\n"
         "sys.stdout.flush()\n"
-        "sys.exit(f'error of {rank}' if rank == '1' else 0)\n"
+        "if rank == '1':\n"
+        "    os.write(2, b'error of 1\\n')\n"  # in one piece: lines of two streams must not mix
+        "    sys.exit(1)\n"
     )
     for ranks in ("1", "2"):
         folder = tmp_path / "new" / ranks
