@@ -64,6 +64,6 @@ def _wait(deadline, ranks):
         several = "s" if len(ranks) > 1 else ""
         raise CommError(
             f"rank{several} {', '.join(map(str, ranks))} did not come to torchrun's store in time."
-            "\n  Look at what that process printed first, or give it longer (RANNC_COMM_TIMEOUT_S)."
+            "\n  Look at what it printed first, or give it longer: pyrannc.init(timeout_s=...)."
         )
     time.sleep(_POLL_S)

@@ -11,7 +11,7 @@ from pyrannc.optimizer import elementwise, named_state, per_number, user_optimiz
 from pyrannc.original import names as original
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Given:
     """The arguments of :class:`pyrannc.RaNNCModule`, with what follows from them alone.
 

@@ -1,5 +1,6 @@
 """Names of a wrapper that models use, too: the model's answer first."""
 
+import dataclasses
 import functools
 
 import torch
@@ -73,7 +74,7 @@ def write(wrapper, name: str, value) -> bool:
         if name not in AFTER_THE_MODELS:
             return False
         if name == "config":
-            wrapper._given.config = value
+            wrapper._given = dataclasses.replace(wrapper._given, config=value)
             return True
     raise AttributeError(
         f"'{name}' of a RaNNCModule cannot be replaced.\n  Wrap another model with RaNNCModule."
