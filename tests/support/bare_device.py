@@ -44,3 +44,23 @@ def _module(draws):
     module.get_rng_state = lambda device="bare": torch.get_rng_state()
     module.set_rng_state = lambda state, device="bare": torch.set_rng_state(state)
     return module
+
+
+def begin(device, lacks=()):
+    """What a program of ranks begins with, each of which computes on ``device``, an expression."""
+    return f"""
+import copy
+
+import bare_device
+import torch
+
+import pyrannc
+from pyrannc import launch
+
+world = launch.world()
+rank, size = world.rank, world.size
+if not hasattr(torch, "bare"):
+    bare_device.start(lacks={lacks})
+torch.bare.set_device({device})
+TOLERANCE = {{"rtol": 1e-5, "atol": 1e-5}}
+"""

@@ -169,20 +169,20 @@ def busy(us):
 
 
 def make_slow_operator(name, forward_us, backward_us):
-    """``torch.ops.NAME::work`` copies a tensor, and its backward the gradient; each takes so long
+    """``torch.ops.NAME::slow`` copies a tensor, and its backward the gradient; each takes so long
     on the device."""
 
-    @torch.library.custom_op(f"{name}::work", mutates_args=())
-    def work(x: torch.Tensor) -> torch.Tensor:
+    @torch.library.custom_op(f"{name}::slow", mutates_args=())
+    def slow(x: torch.Tensor) -> torch.Tensor:
         busy(forward_us)
         return x.clone()
 
-    @torch.library.custom_op(f"{name}::work_back", mutates_args=())
-    def work_back(gradient: torch.Tensor) -> torch.Tensor:
+    @torch.library.custom_op(f"{name}::slow_back", mutates_args=())
+    def slow_back(gradient: torch.Tensor) -> torch.Tensor:
         busy(backward_us)
         return gradient.clone()
 
-    work.register_autograd(lambda context, gradient: work_back(gradient))
+    slow.register_autograd(lambda context, gradient: slow_back(gradient))
 
 
 @contextmanager

@@ -7,22 +7,9 @@ pytestmark = pytest.mark.skipif(
     not bare_device.LIBRARY.exists(), reason="the bare device was not built"
 )
 
-BEFORE = """
-import copy
-
-import bare_device
-import torch
-
-import pyrannc
-from pyrannc import launch
-
-world = launch.world()
-rank, size = world.rank, world.size
-if not hasattr(torch, "bare"):
-    bare_device.start()
-torch.bare.set_device(0)
-TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
-
+BEFORE = (
+    bare_device.begin("0")
+    + """
 
 class Model(torch.nn.Module):
     def __init__(self, tied):
@@ -89,6 +76,7 @@ def build(tied=True):
 def mine():
     return torch.device("bare", rank % 2)
 """
+)
 
 
 def ranks(code):

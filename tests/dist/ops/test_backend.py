@@ -7,22 +7,9 @@ pytestmark = pytest.mark.skipif(
     not bare_device.LIBRARY.exists(), reason="the bare device was not built"
 )
 
-BEFORE = """
-import copy
-
-import bare_device
-import torch
-
-import pyrannc
-from pyrannc import launch
-
-world = launch.world()
-rank, size = world.rank, world.size
-if not hasattr(torch, "bare"):
-    bare_device.start(lacks=("events", "streams", "waiting", "generator"))
-torch.bare.set_device(rank)
-TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
-
+BEFORE = (
+    bare_device.begin("rank", lacks=("events", "streams", "waiting", "generator"))
+    + """
 
 class Model(torch.nn.Module):
     def __init__(self, dropout):
@@ -64,6 +51,7 @@ def train(settings, dropout=0.0, steps=4):
     wrapped.undeploy()
     return losses
 """
+)
 
 
 def ranks(code):

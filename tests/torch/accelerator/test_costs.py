@@ -184,7 +184,7 @@ def test_an_operator_that_cannot_be_timed_costs_what_others_take_on_this_device(
     graph = _C.ir.parse(
         """graph g(%x) -> (%z)
   input x: float32[B, 8] apart(0)
-  node slow = standin_costs::work(%x) -> %y
+  node slow = standin_costs::slow(%x) -> %y
     result y: float32[B, 8] apart(0)
   node wrong = Own(%y) -> %z python #0
     result z: float32[B, 8] apart(0)
@@ -214,7 +214,7 @@ def test_an_operator_that_cannot_be_timed_costs_what_others_take_on_this_device(
 
 TEXT = """graph g(%x) -> (%loss)
   input x: float32[B] apart(0) grad
-  node n0 = standin_costs::work(%x) -> %a
+  node n0 = standin_costs::slow(%x) -> %a
     result a: float32[B] apart(0) grad
   node n1 = aten::mean(%a, none) -> %loss
     result loss: float32[] mean grad

@@ -34,7 +34,7 @@ def problem(schedule, interleave):
     graph = GraphText()
     value = graph.input("x", ("B", FEATURES), grad=True)
     for _ in range(stages):
-        value = graph.call("standin_test::work", [value], ("B", FEATURES))
+        value = graph.call("standin_test::slow", [value], ("B", FEATURES))
     text = graph.text([graph.mean(value)])
     plan = make_plan([], [[stage % 2] for stage in range(stages)], MICRO_BATCHES, False, schedule)
     for stage, node in zip(plan["stages"], graph.node_names, strict=False):
