@@ -337,10 +337,12 @@ Result ncclCommSplit(Communicator comm, int color, int key, Communicator* result
   auto* const made_one = new ncclComm;
   made_one->blocking = config == nullptr ? comm->blocking : config->blocking != 0;
   made_one->in_order = asks_for_order(config);
-  // As the real one: it is said late which one was made, when the parent is through with it.
+  // As the real one: it is said late which one was made, when the parent is through with it, and
+  // of one that does not block success is said at once.
   *result = nullptr;
   join_split(comm, made_one, color, key, [=] { made(made_one, result); });
-  return outcome_of_init(made_one);
+  const Result outcome = outcome_of_init(made_one);
+  return outcome == kInProgress ? kSuccess : outcome;
 }
 
 Result ncclCommGetAsyncError(Communicator comm, Result* error) {

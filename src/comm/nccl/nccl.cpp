@@ -26,8 +26,8 @@ using nccl::Result;
 using Clock = std::chrono::steady_clock;
 
 /// How often a thread asks whether something has ended.
-/// tuned by: no measurement is known, as no GPU has run it. It is what starting a kernel takes,
-/// some times over. without it: a thread of the host would spin, or wait on after the end.
+/// tuned by: no measurement is known. It is what starting a kernel takes, some times over.
+/// without it: a thread of the host would spin, or wait on after the end.
 constexpr std::chrono::microseconds kAskAgain{50};
 
 /// What goes through a pair of ranks to connect it.
@@ -272,7 +272,9 @@ class Nccl final : public Communicator {
         return library_->api.comm_split(forward_.comm, color, key,
                                         reinterpret_cast<Comm*>(place.get()), &config.config);
       });
-      settle(result, forward_.comm, "split off " + what, network_advice());
+      // It says that it is through when it has only begun, so its parent is asked.
+      settle(result == nccl::kSuccess ? nccl::kInProgress : result, forward_.comm,
+             "split off " + what, network_advice());
     } catch (const CommError&) {
       (void)place.release();  // never freed, on purpose
       throw;

@@ -16,9 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 
 /// How often the watch looks.
-/// tuned by: no measurement is known, as no GPU has run it. Each look asks one event of each
-/// stream, and each communicator for its errors. without it: with more, a job that cannot go on
-/// ends later; with less, a core is kept busy.
+/// tuned by: no measurement is known. Each look asks one event of each stream, and
+/// each communicator for its errors.
+/// without it: with more, a job that cannot go on ends later; with less, a core is kept busy.
 constexpr milliseconds kLook{50};
 
 /// What a thread that is inside of NCCL is given to come back before its communicators end, and
