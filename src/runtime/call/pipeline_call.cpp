@@ -1,12 +1,14 @@
 #include "runtime/call/pipeline_call.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -103,12 +105,12 @@ std::vector<at::Tensor> PipelineCall::scale_gradients(const std::vector<at::Tens
   finished_ = !keep_graph;
   if (!keep_graph) {
     std::vector<at::Tensor> gradients = take_gradients();
+    if (!factor.defined()) return std::vector<at::Tensor>(gradients.size());
     // A device is not waited for: multiplying by 1 changes nothing.
-    const bool is_one = factor.defined() && factor.is_cpu() && factor.item<double>() == 1;
-    for (at::Tensor& gradient : gradients) {
-      if (!factor.defined()) gradient.reset();
-      if (gradient.defined() && !is_one) gradient.mul_(factor);
-    }
+    if (factor.is_cpu() && factor.item<double>() == 1) return gradients;
+    std::vector<at::Tensor> flowing;
+    std::ranges::copy_if(gradients, std::back_inserter(flowing), &at::Tensor::defined);
+    if (!flowing.empty()) at::_foreach_mul_(flowing, factor);  // few kernels for all of them
     return gradients;
   }
   std::vector<at::Tensor> gradients = gradients_.show();
