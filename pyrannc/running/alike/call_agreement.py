@@ -1,6 +1,7 @@
 """What all ranks do together, agreed on before anything else is sent."""
 
 import dataclasses
+import math
 import zlib
 
 import torch
@@ -159,7 +160,7 @@ class CallAgreement:
             turn=[what, kept, number, kind],
             steps=self._steps.taken,
             settings=self._steps.take_settings(),
-            scales=self.scales.take(of_devices=what not in (_BACKWARD, _BACKWARD_KEPT)),
+            scales=self.scales.take(_passes_to_compare(what, number)),
             whole=whole or {},
             sizes=sizes,
         )
@@ -179,3 +180,13 @@ class CallAgreement:
             )
         self._loss_seed = loss_seed([each.scales for each in everyone], self._loss_seed)
         return all_rows, [each.sizes for each in everyone]
+
+
+def _passes_to_compare(what, number):
+    """Of how many forward passes the scales that come from an accelerator are compared now."""
+    if what in (_BACKWARD, _BACKWARD_KEPT):
+        return 0
+    if what in (_OTHER, _REFUSED):
+        return math.inf
+    # The second pass starts the gradients of float16 where the first one's scale says.
+    return number - 1 if number > 1 else number

@@ -2,8 +2,9 @@
 
 Such a gradient scales all that a call's backward gives, so it has to be the same on every rank.
 Where backward communicates it is compared before; else with the next thing that all ranks do. Of
-an accelerator it is compared with the next thing that is no backward: until then it comes to the
-host by itself, and nobody waits for the device.
+an accelerator it comes to the host by itself meanwhile, and is compared in the call after the next
+one, or with what is no call before: it comes when its step has been computed, and who waited for
+that in the next call would let the device wait for what that call has to issue.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ class LossScales:
 
     def __init__(self):
         self._found = {}
-        self._coming = []  # name, and ComingToHost
+        self._coming = []  # number of the forward pass, name, and ComingToHost
 
     def add(self, number, names, gradients):
         """Notes the incoming gradients of one backward.
@@ -47,22 +48,23 @@ class LossScales:
             if value.device.type == "cpu":
                 self._note(name, value.item())
             else:
-                self._coming.append((name, ComingToHost(value)))
+                self._coming.append((number, name, ComingToHost(value)))
 
     def _note(self, name, value):
         # Once each: ranks ask as often as they have parameters (torch.autograd.grad).
         self._found.setdefault(name, set()).add(repr(value))
 
-    def take(self, of_devices=True) -> dict:
+    def take(self, passes=math.inf) -> dict:
         """What has been noted, by output: its gradients in order, as text.
 
         Args:
-            of_devices: Also those that are on their way from an accelerator; waits for them.
+            passes: Those that are on their way from an accelerator are waited for where they are of
+                the first so many forward passes, and left for later where they are not.
         """
-        if of_devices:
-            coming, self._coming = self._coming, []
-            for name, each in coming:
+        for number, name, each in self._coming:
+            if number < passes:
                 self._note(name, each.value().item())
+        self._coming = [each for each in self._coming if each[0] >= passes]
         found, self._found = self._found, {}
         return {name: sorted(values, key=float) for name, values in sorted(found.items())}
 

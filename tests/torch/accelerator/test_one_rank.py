@@ -1,6 +1,7 @@
 """A whole RaNNCModule on a stand-in device: it runs where the model is."""
 
 import copy
+import threading
 import time
 import types
 
@@ -19,6 +20,7 @@ from pyrannc.job import devices
 from pyrannc.profiling import step_costs
 
 STEPS = 3
+DEADLINE_S = 60  # against a host that waits for a device that does not come
 
 
 @pytest.fixture(autouse=True)
@@ -372,3 +374,47 @@ def test_loaded_state_of_an_optimizer_comes_to_its_parameters_device(place):
         assert state["exp_avg"].device == parameter.device == torch.device("standin:0")
     for ours, theirs in zip(step(other, other_optimizer), expected, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+class MeanSquare(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+        )
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
+def test_a_step_is_issued_before_the_one_before_it_has_been_computed():
+    torch.manual_seed(0)
+    model = MeanSquare().to("standin")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    model = pyrannc.RaNNCModule(model, optimizer)
+    x = torch.ones(4, 4, device="standin")
+    losses = []
+
+    def step():
+        loss = model(x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+
+    def two_steps():
+        step()
+        step()
+        issued.set()
+
+    for _ in range(12):  # until the report of the first steps is over
+        step()
+    standin.synchronize()
+    issued = threading.Event()
+    thread = threading.Thread(target=two_steps)
+    with standin.held():
+        thread.start()
+        in_time = issued.wait(DEADLINE_S)
+    thread.join()
+    assert in_time, "the host waited for the device"
+    assert torch.stack(losses).cpu().diff().max() < 0, "a loss is not less than the one before"
