@@ -1,5 +1,7 @@
 """Numbers that a model reads from tensors which depend on none of its inputs, parameters, buffers
-or random numbers: ``if mask.any().item():`` of a mask of ones that the model has made itself.
+or random numbers: ``if mask.any().item():`` of a mask of ones that the model has made itself. And
+whether a random number of [0, 1) is below 0, as in ``if torch.rand([]) < self.layerdrop:`` of a
+model that drops no layer.
 
 Such a number is the same in every call, so it is computed where it is asked for: by the operators
 that the trace has recorded for it, on real tensors. Where it depends on the batch size, the traces
@@ -44,6 +46,8 @@ _FUNCTIONS = _names(
     aten::triu aten::type_as aten::unsqueeze aten::view aten::view_as aten::where
     """
 )
+# What they say of a random number of [0, 1) is known where the other number is not between.
+_COMPARISONS = _names("aten::ge aten::lt")
 # The same into the memory of their first operand.
 _WRITERS = _names(
     """
@@ -85,6 +89,8 @@ def _result_of(node, found):
         return _number_in_code(operands[0].toIValue())
     if kind == "prim::ListConstruct":
         return [_computed(each, found) for each in operands]
+    if kind in _COMPARISONS and _is_random(operands[0].node()):
+        return _compared_random(kind, operands[1])
     if kind not in _FACTORIES | _FUNCTIONS | _WRITERS:
         raise _Unknown
     like = [_with_sizes_of(operands.pop(0))] if kind in _OF_SIZES else []
@@ -95,6 +101,20 @@ def _result_of(node, found):
     if not isinstance(result, torch.Tensor):
         raise _Unknown
     return result
+
+
+def _is_random(node):
+    """Whether it draws from [0, 1)."""
+    while node.kind() == "aten::detach":
+        node = next(node.inputs()).node()
+    return node.kind() == "aten::rand"
+
+
+def _compared_random(kind, with_):
+    bound = with_.toIValue()
+    if not isinstance(bound, int | float) or 0 < bound < 1:
+        raise _Unknown
+    return torch.tensor((bound >= 1) == (kind == "aten::lt"))
 
 
 def _number_in_code(tensor):
