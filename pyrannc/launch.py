@@ -93,7 +93,11 @@ def environment(ranks: int) -> dict[str, str]:
     Variables that are set already keep their values.
     """
     cores = len(os.sched_getaffinity(0))
+    # mpirun of Open MPI 4 wants a program that starts ranks on other hosts, also where there are
+    # none: a machine without one, such as a container, names one that starts nothing.
+    without = not any(map(shutil.which, ("ssh", "rsh")))
     return {
+        **({"OMPI_MCA_plm_rsh_agent": "/bin/false"} if without else {}),
         # Containers: root, and more ranks than cores, for Open MPI 4 and 5.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -44,6 +44,19 @@ def test_run_starts_the_script_on_every_rank_with_its_arguments(tmp_path, ranks,
     assert lines == [f"{rank} ['--steps', '3']" for rank in range(ranks)]
 
 
+# mpirun of Open MPI 4 refused to start in containers, which have no program for other hosts.
+def test_ranks_start_where_there_is_no_ssh(tmp_path, monkeypatch):
+    for name in ("mpirun", "orted"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PYTHONPATH", str(mpi.ROOT))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    script = tmp_path / "show.py"
+    script.write_text(SHOW)
+    result = rannc("run", "-n", "2", str(script))
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == ["0 []", "1 []"]
+
+
 # `rannc run -n 4 train.py -n 10` started ten ranks of a script without arguments, and --help of the
 # script showed that of rannc.
 def test_what_follows_the_script_is_the_scripts(tmp_path, monkeypatch):
