@@ -266,7 +266,9 @@ def start(task, call, agreed, chosen) -> Deployment:
     if task.config.keep_freed_memory:
         process.keep_freed_memory(resident_memory.most_of_rank(deployment.plan, task.world.rank))
     held = training_steps.held_bytes(task.model, task.optimizers)
-    deployment.process_bytes = resident_memory.predict(deployment.plan, held, task.world)
+    deployment.process_bytes = resident_memory.predict(
+        deployment.plan, held, task.world, on_host=task.device.type == "cpu"
+    )
     if task.world.rank == 0 and _C.util.log_enabled(_C.util.Level.info, "deploy"):
         log.info("deploy", "the plan\n" + _C.plan.show(deployment.plan))
     if task.config.save_deployment:

@@ -18,21 +18,23 @@ def peak_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-def predict(plan, held_bytes, world) -> list:
+def predict(plan, held_bytes, world, on_host=True) -> list:
     """For each stage, what the process of its fullest rank takes in a step, in bytes.
 
     It is what the process takes now, before the first step, without the tensors of the model
-    (Python, torch, the user's data), and what a step holds; None where that is not known.
-    Collective.
+    (Python, torch, the user's data), and what a step holds; None where that is not known. Where the
+    step runs on an accelerator, what it holds is there. Collective.
 
     Args:
         held_bytes: Tensors of the model and the optimizer on this rank now.
+        on_host: Whether it is the host that computes.
     """
-    mine = resident_bytes() - held_bytes
+    mine = resident_bytes() - held_bytes * on_host
     others = [int(item) for item in world.all_gather(str(mine).encode())]
+    peaks = _step_peaks(plan) if on_host else [0] * len(plan.stages)
     return [
-        peak and peak + max(others[rank] for rank in stage.ranks)
-        for peak, stage in zip(_step_peaks(plan), plan.stages, strict=True)
+        None if peak is None else peak + max(others[rank] for rank in stage.ranks)
+        for peak, stage in zip(peaks, plan.stages, strict=True)
     ]
 
 

@@ -52,3 +52,12 @@ def test_a_rank_keeps_as_much_as_its_fullest_stage_needs():
     assert resident_memory.most_of_rank(two_stages(), 1) == 50 * MIB
     assert resident_memory.most_of_rank(two_stages(), 2) == 20 * MIB
     assert resident_memory.most_of_rank(two_stages(), 3) == -1
+
+
+def test_what_a_step_holds_on_an_accelerator_is_not_in_the_process():
+    def predict(world):
+        now = resident_memory.resident_bytes()
+        return now, resident_memory.predict(two_stages(), 9**12, world, on_host=False)
+
+    for now, found in run_ranks(3, predict):
+        assert found == pytest.approx([now] * 2, abs=8 * MIB)
