@@ -23,7 +23,7 @@ _SMALL = 16
 _MOST_BYTES_OF_ONE = 4 << 20
 _REPEATS = 5
 #: Calls between two events of an accelerator.
-#: tuned by: no measurement is known; no GPU has run it.
+#: tuned by: no measurement is known.
 #: without it: what an event costs, and a device that is idle at first, count as the optimizer's.
 _TRAIN = 4
 

@@ -41,7 +41,7 @@ namespace {
 
 /// The least bytes of what keeps a device busy, how many of its caches they fill, and the most
 /// times that they are worked on.
-/// tuned by: no measurement is known; no GPU has run it.
+/// tuned by: no measurement is known.
 /// without it: the device waits for the host between short calls, and the time of the host counts
 /// as the device's; with less than a cache, what it is to fill can remain in it, and working on
 /// it takes no longer than issuing that; with more, profiling takes longer.

@@ -24,7 +24,7 @@ using torch::autograd::variable_list;
 constexpr int64_t kLongCall_ns = 200'000'000;
 
 /// Bytes that operands on an accelerator go round in, where it does not say how large its cache is.
-/// tuned by: the second-level caches of data-centre GPUs, 40 to 96 MiB; no GPU has run it.
+/// tuned by: the second-level caches of data-centre GPUs, 40 to 96 MiB.
 /// without it: operators find in the cache what they will not find there in a step.
 constexpr int64_t kRotatedBytes = int64_t{128} << 20;
 

@@ -58,7 +58,7 @@ def make(folder):
     folder.mkdir(parents=True)
     without = shutil.ignore_patterns("__pycache__", "*.pyi", "rannc-plan")
     shutil.copytree(ROOT / "pyrannc", folder / "pyrannc", ignore=without)
-    for name in ("support", "gpu"):
+    for name in ("support", "gpu", "zoo"):
         shutil.copytree(ROOT / "tests" / name, folder / "tests" / name, ignore=without)
     copy_libraries(folder / "lib", built)
     copy_safetensors(folder / "packages")

@@ -1,17 +1,21 @@
 """Runs one list of parts on this machine's GPU, and leaves what came of them in docs/gpu/NAME.json.
 
-    python tests/gpu/run.py test | bench | memory
+    python tests/gpu/run.py test | bench | memory [PART ...]
 
-Each part is a process with a deadline of its own; one that fails does not stop the next. A list
-takes at most eight minutes, the most telling parts first. A part prints lines of JSON with its
-figures and failures, the last of which counts. With TEST_DEVICE=standin all runs on the stand-in
-device, and with TEST_SMALL=1 on small models, to try these scripts where there is no GPU; nothing
-is written then.
+With PARTs those run whose names begin so; of the others what came of them before is kept. Each is a
+process with a deadline of its own; one that fails does not stop the next. A list takes at most
+eight minutes, the most telling parts first; where nothing is measured some run beside each other. A
+part prints lines of JSON with its figures and failures, the last of which counts. With
+TEST_DEVICE=standin all runs on the stand-in device, and with TEST_SMALL=1 on small models, to try
+these scripts where there is no GPU; nothing is written then.
 """
 
+import concurrent.futures
 import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +29,8 @@ PATHS = [ROOT, ROOT / "tests" / "support", HERE]
 # Of a list; what is left of eight minutes is for what is done before and between its parts.
 LIST_S = 465
 LEAST_S = 10  # a part with less would not come to anything
+# Parts of a list that run at a time, on a device; what is measured runs alone.
+BESIDE = {"test": 7}
 # Threads that do a device's work on a busy host are held to no eight minutes.
 PATIENCE = 1 if DEVICE == "cuda" else 5
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -52,32 +58,59 @@ def on_ranks(number, name, *arguments):
 
 def lists():
     """By name: the deadline of each part in seconds, and what gives its command and variables."""
-    case = "{}/{}/m2/b6/float32/{}"
+    # AdamW makes a step of any size of what is rounding alone, as the gradient of a key's bias.
+    case, exact = "{}/{}/m2/b6/float32/{}", "{}/{}/m2/b6/float64/{}"
     two = [
         case.format("loss", "auto", "sgd"),
         case.format("residual_cnn", "1+1", "sgd/always/gpipe"),
-        case.format("tied_lm", "1+1", "adamw/never/1f1b"),
+        case.format("tied_lm", "1+1", "sgd/never/1f1b"),
+        exact.format("tied_lm", "1+1", "adamw/never/1f1b"),
     ]
     four = [
         case.format("loss", "2+2", "sgd/never/gpipe"),
         case.format("loss", "1+1+1+1", "sgd/never/1f1b"),
         case.format("loss", "2x(2+2)", "sgd/never/interleaved"),
         case.format("loss", "2+2", "adamw/always/1f1b"),
-        case.format("encoder", "1+1+1+1", "adamw/mixed/gpipe"),
+        exact.format("encoder", "1+1+1+1", "adamw/mixed/gpipe"),
+        case.format("encoder", "2+2", "sgd/always/gpipe"),
+    ]
+    over_nccl = [
+        exact.format("loss", "2", "sgd/never/1f1b"),
+        exact.format("tied_lm", "1+1", "adamw/never/1f1b"),
+        exact.format("encoder", "1+1", "sgd/always/gpipe"),
     ]
     return {
         "test": {
-            "operators and plans of one rank": (45, part(1, "equality/one_rank.py")),
-            "whole modules on one rank": (90, part(1, "equality/modules.py")),
-            "NCCL with one rank": (40, part(1, "equality/nccl_one_rank.py")),
-            "four ranks as threads": (60, part(1, "equality/threads.py")),
-            "staged, 2 processes": (70, on_ranks(2, "equality/processes.py", *two)),
+            "operators and plans of one rank": (90, part(1, "equality/one_rank.py")),
+            "whole modules on one rank": (120, part(1, "equality/modules.py")),
+            "NCCL with one rank": (60, part(1, "equality/nccl_one_rank.py")),
+            "four ranks as threads": (90, part(1, "equality/threads.py")),
+            "staged, 2 processes": (100, on_ranks(2, "equality/processes.py", *two)),
             "staged, 4 processes, schedules, recompute": (
-                100,
+                130,
                 on_ranks(4, "equality/processes.py", *four),
             ),
-            "bf16 and GradScaler, 2 processes": (70, on_ranks(2, "equality/precision.py")),
-            "NCCL, 2 ranks": (50, part(2, "equality/nccl_ranks.py")),
+            "bf16 and GradScaler, 2 processes": (100, on_ranks(2, "equality/precision.py")),
+            "compute-sanitizer": (150, part(1, "equality/sanitizer.py")),
+            "NCCL, 2 ranks": (60, part(2, "equality/nccl_ranks.py")),
+            "NCCL, whole models on 2 ranks": (
+                100,
+                part(
+                    2,
+                    "equality/processes.py",
+                    *over_nccl,
+                    TEST_DEVICE=DEVICE,
+                    TEST_NCCL="1",
+                    RANNC_DEVICE_TRANSPORT="nccl",
+                ),
+            ),
+            **{
+                f"architectures of transformers, {number + 1} of {SHARES}": (
+                    150,
+                    part(1, "equality/zoo.py", str(number), str(SHARES)),
+                )
+                for number in range(SHARES)
+            },
         },
         "bench": {
             "GPT-2 medium in bf16": (150, part(1, "bench/speed.py", "GPT-2 medium")),
@@ -87,17 +120,27 @@ def lists():
             "torch.compile": (150, part(1, "bench/compiled.py")),
         },
         "memory": {
-            "four plans": (200, part(1, "memory/plans.py")),
-            "a plan at 95 % of the memory": (90, part(1, "memory/limit.py")),
+            "four plans": (100, part(1, "memory/plans.py")),
+            "a plan at 90 % of the memory, which is the default": (
+                90,
+                part(1, "memory/limit.py", "0.9"),
+            ),
+            "a plan at 95 %, segments that grow": (
+                90,
+                part(1, "memory/limit.py", "0.95", **GROWING),
+            ),
+            "four plans, segments that grow": (150, part(1, "memory/plans.py", **GROWING)),
             "many steps": (100, part(1, "memory/many_steps.py")),
             "many steps, 2 processes": (60, on_ranks(2, "memory/many_steps.py")),
-            "compute-sanitizer": (150, part(1, "memory/sanitizer.py")),
         },
     }
 
 
+# Without it torch's allocator can reserve some percent more than is allocated.
+GROWING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+SHARES = 6  # of the architectures, each in a process
 # NCCL refuses two ranks on one GPU unless their hosts look different, and nobody promises more.
-WITHOUT_VERDICT = {"NCCL, 2 ranks"}
+WITHOUT_VERDICT = {"NCCL, 2 ranks", "NCCL, whole models on 2 ranks"}
 
 
 def run(name, deadline_s, command):
@@ -108,6 +151,7 @@ def run(name, deadline_s, command):
         variables |= {
             "TEST_DEVICE": DEVICE,
             "TERM": "dumb",  # no bars of progress
+            "PYTHONFAULTHANDLER": "1",
             "PYTHONPATH": os.pathsep.join([*map(str, PATHS), os.environ.get("PYTHONPATH", "")]),
         }
         if name == "test":
@@ -151,6 +195,10 @@ def finished(argv, variables, deadline_s):
             code = job.wait(timeout=deadline_s)
         except subprocess.TimeoutExpired:
             code = None
+            for rank in mpi.children(job.pid) or [job.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank, signal.SIGABRT)  # it writes where it is: Python's faulthandler
+            time.sleep(1)
             with contextlib.suppress(ProcessLookupError):  # one of them has just ended
                 mpi.kill(job.pid)  # its ranks, too, which would disturb the next part
             job.wait()
@@ -181,7 +229,7 @@ def machine():
         return _C.comm.nccl_version_text(_C.comm.find_nccl()[1])
 
     def driver():
-        return DRIVER.read_text().splitlines()[0].removeprefix("NVRM version:").strip()
+        return re.search(r"\s(\d+\.[\d.]+)\s", DRIVER.read_text().splitlines()[0])[1]
 
     def gpu():
         return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
@@ -202,25 +250,40 @@ def write(name, found, parts):
     (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
-def main(name):
+def before(name):
+    """What came of the parts of a list when they last ran."""
+    file = ROOT / "docs" / "gpu" / f"{name}.json"
+    return json.loads(file.read_text())["parts"] if file.exists() else {}
+
+
+def main(name, *beginnings):
     sys.path[:0] = map(str, PATHS)
     found = machine()
     if DEVICE == "cuda" and found["gpu"] == "none":
         print("this machine has no GPU that torch can use: nothing was run")
         return 1
-    parts, begin = {}, time.monotonic()
-    for title, (deadline_s, command) in lists()[name].items():
-        left = PATIENCE * LIST_S - (time.monotonic() - begin)
+    every, deadline = lists()[name], time.monotonic() + PATIENCE * LIST_S
+    wanted = [title for title in every if title.startswith(beginnings or "")]
+    parts = before(name) if beginnings else {}
+
+    def outcome(title):
+        deadline_s, command = every[title]
+        left = deadline - time.monotonic()
         if left < LEAST_S:
-            text = "not run: the eight minutes were over"
-            parts[title] = {"passed": False, "figures": {}, "text": text}
-        else:
-            parts[title] = run(name, min(PATIENCE * deadline_s, left), command)
-        parts[title]["counts"] = title not in WITHOUT_VERDICT
-        print(title, json.dumps(parts[title]), flush=True)
-        if DEVICE == "cuda":
-            write(name, found, parts)  # after each: what comes may end this process, too
-    return 0 if all(each["passed"] or not each["counts"] for each in parts.values()) else 1
+            return {"passed": False, "figures": {}, "text": "not run: the eight minutes were over"}
+        return run(name, min(PATIENCE * deadline_s, left), command)
+
+    beside = BESIDE.get(name, 1) if DEVICE == "cuda" else 1
+    with concurrent.futures.ThreadPoolExecutor(beside) as pool:
+        running = {pool.submit(outcome, title): title for title in wanted}
+        for done in concurrent.futures.as_completed(running):
+            title = running[done]
+            parts[title] = done.result() | {"counts": title not in WITHOUT_VERDICT}
+            print(title, json.dumps(parts[title]), flush=True)
+            if DEVICE == "cuda":  # after each: what comes may end this process, too
+                write(name, found, {each: parts[each] for each in every if each in parts})
+    passed = all(parts[each]["passed"] or not parts[each]["counts"] for each in wanted)
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

@@ -66,10 +66,15 @@ run = module_of(ROOT / "tests" / "gpu" / "run.py")
 bundle = module_of(ROOT / "tests" / "gpu" / "bundle.py")
 
 
-def outcomes(name, **environment):
+def results():
+    """What a GPU has left in docs/gpu."""
+    return {file.name: file.read_text() for file in (ROOT / "docs" / "gpu").glob("*")}
+
+
+def outcomes(*arguments, **environment):
     """By part, what came of it; and the exit code."""
     job = subprocess.run(
-        [*RUN, name],
+        [*RUN, *arguments],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -95,19 +100,28 @@ def test_every_part_passes_on_the_gpu(name):
 @pytest.mark.skipif(not standin.built(), reason="the stand-in device was not built")
 @pytest.mark.parametrize("name", LISTS)
 def test_every_script_runs_on_the_stand_in_device(name):
+    before = results()
     found, code = outcomes(name, TEST_DEVICE="standin", TEST_SMALL="1")
     assert found
     assert {part: outcome["text"] for part, outcome in found.items()} == dict.fromkeys(found, "")
     assert code == 0
-    assert not (ROOT / "docs" / "gpu").exists()  # which is for what a GPU has run
+    assert results() == before  # which is for what a GPU has run
+
+
+@pytest.mark.skipif(not standin.built(), reason="the stand-in device was not built")
+def test_parts_are_chosen_by_the_beginning_of_their_names():
+    found, code = outcomes("test", "NCCL with", TEST_DEVICE="standin", TEST_SMALL="1")
+    assert list(found) == ["NCCL with one rank"]
+    assert code == 0, found
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_nothing_runs_and_nothing_is_written():
+    before = results()
     found, code = outcomes("test")
     assert code == 1
     assert list(found) == ["this machine has no GPU that torch can use: nothing was run"]
-    assert not (ROOT / "docs" / "gpu").exists()
+    assert results() == before
 
 
 def part(code):

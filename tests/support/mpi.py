@@ -87,12 +87,20 @@ def _text(file) -> str:
 
 def kill(mpirun: int) -> None:
     """Kills mpirun and its ranks, each of which is a process group of its own."""
+    for child in children(mpirun):
+        os.kill(child, signal.SIGKILL)
+    os.killpg(mpirun, signal.SIGKILL)
+
+
+def children(process: int) -> list[int]:
+    """Processes that it has started and that run."""
+    found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:  # it has just ended
                 continue
-            if parent == mpirun:
-                os.kill(int(entry.name), signal.SIGKILL)
-    os.killpg(mpirun, signal.SIGKILL)
+            if parent == process:
+                found.append(int(entry.name))
+    return found

@@ -205,7 +205,9 @@ def call_of(kind: str, model, rows: int, seed: int = 0) -> dict:
     if kind == "vision-language":
         images = torch.randn(rows, 3, 32, 32, generator=generator)
         with torch.no_grad():
-            features = model.get_image_features(pixel_values=images[:1]).pooler_output
+            features = model.get_image_features(
+                pixel_values=images[:1].to(model.device)
+            ).pooler_output
         places = torch.full((rows, len(torch.cat(list(features)))), model.config.image_token_id)
         ids = torch.randint(3, 99, (rows, 12), generator=generator)
         ids = torch.cat([places, ids], 1)

@@ -68,16 +68,16 @@ def micro_batches(call, ranks):
     return [{key: value[rows.flatten()] for key, value in call.items()} for rows in every]
 
 
-def train(plan, name, comm):
-    """``(verdict, reason, stages)`` of one case."""
+def train(plan, name, comm, place="cpu"):
+    """``(verdict, reason, stages)`` of one case, on a device."""
     name, _, other = name.partition("+")
     kind = kind_of(name)
-    plain, twin = model_of(kind, name), model_of(kind, name)
+    plain, twin = (model_of(kind, name).to(place) for _ in range(2))
     dtype = torch.float32
     if normalises(plain):  # over a handful of numbers, which blows up what float32 rounds off
         dtype = torch.float64
         plain, twin = plain.to(dtype), twin.to(dtype)
-    before = {key: value.clone() for key, value in twin.state_dict().items()}
+    before = on_host(twin.state_dict())
     optimizer, twins = (
         torch.optim.SGD(each.parameters(), lr=0.01, momentum=0.9) for each in (plain, twin)
     )
@@ -86,7 +86,7 @@ def train(plan, name, comm):
     wrong = []
     for number in range(STEPS):
         call = {
-            key: value.to(dtype) if value.is_floating_point() else value
+            key: value.to(place, dtype) if value.is_floating_point() else value.to(place)
             for key, value in call_of(kind, twin, ROWS, seed=number).items()
         }
         own = rows_of(call, comm.rank * share, (comm.rank + 1) * share)
@@ -107,9 +107,13 @@ def train(plan, name, comm):
             wrong.append(f"loss {found} of step {number}, one process {expected}")
     state = model.state_dict()
     if comm.rank == 0:
-        wrong += differing(state, twin.state_dict(), before)
+        wrong += differing(on_host(state), on_host(twin.state_dict()), before)
     stages = len(model.plan.stages)
     return ("differs", "; ".join(wrong[:3]), stages) if wrong else ("equal", "", stages)
+
+
+def on_host(state):
+    return {key: value.detach().cpu().clone() for key, value in state.items()}
 
 
 def differing(found, expected, before):

@@ -32,7 +32,7 @@ using comm::Purpose;
 
 /// A message travels in pieces of this size, equal on all ranks, of which so many are copied to the
 /// host before the first has been sent on: one is copied while another one travels.
-/// tuned by: no measurement is known; no GPU has run it.
+/// tuned by: no measurement is known.
 /// without it: smaller pieces cost a message each, larger ones are copied and sent one after the
 /// other; with more ahead, pinned memory goes to one message.
 constexpr int64_t kCopiedPieceBytes = int64_t{4} << 20;

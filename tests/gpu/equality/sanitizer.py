@@ -3,8 +3,8 @@
 It is looked for on the path and where CUDA is installed. torch's asynchronous allocator hands out
 memory in the order of streams, which memcheck can then follow.
 
-    python tests/gpu/memory/sanitizer.py            runs it over the following, where it is found
-    python tests/gpu/memory/sanitizer.py watched    what it runs
+    python tests/gpu/equality/sanitizer.py            runs it over the following, where it is found
+    python tests/gpu/equality/sanitizer.py watched    what it runs
 """
 
 import faulthandler
@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import device
 from report import Report
@@ -42,7 +41,6 @@ def sanitizer():
 
 def watched():
     """A wrapped model on one rank, and plans of four ranks as threads."""
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "equality"))
     faulthandler.dump_traceback_later(DEADLINE_S, exit=True)  # whoever has started it may be gone
     import steps
     import threads

@@ -1,8 +1,12 @@
-"""A plan that takes 95 % of the memory there is runs.
+"""A plan that takes nearly all of the memory there is runs.
+
+    python tests/gpu/memory/limit.py SHARE
 
 What the plan needs is known from its prediction; a tensor takes so much of the device that this is
-95 % of the rest. The second model is planned with that.
+that share of the rest. The second model is planned with that.
 """
+
+import sys
 
 import device
 import steps
@@ -15,7 +19,7 @@ from pyrannc import launch
 from pyrannc.planning import device_memory
 
 # Allocators reserve blocks of 20 MiB: of a small model they are much.
-SHARE = 0.5 if device.SMALL else 0.95
+SHARE = 0.5 if device.SMALL else float(sys.argv[1])
 STEPS = 5
 # Of the plan's limit beyond its prediction: predictions of two runs are not equal to the byte, and
 # a batch is on the device, too.
@@ -74,7 +78,7 @@ def main():
     launch.world()
     report = Report()
     place = device.start(deterministic=False)
-    with report.case("a plan at 95 %"):
+    with report.case(f"a plan at {SHARE:.0%}"):
         run(place, report)
 
 

@@ -43,6 +43,7 @@ from norm_models import NORMS
 PLANS = {
     "auto": {},
     "1": {"partition_num": 1, "replica_nums": [1]},
+    "2": {"partition_num": 1, "replica_nums": [2]},
     "1+1": {"partition_num": 2, "replica_nums": [1, 1]},
     "4": {"partition_num": 1, "replica_nums": [4]},
     "2+2": {"partition_num": 2, "replica_nums": [2, 2]},
