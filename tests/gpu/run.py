@@ -56,6 +56,12 @@ def on_ranks(number, name, *arguments):
     return part(number, name, *arguments, TEST_DEVICE=DEVICE, **shared)
 
 
+def on_ranks_of_nccl(number, *cases):
+    """Whole models over NCCL on the one device."""
+    over = {"TEST_NCCL": "1", "RANNC_DEVICE_TRANSPORT": "nccl"}
+    return part(number, "equality/processes.py", *cases, TEST_DEVICE=DEVICE, **over)
+
+
 def lists():
     """By name: the deadline of each part in seconds, and what gives its command and variables."""
     # AdamW makes a step of any size of what is rounding alone, as the gradient of a key's bias.
@@ -79,6 +85,11 @@ def lists():
         exact.format("tied_lm", "1+1", "adamw/never/1f1b"),
         exact.format("encoder", "1+1", "sgd/always/gpipe"),
     ]
+    four_over_nccl = [
+        exact.format("loss", "2+2", "sgd/never/1f1b"),
+        exact.format("loss", "2x(2+2)", "sgd/never/interleaved"),
+        exact.format("encoder", "2+1+1", "adamw/always/gpipe"),
+    ]
     return {
         "test": {
             "operators and plans of one rank": (90, part(1, "equality/one_rank.py")),
@@ -93,17 +104,8 @@ def lists():
             "bf16 and GradScaler, 2 processes": (100, on_ranks(2, "equality/precision.py")),
             "compute-sanitizer": (150, part(1, "equality/sanitizer.py")),
             "NCCL, 2 ranks": (60, part(2, "equality/nccl_ranks.py")),
-            "NCCL, whole models on 2 ranks": (
-                100,
-                part(
-                    2,
-                    "equality/processes.py",
-                    *over_nccl,
-                    TEST_DEVICE=DEVICE,
-                    TEST_NCCL="1",
-                    RANNC_DEVICE_TRANSPORT="nccl",
-                ),
-            ),
+            "NCCL, whole models on 2 ranks": (100, on_ranks_of_nccl(2, *over_nccl)),
+            "NCCL, whole models on 4 ranks": (100, on_ranks_of_nccl(4, *four_over_nccl)),
             **{
                 f"architectures of transformers, {number + 1} of {SHARES}": (
                     150,
@@ -140,7 +142,11 @@ def lists():
 GROWING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 SHARES = 6  # of the architectures, each in a process
 # NCCL refuses two ranks on one GPU unless their hosts look different, and nobody promises more.
-WITHOUT_VERDICT = {"NCCL, 2 ranks", "NCCL, whole models on 2 ranks"}
+WITHOUT_VERDICT = {
+    "NCCL, 2 ranks",
+    "NCCL, whole models on 2 ranks",
+    "NCCL, whole models on 4 ranks",
+}
 
 
 def run(name, deadline_s, command):

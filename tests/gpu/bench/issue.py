@@ -1,5 +1,6 @@
 """Whether the device waits for the host: what a step takes to be issued, and to be done."""
 
+import collections
 import statistics
 import time
 
@@ -62,3 +63,26 @@ def covered(spans):
         total += max(end - max(begin, until), 0)
         until = max(until, end)
     return total
+
+
+def operators_beyond(plain, step, most=6):
+    """Operators that one call of ``step`` makes more often than one of ``plain``, as text: those
+    with the largest differences."""
+    before, after = (counts(each) for each in (plain, step))
+    more = {name: count - before[name] for name, count in after.items() if count > before[name]}
+    largest = sorted(more, key=more.get, reverse=True)[:most]
+    return ", ".join(f"{name.removeprefix('aten::')} {more[name]}" for name in largest) or "none"
+
+
+def counts(step):
+    """How often each operator of torch is called in one step."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        step()
+        torch.accelerator.synchronize()
+    found = collections.Counter()
+    for event in profiler.key_averages():
+        if event.key.startswith("aten::"):
+            found[event.key] += event.count
+    return found

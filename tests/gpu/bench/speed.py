@@ -65,6 +65,8 @@ def speed(model, place, report):
         with report.optional(f"{name}: device idles"):
             share = issue.idle_share(each, each_s)
             figures[f"{name}: device idles"] = f"{share:.1%}"
+    with report.optional("operators beyond eager"):
+        figures["operators beyond eager"] = issue.operators_beyond(plain, step)
     with report.optional("share of the device's peak"):
         share = module.metrics().get("flops_share")
         if share is not None:
