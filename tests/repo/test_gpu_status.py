@@ -4,9 +4,9 @@ import gpu_status
 
 
 def test_the_page_is_what_the_files_of_results_say():
-    assert gpu_status.PAGE.read_text() == gpu_status.page(gpu_status.results()), (
-        "run `make gpu-status`"
-    )
+    assert (
+        gpu_status.PAGE.read_text() == gpu_status.page(gpu_status.results()) + gpu_status.since()
+    ), "run `make gpu-status`"
 
 
 def test_without_results_the_first_lines_of_the_page_say_so():

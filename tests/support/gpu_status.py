@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "gpu"
 PAGE = ROOT / "docs" / "gpu-status.md"
+SINCE = RESULTS / "since.md"  # written by hand: what has been changed after the runs
 COMMANDS = {
     "test": "equality with the CPU, NCCL with one rank, several threads and processes, bf16",
     "bench": "speed against eager, predicted against measured steps, operators' costs",
@@ -63,6 +64,11 @@ def page(found):
     return "\n".join(lines) + "\n"
 
 
+def since():
+    """What ends the page; goes when all lists have run anew."""
+    return f"\n{SINCE.read_text()}" if SINCE.is_file() else ""
+
+
 def in_words(outcome):
     """What came of a part; of some that may be impossible it is only recorded."""
     if outcome["passed"]:
@@ -76,4 +82,4 @@ def cell(text):
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(results()))
+    PAGE.write_text(page(results()) + since())
