@@ -27,7 +27,7 @@ MOST_MORE_USED = 16 << 20
 
 def pinned_bytes():
     """Of the allocator of pinned memory. (What torch says to be active of it grows by each block
-    that it gives out and one byte: up to 2.13 it takes back -1 byte for each.)"""
+    that it gives out and one byte: torch 2.11 takes back -1 byte for each.)"""
     if device.NAME == "standin":
         import standin
 
