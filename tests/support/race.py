@@ -9,8 +9,8 @@ def main():
     kept, both = _C.runtime.KeptGradients(), threading.Barrier(2)
 
     def work():
-        both.wait()
         for _ in range(1000):
+            both.wait()  # else one may be through with all before the other begins
             kept.drop()
 
     threads = [threading.Thread(target=work) for _ in range(2)]
