@@ -110,9 +110,9 @@ def _is_random(node):
     return node.kind() == "aten::rand"
 
 
-def _compared_random(kind, with_):
-    bound = with_.toIValue()
-    if not isinstance(bound, int | float) or 0 < bound < 1:
+def _compared_random(kind, other):
+    bound = other.toIValue()
+    if not isinstance(bound, int | float) or not (bound <= 0 or bound >= 1):
         raise _Unknown
     return torch.tensor((bound >= 1) == (kind == "aten::lt"))
 

@@ -64,6 +64,7 @@ UNKNOWN = {
     "random": lambda m, x: (torch.rand(3) > 0.5).any(),
     "random and perhaps not below": lambda m, x: torch.rand([]) < 0.25,
     "random and perhaps 0": lambda m, x: torch.rand([]) > 0.0,
+    "random and no number": lambda m, x: torch.rand([]) >= float("nan"),
     "normal": lambda m, x: torch.randn([]) < 0.0,
     "random like the input": lambda m, x: (torch.rand_like(x) > 0.5).any(),
     "what is not filled": lambda m, x: (torch.empty(3) > 0.5).any(),
