@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch import library as operators
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(
@@ -172,12 +173,12 @@ def make_slow_operator(name, forward_us, backward_us):
     """``torch.ops.NAME::slow`` copies a tensor, and its backward the gradient; each takes so long
     on the device."""
 
-    @torch.library.custom_op(f"{name}::slow", mutates_args=())
+    @operators.custom_op(f"{name}::slow", mutates_args=())
     def slow(x: torch.Tensor) -> torch.Tensor:
         busy(forward_us)
         return x.clone()
 
-    @torch.library.custom_op(f"{name}::slow_back", mutates_args=())
+    @operators.custom_op(f"{name}::slow_back", mutates_args=())
     def slow_back(gradient: torch.Tensor) -> torch.Tensor:
         busy(backward_us)
         return gradient.clone()
