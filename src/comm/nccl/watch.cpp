@@ -16,8 +16,8 @@ namespace {
 using std::chrono::milliseconds;
 
 /// How often the watch looks.
-/// tuned by: no measurement is known. Each look asks one event of each stream, and
-/// each communicator for its errors.
+/// tuned by: no measurement is known. Each look asks one event of each stream, and each
+/// communicator for its errors.
 /// without it: with more, a job that cannot go on ends later; with less, a core is kept busy.
 constexpr milliseconds kLook{50};
 
