@@ -1,5 +1,7 @@
 """FakeTensors, also where torch's own kernels for them refuse what the real ones take."""
 
+import torch
+
 from pyrannc.capture.torch_favours import FAKE_KERNELS
 from pyrannc.capture.torch_private import FakeTensorMode
 
@@ -18,3 +20,17 @@ class FakeMode(FakeTensorMode):
             return super().__torch_dispatch__(func, types, args, kwargs)
         with self:
             return kernel(*args, **(kwargs or {}))
+
+
+def fake_like(tensor, places):
+    """A FakeTensor like a parameter or buffer, on its device or where it moves; what is meta counts
+    as the host's. What its rank has released says where the model is.
+
+    Called under a FakeTensorMode. Not its ``from_tensor``, which keeps a weak reference to the
+    tensor, and a tensor with weak references cannot be released later.
+    """
+    device = "cpu" if tensor.device.type == "meta" else tensor.device
+    if places and places.moves:
+        device = places.device
+    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+    return fake.requires_grad_(tensor.requires_grad)

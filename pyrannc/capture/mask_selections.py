@@ -216,9 +216,9 @@ def allowed(session, replaced):
     masks = []  # (value in the trace, the mask that stands for all equal ones)
 
     def the_mask(mask):
-        value = torch_private.value_in_trace(mask)
+        value = session.value_of(mask)
         for other, found in masks:
-            if _same(value, other):
+            if session.are_same(value, other):
                 return found
         flat = mask.reshape(-1)
         masks.append((value, flat))
@@ -280,7 +280,7 @@ def allowed(session, replaced):
         yield
 
 
-def _same(value, other) -> bool:
+def are_same(value, other) -> bool:
     """Whether two values of a trace are computed alike from the same."""
     if value.debugName() == other.debugName():
         return True
@@ -293,7 +293,7 @@ def _same(value, other) -> bool:
     return (
         node.kind() in _SAME
         and node.inputsSize() == another.inputsSize()
-        and all(_same(*pair) for pair in pairs)
+        and all(are_same(*pair) for pair in pairs)
     )
 
 
@@ -444,6 +444,8 @@ def _ctc_loss(func, log_probs, targets, input_lengths, target_lengths, *args, **
     others = (log_probs, input_lengths, target_lengths, *args, *kwargs.values())
     if not isinstance(targets, Selection) or any(isinstance(each, Selection) for each in others):
         refuse()
+    if torch.compiler.is_exporting():  # knows no values of a trace
+        refuse()
     if not isinstance(target_lengths, FakeTensor) or not _counts(target_lengths, targets.mask):
         refuse()
     rows = targets.rows.reshape(len(target_lengths), -1)
@@ -457,7 +459,7 @@ def _counts(lengths, flat) -> bool:
     if whole.kind() != "aten::reshape" or node.kind() != "aten::sum":
         return False
     mask, dims, keep, *_ = node.inputs()
-    if not _same(mask, next(whole.inputs())) or len(mask.type().sizes() or ()) != 2:
+    if not are_same(mask, next(whole.inputs())) or len(mask.type().sizes() or ()) != 2:
         return False
     return dims.node().kind() == "prim::ListConstruct" and (
         [each.toIValue() for each in dims.node().inputs()] in ([-1], [1]) and not keep.toIValue()

@@ -11,7 +11,7 @@ from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.arguments.refusals import refuse_model
 from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture, Choices
-from pyrannc.capture.traced import joined, second_calls
+from pyrannc.capture.traced import joined
 from pyrannc.capture.traced.joined import trace_rows
 from pyrannc.errors import TraceError
 
@@ -90,31 +90,15 @@ def _exported(model, call, names, dims, states, choices, places):
     """Of a model that changes attributes the first front end's traces tell what that means."""
     from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
 
-    if places and places.moves:
-        raise TraceError(
-            "torch.export captures a model where it is: move it to its device first, or use "
-            "Config(frontend='torchscript')"
-        )
     if choices.hooks and choices.hooks.watched:
         raise TraceError(
             "torch.export does not follow hooks for the backward of modules: use "
             "Config(frontend='torchscript')"
         )
-    with torch.inference_mode(False), UserCaches():
-        made = program.export(
-            model, call, names, dims, states, trace_rows(call, dims)[0], choices.hooks
-        )
-    found = Capture(made, call, dims, made.outputs, states, choices, [], made)
-    if made.changes:
-        try:
-            traced = joined.captured(model, call, names, dims, states, choices, places)
-        except second_calls.LaterCallsDiffer:
-            raise
-        except TraceError as error:
-            raise second_calls.unknown(made.changes) from error
-        found.changed_attributes = traced.changed_attributes
-        found.tensors_left = traced.tensors_left
-    return found
+    with UserCaches() as caches:
+        rows = trace_rows(call, dims)[0]
+        made = program.export(model, call, names, dims, states, places, rows, caches, choices.hooks)
+    return Capture(made, call, dims, made.outputs, states, choices, [], made)
 
 
 def _states(model):

@@ -59,16 +59,20 @@ def plain_sizes(session):
 
         return plain
 
-    def detached(tensor):
-        return tensor.detach() if session.here() else torch.Tensor.data.__get__(tensor)
-
     patches = {name: hide(getattr(torch.Tensor, name)) for name in _PLAIN_METHODS}
     for name in _PLAIN_PROPERTIES:
         patches[name] = property(hide(getattr(torch.Tensor, name).__get__))
     patches["__len__"] = hide(torch.Tensor.__len__)
-    # `x.data` is not recorded; detach() is the same tensor without its history.
-    patches["data"] = property(detached, torch.Tensor.data.__set__)
     return replaced(FakeTensor, **patches)
+
+
+def detached_data(session):
+    """`x.data` is not recorded; detach() is the same tensor without its history."""
+
+    def detached(tensor):
+        return tensor.detach() if session.here() else torch.Tensor.data.__get__(tensor)
+
+    return replaced(FakeTensor, data=property(detached, torch.Tensor.data.__set__))
 
 
 def module_paths(session):
@@ -211,7 +215,7 @@ def calls(session):
             return function(*arguments)
         tensors, shape = pytree.flatten(args)
         mask_selections.refuse_in(shape)
-        _refuse_hidden_parameters(cls, args, {id(tensor) for tensor in tensors})
+        refuse_hidden_parameters(cls, args, {id(tensor) for tensor in tensors})
         written = written_in(tensors)
         with session.hidden():
             outputs = call(*args, **kwargs)
@@ -245,7 +249,7 @@ def calls(session):
         yield
 
 
-def _refuse_hidden_parameters(function, arguments, given):
+def refuse_hidden_parameters(function, arguments, given):
     """Refuses a custom function that is handed modules: what its backward adds to the gradients of
     their parameters goes past autograd, and would be this rank's rows' alone."""
     for module in _modules_in(arguments):

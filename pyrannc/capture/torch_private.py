@@ -4,6 +4,7 @@ All were seen in torch 2.11, 2.12 and 2.13. Beside each stands what breaks witho
 for all of them in each supported release.
 """
 
+import importlib
 import inspect
 import sys
 
@@ -85,6 +86,29 @@ def has_compiled_forward(module) -> bool:
     if not hasattr(forward, "_torchdynamo_orig_callable"):
         return False
     return getattr(inspect.unwrap(forward), "__func__", None) is type(module).forward
+
+
+#: Of autocast, by type of device. Without them no cast is seen by torch.export.
+_AUTOCAST_KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA", "xpu": "AutocastXPU"}
+
+
+def autocast_has(operator, device: str) -> bool:
+    """Whether autocast on a type of device has the operator on one of its lists."""
+    key = _AUTOCAST_KEYS.get(device, "AutocastPrivateUse1")
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key)
+
+
+def is_made_of_others(operator) -> bool:
+    """Whether torch computes it, and its gradient, by other operators. Without it autocast may
+    reach into one unseen."""
+    key = "CompositeImplicitAutograd"
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key)
+
+
+def exporting():
+    """The file of torch.export that makes a FakeTensorMode for it; not imported before, as that
+    takes seconds. Without it export needs the values of parameters."""
+    return importlib.import_module("torch._export.non_strict_utils")
 
 
 #: The innermost hooks on what autograd saves, or None; and what takes them away and puts them back.

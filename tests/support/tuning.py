@@ -51,7 +51,9 @@ NOT_TUNED = {
         "kShown _SHOWN_NAMES MOST_LINES LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
         " kModules kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN QUIET_S"
     ),
-    "values that captures and checks feed in": "_ROWS _SAMPLED_ROWS _TRACES _HARMLESS _RUNS",
+    "values that captures and checks feed in": (
+        "_ROWS _SAMPLED_ROWS _LOOKED_AT _TRACES _HARMLESS _RUNS"
+    ),
     "how long a hang may last": "TIMEOUT_S DEADLINE_S",
 }
 NAMES_NOT_TUNED = {name for names in NOT_TUNED.values() for name in names.split()}

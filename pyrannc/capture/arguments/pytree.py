@@ -15,8 +15,8 @@ import torch
 
 _ATOMS = (
     type(None), bool, int, float, complex, str, bytes, type, enum.Enum, torch.dtype, torch.device,
-    torch.Size, torch.SymInt, torch.SymFloat, torch.nn.Module, torch.Generator, types.FunctionType,
-    types.BuiltinFunctionType, types.MethodType, types.ModuleType,
+    torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module, torch.Generator,
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType,
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import torch
 from torch.fx import Interpreter
 
 from pyrannc import _C
+from pyrannc.capture.exported.exporting import PYTHON_CALL
 from pyrannc.errors import TraceError
 
 # The numbers by which operators know dtypes, memory formats and layouts.
@@ -61,14 +62,17 @@ class Writer:
         name: Of the graph.
         own_paths: Lines of files below these are not the user's.
         cloned: Names of constants that the model writes, of which each run needs a copy.
+        attributes: Names of constants that are attributes of the model.
+        autocast: :class:`~pyrannc.capture.exported.autocast.Autocast`.
 
     Attributes:
         objects: Tensors that are constants, as the graph counts them.
         written_constants: Names of those that some operator writes.
     """
 
-    def __init__(self, name, own_paths, cloned=()):
+    def __init__(self, name, own_paths, cloned=(), attributes=(), autocast=None):
         self._name, self._own_paths, self._cloned = name, tuple(own_paths), set(cloned)
+        self._attributes, self.autocast = frozenset(attributes), autocast
         self.objects, self.written_constants = [], set()
         self._entries, self._operators, self._inputs, self._outputs = [], [], [], []
         self._first = {}  # storage -> the value that has it first
@@ -79,7 +83,7 @@ class Writer:
             collections.Counter(),
         )
         self.at = None  # node of torch.fx
-        self.grad_enabled = True
+        self.grad_enabled = torch.is_grad_enabled()
 
     # -- what a graph begins with -----------------------------------------------------------------
 
@@ -92,6 +96,8 @@ class Writer:
         if dim is not None:
             rows = {"kind": "apart", "dim": dim, "outer": 1, "inner": 1, "proved": True}
             entry["rows"] = rows
+        if tensor.requires_grad:
+            entry["requires_grad"] = True
         value = self._add(entry, tensor)
         self._inputs.append(value)
         return value
@@ -118,22 +124,20 @@ class Writer:
         copied["outputs"] = [made]
         return made
 
-    def finish(self, outputs) -> str:
-        """The graph as JSON."""
+    def finish(self, outputs) -> dict:
+        """The graph, as it is in JSON."""
         for value in outputs:
             if not isinstance(value, Value):
                 raise TraceError(f"the model returns {value!r}, which is no tensor")
-        return json.dumps(
-            {
-                "format": "rannc-graph",
-                "version": 1,
-                "name": self._name,
-                "inputs": self._inputs,
-                "outputs": list(outputs),
-                "values": self._entries,
-                "nodes": self._operators,
-            }
-        )
+        return {
+            "format": "rannc-graph",
+            "version": 1,
+            "name": self._name,
+            "inputs": self._inputs,
+            "outputs": list(outputs),
+            "values": self._entries,
+            "nodes": self._operators,
+        }
 
     # -- one operator -----------------------------------------------------------------------------
 
@@ -158,16 +162,35 @@ class Writer:
         made = self._new_operator(op, inputs)
         if written:
             made["writes"] = written
+        return self._finished(made, schema.name, given, written, result)
+
+    def call_python(self, call, tensors, results):
+        """Adds a call of a custom autograd function.
+
+        Args:
+            call: ``PythonCall``.
+            tensors: Values that it is given.
+            results: FakeTensors that it returned.
+        """
+        name = call.function.__name__
+        made = self._new_operator(name, [{"value": each} for each in tensors])
+        made |= {"kind": "python", "object": len(self.objects)}
+        self.objects.append(call)
+        self._operators[-1] = made
+        return self._finished(made, name, tensors, [], results)
+
+    def _finished(self, made, name, given, written, result):
+        """The node ``made`` has its outputs; returns ``result`` with values in place of tensors."""
         flat = _flat(result)
-        learns = self.grad_enabled and not _WITHOUT_GRADIENT.match(schema.name)
+        learns = self.grad_enabled and not _WITHOUT_GRADIENT.match(name)
         learns = learns and any(self._entries[each].get("requires_grad") for each in _values(given))
         found = []
         for index, each in enumerate(flat):
             if not isinstance(each, torch.Tensor):  # it takes a place
                 found.append(None)
                 continue
-            name = made["name"] if len(flat) == 1 else f"{made['name']}:{index}"
-            entry = self._entry(self._unique(name), "result", each)
+            unique = made["name"] if len(flat) == 1 else f"{made['name']}:{index}"
+            entry = self._entry(self._unique(unique), "result", each)
             if learns and (each.is_floating_point() or each.is_complex()):
                 entry["requires_grad"] = True
             found.append(self._add(entry, each))
@@ -175,6 +198,37 @@ class Writer:
         for value in written:
             self._note_write(value, learns)
         return _like(result, iter(found))
+
+    def cast(self, dtype, args, kwargs) -> tuple:
+        """``args, kwargs`` of an operator with their tensors as autocast hands them to it."""
+        kwargs = dict(
+            reversed([(name, self._cast(kwargs[name], dtype)) for name in [*kwargs][::-1]])
+        )
+        # C++ computes arguments from the last to the first, and names of nodes count.
+        return [self._cast(each, dtype) for each in reversed(args)][::-1], kwargs
+
+    def _cast(self, value, dtype):
+        if isinstance(value, list | tuple) and not isinstance(value, Affine):
+            return [self._cast(each, dtype) for each in value]
+        if not isinstance(value, Value):
+            return value
+        entry = self._entries[value]
+        now = next(each for each, (_, name) in _DTYPES.items() if name == entry["dtype"])
+
+        def make():
+            inputs = [{"value": value}, _DTYPES[dtype][0], False, False, None]
+            node = self._new_operator("aten::to.dtype", inputs)
+            made = {"name": self._unique(node["name"]), "kind": "result", "dims": entry["dims"]}
+            made["dtype"] = _DTYPES[dtype][1]
+            if self.grad_enabled and entry.get("requires_grad"):
+                made["requires_grad"] = True
+            found = Value(len(self._entries))
+            self._entries.append(made)
+            self._members[found].append(found)
+            node["outputs"] = [found]
+            return found
+
+        return self.autocast.cast(value, now, dtype, entry["kind"] == "parameter", make)
 
     def affine(self, number):
         """An int, or an Affine where it depends on the rows."""
@@ -199,10 +253,17 @@ class Writer:
                 for rows, each in zip(_SAMPLED_ROWS, seen, strict=True)
             ):
                 return Affine((fixed, per_row)) if per_row else fixed
+        at = " at ".join(", ".join(f"{float(n):g}" for n in each) for each in (seen, _SAMPLED_ROWS))
+        at += " rows"
+        if isinstance(number, torch.SymFloat):
+            raise TraceError(
+                f"{self.place()}: a Python float depends on the batch size: {at}.\n  Compute with "
+                "the integer size on tensors instead: `x / x.size(0)` rather than "
+                "`x * (1.0 / x.size(0))`."
+            )
         raise TraceError(
-            f"{self.place()}: a number is {', '.join(map(str, seen))} at "
-            f"{', '.join(map(str, _SAMPLED_ROWS))} rows, which is not of the form a + b * rows."
-            "\n  Sizes may only grow linearly with the batch."
+            f"{self.place()}: a number is {at}, which is not of the form a + b * rows.\n  Sizes "
+            "may only grow linearly with the batch."
         )
 
     def place(self) -> str:
@@ -314,7 +375,13 @@ class Writer:
     def _note_write(self, value, learns):
         first = self._entries[value].get("storage", value)
         if self._entries[first]["kind"] == "constant":
-            self.written_constants.add(self._entries[first]["name"])
+            name = self._entries[first]["name"]
+            if name in self._attributes:
+                raise TraceError(
+                    f"{self.place()}: writes to the tensor attribute '{name}' in place; register "
+                    "it with register_buffer()"
+                )
+            self.written_constants.add(name)
         # What was made without a gradient has one once something that has is written into it.
         for each in self._members[first] if learns else ():
             entry = self._entries[each]
@@ -339,9 +406,9 @@ class Writer:
 class Walk(Interpreter):
     """Goes through a graph of torch.fx with :class:`Value` in place of tensors."""
 
-    def __init__(self, module, writer):
+    def __init__(self, module, writer, python_calls):
         super().__init__(module, garbage_collect_values=False)
-        self._writer = writer
+        self._writer, self._python_calls = writer, python_calls
         self.extra_traceback = False  # errors say module and source line themselves
 
     def run_node(self, n):
@@ -365,6 +432,8 @@ class Walk(Interpreter):
             return None
         if target is operator.getitem:
             return args[0][args[1]]
+        if target is PYTHON_CALL:
+            return writer.call_python(self._python_calls[args[0]], args[1], result)
         if not isinstance(target, _OPERATOR):
             if hasattr(target, "name"):  # takes a graph
                 return self._inside(target, args)
@@ -377,31 +446,35 @@ class Walk(Interpreter):
                 "has as many places as masked_scatter() puts elements there.\n  Use "
                 "Config(frontend='torchscript')."
             )
+        dtype = writer.autocast.dtype(target, result)
+        if dtype is None:
+            writer.autocast.refuse_within(target, writer.at, result, writer.place())
+        else:
+            args, kwargs = writer.cast(dtype, args, kwargs)
         return writer.call(target, args, kwargs, result)
 
     def _inside(self, target, args):
-        """What runs in another grad mode."""
+        """What runs in another grad mode, or under another autocast."""
         writer, name = self._writer, target.name()
         if name == "wrap_with_set_grad_enabled":
             enabled, module, *operands = args
-        elif name == "wrap_with_autocast":
-            raise TraceError(
-                f"{writer.place()}: torch.export leaves the casts of autocast out.\n  Use "
-                "Config(frontend='torchscript')."
-            )
-        else:
-            raise TraceError(
-                f"{writer.place()}: torch.export recorded '{name}', which a graph cannot hold"
-            )
-        before, writer.grad_enabled = writer.grad_enabled, enabled
-        try:
-            return Walk(module, writer).run(*operands)
-        finally:
-            writer.grad_enabled = before
+            before, writer.grad_enabled = writer.grad_enabled, enabled
+            try:
+                return Walk(module, writer, self._python_calls).run(*operands)
+            finally:
+                writer.grad_enabled = before
+        if name == "wrap_with_autocast":
+            device, _, enabled, _, module, *operands = args
+            with writer.autocast.region(device, enabled):
+                return Walk(module, writer, self._python_calls).run(*operands)
+        raise TraceError(
+            f"{writer.place()}: torch.export recorded '{name}', which a graph cannot hold"
+        )
 
 
-def parsed(text: str):
-    """``_C.ir.Graph`` without what nothing depends on."""
+def made(written: dict):
+    """``_C.ir.Graph`` of what a Writer has finished, without what nothing depends on."""
+    text = json.dumps(written)
     graph = _C.ir.infer_rows(_C.ir.drop_dead_nodes(_C.ir.Graph.from_json(text)))
     _C.ir.verify(graph)
     return graph

@@ -1,29 +1,34 @@
 """The second front end: torch.export, non-strict, with the batch as a dynamic dimension.
 
-What it would get silently wrong is refused: custom autograd functions, whose own backward it loses,
-and reentrant checkpoints, which are such functions. A batch size that export specialises to is an
-error of its own.
+What it would get silently wrong is done beside it, or refused: a custom autograd function, whose
+own backward it loses, becomes one operator; casts of autocast, which it leaves out, are added; a
+batch size that it specialises to is an error.
 """
 
-import contextlib
+import collections
 import dataclasses
 import types
+import warnings
 
 import torch
 from torch import nn
 
-from pyrannc.capture import random_states, seen_by_hooks
+from pyrannc import _C, log
+from pyrannc.capture import mask_selections, random_states, second_calls, seen_by_hooks
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.arguments.batch_dims import doubt
+from pyrannc.capture.arguments.call import Like
 from pyrannc.capture.attributes import module_attributes
-from pyrannc.capture.exported import graph
-from pyrannc.capture.replaced import replaced
-from pyrannc.capture.session import OWN_PATH, TORCH_PATH, place, where_of
-from pyrannc.capture.torch_private import SingleLevelFunction
+from pyrannc.capture.explained import OWN_PATH, TORCH_PATH, explain, place
+from pyrannc.capture.exported import fakes, graph, guards
+from pyrannc.capture.exported.autocast import Autocast
+from pyrannc.capture.exported.exporting import Exporting
+from pyrannc.capture.fake_mode import FakeMode
+from pyrannc.capture.reference import describe
+from pyrannc.capture.session import substituted
+from pyrannc.capture.torch_private import FakeTensor
+from pyrannc.capture.values.of_one_call import OfOneCall
 from pyrannc.errors import TraceError
-
-# What torch makes of the backward of an operator that a script has registered; it is in the graph
-# itself.
-_OF_OPERATORS = "GeneratedBackwardFor_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +48,20 @@ class Exported:
     outputs: object
     changes: dict
     watching: object = None
+
+    def difference(self, other) -> str:
+        """How ``other`` computes otherwise; empty where it does not, whatever nodes are called."""
+        return _C.ir.match(self._named(), other._named(), False).difference
+
+    def _named(self):
+        inputs, outputs = self.graph.inputs, self.graph.outputs
+        objects = [
+            "left by another call" if isinstance(each, FakeTensor) else describe(each)
+            for each in self.objects
+        ]
+        return _C.ir.NamedGraph(
+            self.graph, [*map(str, range(len(inputs)))], [*map(str, range(len(outputs)))], objects
+        )
 
 
 class _OfTensors(nn.Module):
@@ -71,69 +90,154 @@ class _OfTensors(nn.Module):
                 buffer.copy_(registry[name])
                 registry[name] = buffer
         found, shape = pytree.flatten(result)
+        mask_selections.refuse_in(shape)
         self._seen.shape = shape
         self._seen.changes = module_attributes.changed(attributes, self.model)
         return tuple(found)
 
 
-def export(model, call, names, dims, states, rows, hooks=None) -> Exported:
+def export(model, call, names, dims, states, places, rows, caches, hooks=None) -> Exported:
     """Captures a call as :func:`pyrannc.capture.model.capture` does.
 
     Args:
         call: :class:`~pyrannc.capture.arguments.call.Call`.
         names, dims: Of its tensors: what they are called, which dimension holds the rows.
         states: ``(names, tensor, kind)`` of parameters and buffers.
+        places: See :func:`pyrannc.capture.model.capture`.
         rows: At which it is traced.
+        caches: :class:`~pyrannc.capture.attributes.caches.UserCaches`.
 
     Raises:
         TraceError: torch.export refuses the model, or would lose something of it.
     """
-    if any(tensor.is_meta for _, tensor, _ in states):
-        raise TraceError(
-            "torch.export captures models with values, and this one was built on the meta device: "
-            "use Config(frontend='torchscript')"
+    grad = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(grad):
+        calls = _Calls(model, call, names, dims, states, places, rows, caches, hooks)
+        with module_attributes.kept(model):
+            first = calls.exported(states)
+        if not first.changes:
+            return first
+        changes, later = calls.after(first)
+    for each in later:
+        if found := first.difference(each):
+            raise second_calls.computes_otherwise(changes) from TraceError(found)
+    return dataclasses.replace(first, changes=changes)
+
+
+class _Calls:
+    """Those of one model: the one to capture, and what later ones would be; see ``export``."""
+
+    def __init__(self, model, call, names, dims, states, places, rows, caches, hooks):
+        self._model, self._call, self._names, self._dims = model, call, names, dims
+        self._states, self._places, self._rows = states, places, rows
+        self._caches, self._hooks = caches, hooks
+        self._paths = {id(module): path for path, module in model.named_modules()}
+
+    def exported(self, states) -> Exported:
+        """Another call. ``states``: with the tensors that the model holds now."""
+        self._caches.forget_tensors()
+        model, call, dims = self._model, self._call, self._dims
+        inputs = [
+            _with_rows(tensor, dim, self._rows)
+            for tensor, dim in zip(call.tensors, dims, strict=True)
+        ]
+        seen = types.SimpleNamespace()
+        outer = _OfTensors(model, call.shape, self._hooks, seen)
+        session = Exporting(self._paths)
+        with fakes.used(states, self._places) as modes, session.patched():
+            try:
+                with random_states.refused_outside_torch():
+                    program = _exported(outer, inputs, dims)
+            except TraceError as error:
+                place(error, _module_of(error, model))
+                raise
+            except Exception as error:
+                if modes and (found := guards.refusal(modes[-1].shape_env)):
+                    raise found from error
+                text = _refusal(error) + doubt(call, self._names, dims, self._rows)
+                raise explain(error, _module_of(error, model), text) from error
+        if found := guards.refusal(modes[-1].shape_env):
+            raise found
+        written, objects = _written(program, model, inputs, self._names, dims, states, session)
+        return Exported(graph.made(written), objects, _counts(seen.shape), seen.changes)
+
+    def after(self, first):
+        """``second_calls.look`` after a ``first`` call."""
+        mode = FakeMode(allow_non_fake_inputs=True)
+        with mode:
+            of_states = {id(each): fakes.like(each, self._places) for _, each, _ in self._states}
+        now = [(names, of_states[id(each)], kind) for names, each, kind in self._states]
+        with substituted(self._model, of_states):
+
+            def another():
+                call = self.exported(now)
+                module_attributes.put(self._model, call.changes)  # torch.export has not left them
+                return call
+
+            def follow():
+                return self._followed(mode, now)
+
+            before = module_attributes.snapshot(self._model)
+            try:
+                follow()
+            except Exception as error:  # only torch.export can follow the model
+                log.debug("frontend", f"the first call, followed by itself, fails: {error}")
+                module_attributes.put(self._model, first.changes)
+            return second_calls.look(self._model, before, another, follow)
+
+    def _followed(self, mode, states):
+        """A call of the model by itself, for :func:`second_calls.look`."""
+        self._caches.forget_tensors()
+        with mode:
+            inputs = [
+                Like(tensor, dim).fake(tensor, self._rows)
+                for tensor, dim in zip(self._call.tensors, self._dims, strict=True)
+            ]
+        tree = pytree.unflatten(self._call.shape, inputs)
+        parameters, buffers = (
+            [tensor for _, tensor, kind in states if kind == wanted]
+            for wanted in ("parameter", "buffer")
         )
-    if any(map(torch.is_autocast_enabled, {"cpu", *(each.device.type for each in call.tensors)})):
-        raise TraceError(
-            "torch.export leaves the casts of autocast out, under which this call is made: use "
-            "Config(frontend='torchscript')"
-        )
-    inputs = [_with_rows(tensor, dim, rows) for tensor, dim in zip(call.tensors, dims, strict=True)]
+        of_call = OfOneCall([tree["args"], tree["kwargs"], parameters], buffers)
+        patches = Exporting(self._paths, always=True).patched()
+        with mode, patches, random_states.refused_outside_torch(), of_call:
+            result = seen_by_hooks.result_of(self._model, tree["args"], tree["kwargs"], self._hooks)
+            results, _ = pytree.flatten(result)
+        return of_call, of_call.leading_to(results)
+
+
+def _exported(outer, inputs, dims):
     dynamic = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in dims)
-    seen = types.SimpleNamespace()
-    outer = _OfTensors(model, call.shape, hooks, seen)
-    with module_attributes.kept(model), _refused_functions():
-        try:
-            with random_states.refused_outside_torch():
-                program = torch.export.export(
-                    outer, tuple(inputs), dynamic_shapes={"tensors": dynamic}, strict=False
-                )
-        except TraceError as error:
-            place(error, _module_of(error, model))
-            raise
-        except Exception as error:
-            where = where_of(error, _module_of(error, model))
-            raise TraceError(f"{where}: {_refusal(error)}") from error
-    text, objects = _written(program, model, inputs, names, dims, states)
-    return Exported(
-        graph.parsed(text),
-        objects,
-        _counts(seen.shape),
-        seen.changes,
-    )
+    with warnings.catch_warnings():
+        # What forward() leaves in attributes is seen here, and told to who reads it.
+        warnings.filterwarnings("ignore", message="The tensor attribute")
+        return torch.export.export(
+            outer, tuple(inputs), dynamic_shapes={"tensors": dynamic}, strict=False
+        )
 
 
-def _written(program, model, inputs, names, dims, states):
-    cloned = set()
+def _written(program, model, inputs, names, dims, states, session):
+    cloned, own = set(), (TORCH_PATH, OWN_PATH)
+    attributes = {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor)
+    }
+    paths = collections.defaultdict(list)  # forward() may have put modules elsewhere
+    for named in (model.named_parameters, model.named_buffers):
+        for path, tensor in named(remove_duplicate=False):
+            paths[id(tensor)].append(path)
     while True:
-        writer = graph.Writer(type(model).__name__, (TORCH_PATH, OWN_PATH), cloned)
-        outputs = _walked(writer, program, names, dims, states)
+        autocast = Autocast({"cpu", *(tensor.device.type for tensor in inputs)})
+        writer = graph.Writer(type(model).__name__, own, cloned, attributes, autocast)
+        outputs = _walked(writer, program, names, dims, states, paths, session)
         if writer.written_constants <= cloned:
             return writer.finish(outputs), writer.objects
         cloned |= writer.written_constants
 
 
-def _walked(writer, program, names, dims, states):
+def _walked(writer, program, names, dims, states, paths, session):
     kinds = torch.export.graph_signature.InputKind
     writer.reserve(each[0] for each, _, _ in states)
     specs = program.graph_signature.input_specs
@@ -148,11 +252,10 @@ def _walked(writer, program, names, dims, states):
     }
     state_at = {}
     for state_names, tensor, kind in states:
-        fake = next(
-            (fakes[s.arg.name] for s in specs if _own(s.target) in state_names), tensor.detach()
-        )
+        now = {*state_names, *paths.get(id(tensor), ())}
+        fake = next((fakes[s.arg.name] for s in specs if _own(s.target) in now), tensor.detach())
         made = writer.add_state(state_names, _Described(fake, tensor), kind)
-        state_at |= dict.fromkeys(state_names, made)
+        state_at |= dict.fromkeys(now, made)
     given = []
     for spec in specs:
         if spec.kind == kinds.USER_INPUT:
@@ -164,7 +267,7 @@ def _walked(writer, program, names, dims, states):
             given.append(writer.add_constant(_own(spec.target), constant))
         else:
             raise TraceError(f"torch.export lifted '{spec.target}', which a graph cannot hold")
-    results = graph.Walk(program.graph_module, writer).run(*given)
+    results = graph.Walk(program.graph_module, writer, session.python_calls).run(*given)
     kinds = torch.export.graph_signature.OutputKind
     outputs = []
     for value, spec in zip(results, program.graph_signature.output_specs, strict=True):
@@ -198,19 +301,27 @@ def _own(target):
 def _with_rows(tensor, dim, rows):
     """The tensor of a call with ``rows`` rows, made of its own."""
     if dim is None:
-        return tensor.detach()
+        return tensor.detach().requires_grad_(tensor.requires_grad)
     index = torch.arange(rows, device=tensor.device) % max(tensor.shape[dim], 1)
     if tensor.shape[dim] == 0:
         shape = [rows if d == dim else size for d, size in enumerate(tensor.shape)]
-        return tensor.new_zeros(shape)
-    return tensor.detach().index_select(dim, index)
+        return tensor.new_zeros(shape).requires_grad_(tensor.requires_grad)
+    return tensor.detach().index_select(dim, index).requires_grad_(tensor.requires_grad)
 
 
 def _counts(shape):
     """The shape of the result with a Count for each integer that depends on the rows."""
     writer = graph.Writer("", ())
-    if isinstance(shape, pytree.Constant) and isinstance(shape.value, torch.SymInt):
-        number = writer.affine(shape.value)
+    if isinstance(shape, pytree.Constant) and isinstance(shape.value, torch.SymBool):
+        raise TraceError(f"the result of the model depends on the batch size: {shape.value}")
+    if isinstance(shape, pytree.Constant) and isinstance(
+        shape.value, torch.SymInt | torch.SymFloat
+    ):
+        try:
+            number = writer.affine(shape.value)
+        except TraceError as error:
+            text = f"the result of the model depends on the batch size: {error}"
+            raise TraceError(text) from error
         if isinstance(number, graph.Affine):
             return pytree.Count(*number)
         return pytree.Constant(number)
@@ -218,21 +329,6 @@ def _counts(shape):
         return shape
     children = tuple(_counts(child) for child in shape.children)
     return dataclasses.replace(shape, children=children)
-
-
-@contextlib.contextmanager
-def _refused_functions():
-    def apply(cls, *args, **kwargs):
-        if cls.__name__.startswith(_OF_OPERATORS):
-            return super(SingleLevelFunction, cls).apply(*args, **kwargs)
-        raise TraceError(
-            f"torch.export would lose the backward of the autograd function {cls.__qualname__} "
-            "(reentrant checkpoints are one, too).\n  Use Config(frontend='torchscript'), or "
-            "checkpoint(use_reentrant=False)."
-        )
-
-    with replaced(SingleLevelFunction, apply=classmethod(apply)):
-        yield
 
 
 def _module_of(error, model) -> str:

@@ -9,14 +9,13 @@ import gc
 import torch
 
 from pyrannc import _C, progress
-from pyrannc.capture import hook_probes
+from pyrannc.capture import hook_probes, second_calls
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture
-from pyrannc.capture.fake_mode import FakeMode
-from pyrannc.capture.session import SizeUnknown
+from pyrannc.capture.explained import SizeUnknown
+from pyrannc.capture.fake_mode import FakeMode, fake_like
 from pyrannc.capture.torch_private import FakeTensorMode
-from pyrannc.capture.traced import second_calls
 from pyrannc.capture.traced.one_trace import one_trace
 from pyrannc.errors import TraceError
 
@@ -40,7 +39,7 @@ def captured(*of_call) -> Capture:
 def _joined(mode, model, call, names, dims, states, choices, places):
     """One graph of the traces at several numbers of rows."""
     with torch.inference_mode(False), mode:
-        fakes = {id(tensor): _fake_like(tensor, places) for _, tensor, _ in states}
+        fakes = {id(tensor): fake_like(tensor, places) for _, tensor, _ in states}
     traces, shapes = [], []
     traced_rows = trace_rows(call, dims)
     replaced = set()  # ids of buffers
@@ -85,20 +84,6 @@ def _joined(mode, model, call, names, dims, states, choices, places):
     for again in traced.again:
         second_calls.refuse_another([*traces[:-1], again], traced.changes)
     return Capture(joined, call, dims, outputs, states, choices, probes, traced)
-
-
-def _fake_like(tensor, places):
-    """A FakeTensor like a parameter or buffer, on its device or where it moves; what is meta counts
-    as the host's. What its rank has released says where the model is.
-
-    Not ``mode.from_tensor``, which keeps a weak reference to the tensor, and a tensor with weak
-    references cannot be released later.
-    """
-    device = "cpu" if tensor.device.type == "meta" else tensor.device
-    if places and places.moves:
-        device = places.device
-    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
-    return fake.requires_grad_(tensor.requires_grad)
 
 
 def trace_rows(call, dims):

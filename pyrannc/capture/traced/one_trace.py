@@ -4,13 +4,13 @@ import dataclasses
 
 import torch
 
-from pyrannc.capture import hook_probes, mask_selections, random_states, seen_by_hooks
+from pyrannc.capture import hook_probes, mask_selections, random_states, second_calls, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt
 from pyrannc.capture.arguments.call import Like
 from pyrannc.capture.attributes import module_attributes
-from pyrannc.capture.session import Session, explain, place, substituted
-from pyrannc.capture.traced import second_calls
+from pyrannc.capture.explained import explain, place
+from pyrannc.capture.session import Session, substituted
 from pyrannc.capture.traced.replaced_buffers import (
     copy_replaced_buffers,
     put_buffers,
@@ -67,7 +67,9 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
                 place(error, module)
             raise
         except Exception as error:
-            raise explain(session, error, doubt(call, names, dims, rows)) from error
+            _, module = session.failure or (None, "")
+            text = f"{type(error).__name__} while the model was traced: {error}"
+            raise explain(error, module, text + doubt(call, names, dims, rows)) from error
         return Traced(trace, shape, found, watching=watching)
 
     def followed():

@@ -25,12 +25,7 @@ OTHERWISE = {
     "mixtral": "masks are made of other operators",
 }
 #: Models that it refuses, with a part of the message.
-REFUSED = {
-    "autocast": "leaves the casts of autocast out",
-    "custom_function": "would lose the backward of the autograd function ScaledClamp",
-    "experts": "torch.export refuses the model.*specialized it to be a constant",
-    "selected_errors": "the values of a tensor decide how large a result is",
-}
+REFUSED = {"experts": "calls other operators when the number of rows differs"}
 
 
 def exported(model, *args, **kwargs):
@@ -65,16 +60,6 @@ def test_what_it_would_get_wrong_is_refused(model):
         capture(entry.build(), args, kwargs, entry.batch_dims, front_end="export")
 
 
-class Reentrant(nn.Linear):
-    def forward(self, x):
-        return checkpoint(super().forward, x, use_reentrant=True)
-
-
-class Branches(nn.Linear):
-    def forward(self, x):
-        return super().forward(x) if x.sum() > 0 else x
-
-
 class Replaces(nn.Linear):
     def __init__(self):
         super().__init__(4, 4)
@@ -85,22 +70,135 @@ class Replaces(nn.Linear):
         return super().forward(x)
 
 
+class Written(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+class Scaled(torch.autograd.Function):
+    """Its backward is not the derivative of its forward."""
+
+    @staticmethod
+    def forward(ctx, factor, x):
+        ctx.factor = factor
+        return factor * x, x.sum()
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        return None, gradient * ctx.factor * 3
+
+
+class Of(nn.Linear):
+    """A linear layer around a function of the layer and its input."""
+
+    def __init__(self, function):
+        super().__init__(4, 4)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(super().forward, x)
+
+
+@torch.jit.script
+def twice(x):
+    return 2 * x
+
+
+def under_autocast(linear, x):
+    """Twice the same weights, of which autocast keeps one cast, and an operator for float32."""
+    with torch.autocast("cpu", torch.bfloat16):
+        return nn.functional.mse_loss(linear(linear(x)), x, reduction="none").mean(1)
+
+
+CAPTURED = {
+    "a reentrant checkpoint": lambda linear, x: checkpoint(linear, linear(x), use_reentrant=True),
+    "a custom function": lambda linear, x: Scaled.apply(2.0, linear(x))[0],
+    "autocast in the model": under_autocast,
+    "autocast that is turned off": lambda linear, x: torch.autocast("cpu", enabled=False)(linear)(
+        x
+    ),
+    "a scripted function": lambda linear, x: linear(twice(x)),
+    "a mask that selects": lambda linear, x: (linear(x) - x)[x > 0].square().mean(),
+    "attributes of the storage": lambda linear, x: linear(x).data + x,
+    "a constant of the batch size": lambda linear, x: linear(x) / torch.tensor([x.size(0)]),
+}
+
+
+@pytest.mark.parametrize("what", CAPTURED)
+def test_it_computes_the_same_with(what):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(Of(CAPTURED[what])), torch.randn(6, 4, requires_grad=True)
+    report = check.check(model, exported(model, x), (x,), {})
+    assert report.ok, report
+
+
+def test_it_computes_the_same_under_autocast_of_the_caller():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), torch.randn(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = exported(model, x)
+        assert check.check(model, found, (x,), {}).ok
+    assert found.graph.values[found.graph.outputs[0]].dtype == "bfloat16"
+
+
+def test_a_model_without_values_is_captured():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    assert "aten::batch_norm" in exported(model, torch.ones(2, 4)).graph.text()
+
+
 @pytest.mark.parametrize(
-    "model, message",
+    "function, message",
     [
         (
-            nn.Sequential(Reentrant(4, 4)),
-            rf"^'0' \({HERE}:\d+\): .*would lose the backward of .*CheckpointFunction",
+            lambda linear, x: linear(x) if x.sum() > 0 else x,
+            "the values of a tensor decide what runs next",
+        ),
+        (lambda linear, x: Written.apply(linear(x)), "would lose what the autograd function Writt"),
+        (
+            lambda linear, x: linear(x) if x.size(0) > 4 else x,
+            "other operators when the number of rows differs.*which is false at 5 rows",
         ),
         (
-            nn.Sequential(nn.Linear(4, 4), Branches(4, 4)),
-            rf"^'1' \({HERE}:\d+\): torch.export refuses the model",
+            lambda linear, x: linear(x) if x.size(0) % 2 else x,
+            "other operators when the number of rows differs.*which is false at 2 rows",
         ),
-        (nn.Linear(4, 4, device="meta"), "captures models with values"),
+        (lambda linear, x: linear(x) * float(x.size(0)), "computes with it in Python"),
+        (lambda linear, x: linear(x) * (1.0 / x.size(0)), "Python float depends on the batch size"),
     ],
 )
-def test_a_refusal_says_why(model, message):
-    with pytest.raises(TraceError, match=message):
+def test_a_refusal_says_why_and_where(function, message):
+    with pytest.raises(TraceError, match=rf"(?s)^('0'|the model) \({HERE}:\d+\): .*{message}"):
+        exported(nn.Sequential(Of(function)), torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("of_size", [lambda n: n * n, lambda n: n > 4])
+def test_a_result_that_is_no_line_in_the_rows_is_refused(of_size):
+    with pytest.raises(TraceError, match="result of the model depends on the batch size"):
+        exported(Of(lambda linear, x: (linear(x), of_size(x.size(0)))), torch.ones(3, 4))
+
+
+def test_what_autocast_casts_within_an_operator_is_refused():
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(TraceError, match="casts inside of"):
+        exported(nn.LSTM(4, 4, batch_first=True), torch.ones(2, 3, 4))
+
+
+def test_a_write_to_an_attribute_is_an_error_that_names_it():
+    model = nn.Linear(4, 4)
+    model.plain = torch.zeros(4)
+
+    def forward(x):
+        model.plain.add_(1)
+        return nn.functional.linear(x, model.weight) + model.plain
+
+    model.forward = forward
+    with pytest.raises(TraceError, match="'plain' in place; register it with register_buffer"):
         exported(model, torch.ones(2, 4))
 
 
@@ -110,11 +208,6 @@ def test_a_buffer_that_is_replaced_is_written():
     assert "writes %seen" in found.graph.text()
     report = check.check(model, found, (x,), {})
     assert report.ok and "buffers" in report.largest
-
-
-def test_a_call_under_autocast_is_refused():
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(TraceError, match="autocast out"):
-        exported(nn.Linear(4, 4), torch.ones(2, 4))
 
 
 def test_sizes_that_depend_on_the_rows_are_lines_in_them():

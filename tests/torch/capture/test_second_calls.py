@@ -180,19 +180,3 @@ def test_what_forward_leaves_beside_is_told_to_who_reads_it(front_end):
     model(torch.randn(2, 4)).backward()
     with pytest.raises(RaNNCError, match="'state' of the model is a tensor that forward"):
         float(layer.state.mean())
-
-
-class OfExport(Layer):
-    """Torch's tracer does not take it: a value decides what runs."""
-
-    def forward(self, x):
-        if not torch.compiler.is_exporting() and x.sum() > 1e9:
-            x = x / x.sum()
-        self.state = self.linear(x)
-        return self.state.square().mean()
-
-
-def test_what_cannot_be_told_of_later_calls_is_refused():
-    model = RaNNCModule(OfExport(), config=Config(calibrate=False, frontend="export"))
-    with pytest.raises(TraceError, match="'state', and what a later call would compute"):
-        model(torch.randn(2, 4))

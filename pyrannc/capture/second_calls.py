@@ -26,7 +26,7 @@ def look(model, before, trace, follow) -> tuple:
 
     Args:
         before: The snapshot of before the call.
-        trace: Traces another call.
+        trace: Captures another call.
         follow: Calls the model without tracing it, and returns an
             :class:`~pyrannc.capture.values.of_one_call.OfOneCall` of that and what has led to
             the result.
@@ -60,7 +60,7 @@ def _traced(trace, changes):
     except TraceError as error:
         if not changes:
             raise
-        raise _computes_otherwise(changes) from error
+        raise computes_otherwise(changes) from error
 
 
 def _done_once(model, before, changes, left, follow):
@@ -87,7 +87,7 @@ def _done_once(model, before, changes, left, follow):
     if any(map(of_call.holds, (found.get(path) for path in made))):
         return frozenset()  # a trace of the second call tells whether it computes with them
     if operators != second[1]:
-        raise _computes_otherwise(once)
+        raise computes_otherwise(once)
     _take_back(model, before, once)
     return once
 
@@ -112,24 +112,15 @@ def refuse_another(traces, changes):
         return
     except TraceError as error:
         difference = error
-    raise _computes_otherwise(changes) from difference
-
-
-def unknown(changes) -> TraceError:
-    """Of a model that can be captured in one call, but not be looked at in several."""
-    return TraceError(
-        f"forward() changes attributes of the model: {_listed(changes)}, and what a later call "
-        "would compute with them cannot be told, as torch's tracer does not take the model.\n  "
-        "Return the tensors from forward(), and keep what is computed once in buffers that "
-        "__init__ makes."
-    )
+    raise computes_otherwise(changes) from difference
 
 
 def _listed(changes):
     return ", ".join(f"'{path}'" for path in list(changes)[:3])
 
 
-def _computes_otherwise(changes) -> LaterCallsDiffer:
+def computes_otherwise(changes) -> LaterCallsDiffer:
+    """The error of a model of which another call, after ``changes``, was captured otherwise."""
     return LaterCallsDiffer(
         "forward() changes attributes of the model, with which the next call, or a later one, "
         f"would compute something else: {_listed(changes)}. A captured model computes the same in "

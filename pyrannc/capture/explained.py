@@ -1,0 +1,138 @@
+"""Errors of a capture that has failed, with the user's line and the module."""
+
+import os
+
+import torch
+
+import pyrannc
+from pyrannc.errors import TraceError
+
+TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
+OWN_PATH = os.path.dirname(pyrannc.__file__) + os.sep
+# Files of torch that compute derivatives; vmap is in others.
+_DERIVATIVES = (
+    os.path.join(TORCH_PATH, "autograd", "__init__.py"),
+    os.path.join(TORCH_PATH, "_functorch", "eager_transforms.py"),
+)
+_NORMALISATIONS = (os.path.join(TORCH_PATH, "nn", "modules", "batchnorm.py"),)
+# Of FakeTensors under torch's tracer, and of torch.export.
+_OF_VALUES = (
+    "DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode",
+)  # fmt: skip
+
+
+class SizeUnknown(TraceError):
+    """How large a result is depends on values; ``module``: where."""
+
+    def __init__(self, text, module):
+        super().__init__(text)
+        self.module = module
+
+
+def explain(error, module, otherwise) -> TraceError:
+    """The error of a failed capture, with the user's line and the module.
+
+    Args:
+        module: The path of the innermost module that raised it.
+        otherwise: The text where the cause is none of those that are known.
+    """
+    where = where_of(error, module)
+    name = type(error).__name__
+    if name == "DataDependentOutputException" and _frame_in(error, _NORMALISATIONS):
+        return TraceError(
+            f"{where}: with momentum=None, as torch.optim.swa_utils.update_bn() sets it, a batch "
+            "normalisation counts its calls, and a captured model does not know how many there "
+            "were.\n  Set a momentum; or call update_bn() on a model that is not wrapped, into "
+            "which you load state_dict() of this one."
+        )
+    if name in _OF_VALUES:
+        text = (
+            f"{where}: the values of a tensor decide what runs next or how large a result is "
+            f"({_first_line(error)}).\n  A captured model cannot depend on them: no .item(), no "
+            "`if` on a tensor, no nonzero(); of what a mask selects only what is computed for each "
+            "element by itself, sums and means. Use torch.where, or masking."
+        )
+        sized = name == "DynamicOutputShapeException" and "nonzero" in str(error)
+        return SizeUnknown(text, module) if sized else TraceError(text)
+    if _on_meta(error):
+        return TraceError(
+            f"{where}: an operator gets a tensor without values, on the meta device, that is "
+            f"neither a parameter nor a buffer of the model nor an input ({error}).\n  A tensor "
+            "that a module keeps as a plain attribute stays as it was built: register it as a "
+            "buffer, which a reset_parameters() of the module computes, or build the model outside "
+            "of torch.device('meta')."
+        )
+    if "two different devices" in str(error) or "at least two devices" in str(error):
+        return TraceError(
+            f"{where}: an operator gets tensors on two different devices, which eager PyTorch "
+            f"would refuse, too ({error}).\n  Nothing is moved but what each rank holds of a model "
+            "that is on the CPU: move inputs to the model's device before the call, and what the "
+            "model keeps elsewhere in its forward()."
+        )
+    if "requires grad as a constant" in str(error):
+        return TraceError(
+            f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
+            "model.\n  Make it an nn.Parameter attribute of a module."
+        )
+    if _frame_in(error, _DERIVATIVES):
+        return TraceError(
+            f"{where}: computes derivatives (torch.autograd.grad, torch.func.grad or the like), "
+            f"which cannot be captured here ({error}).\n  Write them as operators of the model; or "
+            "wrap only the part of the model that does not need them, and compute them around it."
+        )
+    if ".numpy()" in str(error):
+        return TraceError(
+            f"{where}: hands the values of a tensor to numpy, which a captured graph cannot repeat."
+            "\n  Compute with torch there; or compute outside of forward() and pass the result as "
+            "an argument."
+        )
+    return TraceError(f"{where}: {otherwise}")
+
+
+def place(error, module) -> None:
+    """Puts them before the text of what our own code raised in the forward() of ``module``."""
+    if _user_line(error) not in str(error):
+        error.args = (f"{where_of(error, module)}: {error}",)
+
+
+def where_of(error, module) -> str:
+    line = _user_line(error)
+    return (f"'{module}'" if module else "the model") + (f" ({line})" if line else "")
+
+
+def is_own(file) -> bool:
+    """Whether it is one of this library."""
+    return file.startswith((OWN_PATH, "<"))
+
+
+def _first_line(error) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).strip()
+
+
+def _frame_in(error, files) -> bool:
+    """Whether code of one of ``files`` was running when it failed."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.startswith(files):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _on_meta(error) -> bool:
+    text = str(error)
+    return "meta" in text and ("two different devices" in text or "at least two devices" in text)
+
+
+def _user_line(error) -> str:
+    found = fallback = ""
+    trace = error.__traceback__
+    while trace is not None:
+        file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        if not is_own(file):
+            if file.startswith(TORCH_PATH):
+                fallback = f"{file}:{line}"
+            else:
+                found = f"{file}:{line}"
+        trace = trace.tb_next
+    return found or fallback

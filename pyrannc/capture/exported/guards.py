@@ -1,0 +1,46 @@
+"""What torch.export has taken for granted of the number of rows.
+
+It follows one branch of `if x.size(0) > 4:` and notes that the rows are more than four; an exported
+program checks that when it is called, a graph does not.
+"""
+
+import sympy
+
+from pyrannc.capture.explained import is_own
+from pyrannc.errors import TraceError
+
+# At which it has to hold. More rows would meet what operators ask of sizes of 32 bits.
+_LOOKED_AT = (*range(2, 65), 100, 127, 128, 129, 255, 256, 257, 500, 511, 512, 513, 1000, 1024)
+
+
+def refusal(shape_env) -> TraceError | None:
+    """The error of a model that does not compute the same at each number of rows.
+
+    Args:
+        shape_env: torch's, after a run of the model.
+    """
+    for guard in shape_env.guards:
+        symbols = guard.expr.free_symbols
+        if any(str(each).startswith(("u", "zuf")) for each in symbols):
+            continue  # of values, which the walk refuses
+        holds = {
+            rows: guard.expr.xreplace(dict.fromkeys(symbols, sympy.Integer(rows))) != sympy.false
+            for rows in _LOOKED_AT
+        }
+        failing = [rows for rows in _LOOKED_AT if not holds[rows]]
+        # At one number alone it only says that the rows are not as many as another size, which
+        # torch asks where it looks how tensors meet.
+        if len(failing) > 1:
+            return TraceError(
+                f"{_place(guard)}: the model calls other operators when the number of rows "
+                f"differs, or computes with it in Python: torch.export goes by {guard.expr}, which "
+                f"is false at {failing[0]} rows.\n  Python control flow must not depend on the "
+                "batch size; compute with tensors, as x.sum(0) / x.size(0) does."
+            )
+    return None
+
+
+def _place(guard) -> str:
+    frame = guard.sloc.framework_loc
+    file, line = getattr(frame, "filename", ""), getattr(frame, "lineno", 0)
+    return f"the model ({file}:{line})" if file and not is_own(file) else "the model"
