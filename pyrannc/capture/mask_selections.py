@@ -9,6 +9,7 @@ else that Python does with a selection is refused.
 
 import contextlib
 import inspect
+import threading
 
 import torch
 
@@ -86,6 +87,7 @@ _SAME = _names(
 # This stands in the places that are not selected, so that no operator meets what it cannot take
 # there: a label -100, a target that is not a number. Derivatives of common functions are finite.
 _HARMLESS = 0.5
+_current = threading.local()  # session: whose masks select in this thread
 
 
 class Selection:
@@ -273,6 +275,7 @@ def allowed(session, replaced):
             tensor, mask = tensor.expand(shape), mask.expand(shape)
         return selected(tensor, mask)
 
+    _current.session = session
     with (
         replaced(FakeTensor, __getitem__=getitem, __setitem__=setitem, masked_select=select),
         replaced(torch, masked_select=select),
@@ -444,16 +447,16 @@ def _ctc_loss(func, log_probs, targets, input_lengths, target_lengths, *args, **
     others = (log_probs, input_lengths, target_lengths, *args, *kwargs.values())
     if not isinstance(targets, Selection) or any(isinstance(each, Selection) for each in others):
         refuse()
-    if torch.compiler.is_exporting():  # knows no values of a trace
+    if not isinstance(target_lengths, FakeTensor):
         refuse()
-    if not isinstance(target_lengths, FakeTensor) or not _counts(target_lengths, targets.mask):
+    if not _current.session.are_counts(target_lengths, targets.mask):
         refuse()
-    rows = targets.rows.reshape(len(target_lengths), -1)
+    rows = targets.rows.reshape(target_lengths.size(0), -1)
     places = (~targets.mask.reshape(rows.shape)).to(torch.uint8).argsort(dim=1, stable=True)
     return func(log_probs, rows.gather(1, places), input_lengths, target_lengths, *args, **kwargs)
 
 
-def _counts(lengths, flat) -> bool:
+def are_counts(lengths, flat) -> bool:
     """Whether they are ``mask.sum(-1)`` of the matrix that has become ``flat``."""
     whole, node = torch_private.value_in_trace(flat).node(), _uncast(lengths)
     if whole.kind() != "aten::reshape" or node.kind() != "aten::sum":

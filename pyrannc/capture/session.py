@@ -32,10 +32,13 @@ from pyrannc.capture.torch_private import (
     value_in_trace,
 )
 from pyrannc.capture.values import checks, known_numbers, placeholders, row_lists, whole_modules
+from pyrannc.capture.values.checks import CHECK
 
 
 class Session:
     """One trace: torch's tracer, and the patches around it."""
+
+    makes_symbols = False  # of what a tensor is asked; else torch raises an error
 
     def __init__(self, mode: FakeTensorMode, paths, whole=frozenset()):
         self.tracer = _C.frontend.Tracer(TORCH_PATH, OWN_PATH)
@@ -61,6 +64,14 @@ class Session:
     def are_same(self, value, other) -> bool:
         """Whether two tensors, as ``value_of`` gives them, are known to be equal."""
         return mask_selections.are_same(value, other)
+
+    def are_counts(self, lengths, flat) -> bool:
+        """Whether they are ``mask.sum(-1)`` of the matrix that has become ``flat``."""
+        return mask_selections.are_counts(lengths, flat)
+
+    def record_check(self, call, leaves):
+        """``call`` looks at ``leaves`` in each run; what comes later takes the first from there."""
+        self.tracer.record_python(CHECK, call, leaves, leaves[:1], [])
 
     def call_whole(self, module, args, kwargs):
         return whole_modules.call(self, module, args, kwargs)
@@ -110,7 +121,8 @@ class _RecordByHand(TorchDispatchMode):
         kwargs = kwargs or {}
         if not is_tracing():  # as in operators that the tracer has recorded
             outputs = func(*args, **kwargs)
-            self.session.looks.add(func, args, kwargs, outputs)
+            name = func._schema.name.partition("::")[2]
+            self.session.looks.add(name, args, kwargs, outputs)
             return outputs
         tracer = self.session.tracer
         unrecorded = tracer.unrecorded() and func.namespace != "prim"

@@ -8,6 +8,7 @@ import threading
 
 import torch
 from torch import library as operators
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from pyrannc.capture import mask_selections, torch_favours
@@ -21,16 +22,29 @@ from pyrannc.capture.torch_patches import (
     refuse_hidden_parameters,
 )
 from pyrannc.capture.torch_private import SingleLevelFunction
+from pyrannc.capture.values import checks, placeholders
 from pyrannc.errors import TraceError
 
 # What torch makes of the backward of an operator that a script has registered; it is in the graph
 # itself.
 _OF_OPERATORS = "GeneratedBackwardFor_"
 
+# Methods of Python by the operators that they call.
+_OPERATORS = {
+    "__and__": "bitwise_and", "__eq__": "eq", "__ge__": "ge", "__gt__": "gt",
+    "__invert__": "bitwise_not", "__le__": "le", "__lt__": "lt", "__ne__": "ne",
+    "__or__": "bitwise_or",
+}  # fmt: skip
+_CASTS = frozenset(("to", "long", "int"))
+_OF_COUNTS = _CASTS | {"sum", "reshape"}
 _LIBRARY = operators.Library("rannc_export", "DEF")
 _LIBRARY.define("python_call(int number, Tensor[] tensors) -> Tensor[]")
 #: Stands for one call of a custom autograd function, whose backward torch.export would lose.
 PYTHON_CALL = torch.ops.rannc_export.python_call.default
+_LIBRARY.define("check(int number, Tensor[] tensors) -> ()")
+#: Stands for a check of the model's that the graph makes again.
+CHECKED = torch.ops.rannc_export.check.default
+torch.fx.node.has_side_effect(CHECKED)
 _numbers = itertools.count()
 _calls = {}  # number of a call that is being exported: what it computes
 
@@ -38,6 +52,40 @@ _calls = {}  # number of a call that is being exported: what it computes
 @operators.register_fake("rannc_export::python_call", lib=_LIBRARY)
 def _(number, tensors):
     return _calls[number](tensors)
+
+
+@operators.register_fake("rannc_export::check", lib=_LIBRARY)
+def _(_number, _tensors):
+    return None
+
+
+class _Followed(TorchFunctionMode):
+    """Tells ``looks`` what is called, by the names of operators, and keeps what masks become."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self._looks = looks
+        self._made = {}  # id of a result: the result, name, arguments
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        name = _OPERATORS.get(name, name)
+        self._looks.add(name, args, kwargs, result)
+        if name in _OF_COUNTS and isinstance(result, torch.Tensor):
+            self._made[id(result)] = result, name, (*args, *kwargs.values())
+        return result
+
+    def are_counts(self, lengths, flat) -> bool:
+        """Whether they are ``mask.sum(-1)`` of the matrix that has become ``flat``."""
+        _, kind, given = self._made.get(id(lengths), (None, "", ()))
+        while kind in _CASTS:
+            _, kind, given = self._made.get(id(given[0]), (None, "", ()))
+        _, reshape, of_mask = self._made.get(id(flat), (None, "", ()))
+        if kind != "sum" or reshape != "reshape" or given[0] is not of_mask[0]:
+            return False
+        return given[0].dim() == 2 and given[1:] in ((-1,), (1,))
 
 
 class Exporting:
@@ -48,19 +96,28 @@ class Exporting:
         always: The model runs by itself, as under torch.export.
     """
 
+    makes_symbols = True  # torch.export does of what a tensor is asked
+
     def __init__(self, paths, always=False):
         self.paths, self._always = paths, always
-        self.python_calls = {}  # PythonCall by the number in a PYTHON_CALL
-        self._thread = threading.get_ident()
+        self.python_calls = {}  # PythonCall by the number in a PYTHON_CALL or CHECKED
+        self.looks = checks.Looks()
+        self._followed = _Followed(self.looks)
+        self._thread, self._hidden = threading.get_ident(), False
 
     def here(self) -> bool:
         """Whether the caller runs in the exporting thread, and torch.export looks."""
-        watched = self._always or torch.compiler.is_exporting()
+        watched = not self._hidden and (self._always or torch.compiler.is_exporting())
         return watched and threading.get_ident() == self._thread
 
+    @contextlib.contextmanager
     def hidden(self):
         """A context for what is no part of the model."""
-        return contextlib.nullcontext()
+        before, self._hidden = self._hidden, True
+        try:
+            yield
+        finally:
+            self._hidden = before
 
     def value_of(self, tensor):
         return tensor
@@ -82,7 +139,8 @@ class Exporting:
 
         def compute(given):
             versions = [tensor._version for tensor in given]
-            outputs = call(*pytree.unflatten(shape, list(given)))
+            with self.hidden():
+                outputs = call(*pytree.unflatten(shape, list(given)))
             found, made[:] = (lambda found, form: (found, [form]))(*pytree.flatten(outputs))
             written = versions != [tensor._version for tensor in given]
             if written or any(each is tensor for each in found for tensor in given):
@@ -102,6 +160,12 @@ class Exporting:
         self.python_calls[number] = PythonCall(function, shape)
         return pytree.unflatten(made[0], results)
 
+    def record_check(self, call, leaves):
+        """``call`` looks at ``leaves`` in each run; what comes later takes the first from there."""
+        number = next(_numbers)
+        self.python_calls[number] = call
+        CHECKED(number, leaves)
+
     def functions(self):
         """Custom autograd functions."""
 
@@ -116,10 +180,17 @@ class Exporting:
 
         return replaced(SingleLevelFunction, apply=classmethod(apply))
 
+    def are_counts(self, lengths, flat) -> bool:
+        return self._followed.are_counts(lengths, flat)
+
     @contextlib.contextmanager
     def patched(self):
         with contextlib.ExitStack() as stack:
-            for patch in (torch_favours.done, conversions, detached_data, gradient_hooks):
+            stack.enter_context(self._followed)
+            for patch in (
+                torch_favours.done, conversions, detached_data, gradient_hooks,
+                placeholders.checked, checks.repeated,
+            ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(self.functions())
             stack.enter_context(mask_selections.allowed(self, replaced))

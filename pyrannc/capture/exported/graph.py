@@ -14,7 +14,8 @@ import torch
 from torch.fx import Interpreter
 
 from pyrannc import _C
-from pyrannc.capture.exported.exporting import PYTHON_CALL
+from pyrannc.capture.exported.exporting import CHECKED, PYTHON_CALL
+from pyrannc.capture.values.checks import CHECK
 from pyrannc.errors import TraceError
 
 # The numbers by which operators know dtypes, memory formats and layouts.
@@ -164,15 +165,15 @@ class Writer:
             made["writes"] = written
         return self._finished(made, schema.name, given, written, result)
 
-    def call_python(self, call, tensors, results):
-        """Adds a call of a custom autograd function.
+    def call_python(self, name, call, tensors, results):
+        """Adds a call of a function of Python.
 
         Args:
+            name: Of the operator.
             call: ``PythonCall``.
             tensors: Values that it is given.
             results: FakeTensors that it returned.
         """
-        name = call.function.__name__
         made = self._new_operator(name, [{"value": each} for each in tensors])
         made |= {"kind": "python", "object": len(self.objects)}
         self.objects.append(call)
@@ -433,19 +434,19 @@ class Walk(Interpreter):
         if target is operator.getitem:
             return args[0][args[1]]
         if target is PYTHON_CALL:
-            return writer.call_python(self._python_calls[args[0]], args[1], result)
+            call = self._python_calls[args[0]]
+            return writer.call_python(call.function.__name__, call, args[1], result)
+        if target is CHECKED:
+            looked_at = writer.at.args[1][0]
+            call, seen = self._python_calls[args[0]], [looked_at.meta["val"]]
+            (self.env[looked_at],) = writer.call_python(CHECK, call, args[1], seen)
+            return None
         if not isinstance(target, _OPERATOR):
             if hasattr(target, "name"):  # takes a graph
                 return self._inside(target, args)
             raise TraceError(f"{writer.place()}: torch.export recorded a call of {name}")
         if name in _OF_NEW_CONSTANTS:
             return args[0]
-        if name.startswith("aten.masked_scatter"):
-            raise TraceError(
-                f"{writer.place()}: under torch.export nobody looks whether each part of the batch "
-                "has as many places as masked_scatter() puts elements there.\n  Use "
-                "Config(frontend='torchscript')."
-            )
         dtype = writer.autocast.dtype(target, result)
         if dtype is None:
             writer.autocast.refuse_within(target, writer.at, result, writer.place())

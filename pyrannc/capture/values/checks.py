@@ -21,6 +21,8 @@ from pyrannc.capture.torch_patches import PythonCall
 from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
 from pyrannc.errors import RaNNCError
 
+#: The operator of the nodes that look.
+CHECK = "rannc::check"
 # What a check computes of the tensors that it looks at; each is of any number of rows.
 _LOOKS = frozenset((
     "abs", "all", "amax", "amin", "any", "bitwise_and", "bitwise_not", "bitwise_or", "eq", "ge",
@@ -104,9 +106,8 @@ class Looks:
     def __init__(self):
         self._found = {}  # id of a result -> the result, function, arguments, versions of these
 
-    def add(self, func, args, kwargs, result):
-        """A call of an operator in a trace, or hidden from it."""
-        name = func._schema.name.partition("::")[2]
+    def add(self, name, args, kwargs, result):
+        """A call of the operator ``aten::name``, in a trace or hidden from it."""
         if name in _LOOKS and not kwargs and isinstance(result, torch.Tensor):
             self._found[id(result)] = result, name, args, _versions(args)
 
@@ -135,23 +136,24 @@ def repeated(session):
     """While a model is traced, its checks become nodes."""
     item, truth = FakeTensor.item, FakeTensor.__bool__
 
-    def read(tensor):
+    def known(tensor, look, answer):
+        """``look(tensor)``, or the answer in a check where that is not known."""
+        if session.makes_symbols and session.here() and tensor.constant is None:
+            found = _statement_here()
+            return look(tensor) if found is None else answer(found)
         try:
-            return item(tensor)
+            return look(tensor)
         except DataDependentOutputException:
             found = _statement_here() if session.here() else None
             if found is None:
                 raise
-            return _Read(session, tensor, found)
+            return answer(found)
+
+    def read(tensor):
+        return known(tensor, item, lambda found: _Read(session, tensor, found))
 
     def decided(tensor):
-        try:
-            return truth(tensor)
-        except DataDependentOutputException:
-            found = _statement_here() if session.here() else None
-            if found is None:
-                raise
-            return _checked(session, tensor, found, None)
+        return known(tensor, truth, lambda found: _checked(session, tensor, found, None))
 
     with replaced(FakeTensor, item=read, __bool__=decided):
         yield
@@ -198,7 +200,7 @@ def _checked(session, tensor, statement, comparison) -> bool:
     look = session.looks.step(tensor, leaves)
     check = Check(text, place, look, comparison, passes, raises)
     _, shape = pytree.flatten((check, *leaves))
-    session.tracer.record_python("rannc::check", PythonCall(Checked, shape), leaves, leaves[:1], [])
+    session.record_check(PythonCall(Checked, shape), leaves)
     return passes
 
 
