@@ -3,7 +3,7 @@ import collections.abc
 import pyrannc._C.ir
 import torch
 import typing
-__all__: list[str] = ['Capture', 'ThreadState', 'Trace', 'Tracer', 'join']
+__all__: list[str] = ['Capture', 'ThreadState', 'Trace', 'Tracer', 'join', 'same_operator']
 class ThreadState:
     def __enter__(self) -> None:
         ...
@@ -61,3 +61,7 @@ class Tracer:
         ...
 def join(traces: collections.abc.Sequence[Trace]) -> Capture:
     ...
+def same_operator(op: str) -> str:
+    """
+    The operator of torch's own that computes the same; empty where there is none.
+    """

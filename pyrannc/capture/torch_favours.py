@@ -80,13 +80,15 @@ def no_fused_encoder(_session):
 
 @contextlib.contextmanager
 def no_stacks_in_the_log(_session):
-    logger = logging.getLogger(torch_private.FAKE_TENSOR_LOGGER)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in torch_private.LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextlib.contextmanager
@@ -185,7 +187,7 @@ FAVOURS = (
         no_draws_of_cudnn,
     ),
     Favour(
-        "the log of torch's FakeTensors",
+        "the logs of torch's FakeTensors and of torch.export",
         "2.11 to 2.13",
         "shows a stack at error level for mistakes that the TraceError then reports",
         no_stacks_in_the_log,

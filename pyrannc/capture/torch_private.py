@@ -59,8 +59,14 @@ READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 #: What looks whether all elements of a tensor are true, only to raise an error where one is not.
 #: Without it models that check their input so cannot be traced.
 CHECK_OF_VALUES = "_check_tensor_all_with"
-#: Where FakeTensors log a stack for mistakes that the caller then reports. Without it both show.
-FAKE_TENSOR_LOGGER = "torch._subclasses.fake_tensor"
+#: Where FakeTensors log a stack, and torch.export all that it has seen, for mistakes that the
+#: caller then reports. Without them both show.
+LOGGERS = (
+    "torch._subclasses.fake_tensor",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.fx.experimental.proxy_tensor",
+    "torch.export",
+)
 
 
 def compiled_module_type():
@@ -109,6 +115,12 @@ def exporting():
     """The file of torch.export that makes a FakeTensorMode for it; not imported before, as that
     takes seconds. Without it export needs the values of parameters."""
     return importlib.import_module("torch._export.non_strict_utils")
+
+
+def export_trace():
+    """The file of torch.export that prints all of a model that it has refused. Without it pages
+    stand before the error."""
+    return importlib.import_module("torch.export._trace")
 
 
 #: The innermost hooks on what autograd saves, or None; and what takes them away and puts them back.

@@ -11,6 +11,7 @@
 
 #include "bind/module.h"
 #include "rannc/frontend/capture.h"
+#include "rannc/frontend/same_operator.h"
 #include "rannc/frontend/tracer.h"
 #include "rannc/ops/python_object.h"
 #include "rannc/util/error.h"
@@ -104,6 +105,9 @@ void init_frontend(py::module_& m) {
       .def(py::init<>())
       .def("__enter__", &ThreadState::enter)
       .def("__exit__", [](ThreadState& self, const py::args&) { self.leave(); });
+
+  m.def("same_operator", &frontend::same_operator, "op"_a,
+        "The operator of torch's own that computes the same; empty where there is none.");
 
   py::class_<frontend::Trace>(m, "Trace").def_readonly("rows", &frontend::Trace::rows);
 

@@ -8,10 +8,10 @@
 
 #include "frontend/literals.h"
 #include "frontend/recording.h"
-#include "frontend/same_operator.h"
 #include "frontend/schemas.h"
 #include "frontend/squeezes.h"
 #include "frontend/written_buffers.h"
+#include "rannc/frontend/same_operator.h"
 #include "rannc/util/error.h"
 
 namespace rannc::frontend {

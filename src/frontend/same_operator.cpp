@@ -1,4 +1,4 @@
-#include "frontend/same_operator.h"
+#include "rannc/frontend/same_operator.h"
 
 #include <unordered_map>
 

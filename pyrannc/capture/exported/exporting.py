@@ -13,6 +13,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from pyrannc.capture import mask_selections, torch_favours
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.exported.known import Known
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_patches import (
     PythonCall,
@@ -60,19 +61,24 @@ def _(_number, _tensors):
 
 
 class _Followed(TorchFunctionMode):
-    """Tells ``looks`` what is called, by the names of operators, and keeps what masks become."""
+    """Tells ``session.looks`` and ``session.known`` what is called, by the names of operators, and
+    keeps what masks become."""
 
-    def __init__(self, looks):
+    def __init__(self, session):
         super().__init__()
-        self._looks = looks
+        self._session = session
         self._made = {}  # id of a result: the result, name, arguments
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        if not self._session.here():
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         name = _OPERATORS.get(name, name)
-        self._looks.add(name, args, kwargs, result)
+        known = self._session.known.computes(func, name, args, kwargs)
+        result = func(*args, **kwargs)
+        self._session.known.add(result, known)
+        self._session.looks.add(name, args, kwargs, result)
         if name in _OF_COUNTS and isinstance(result, torch.Tensor):
             self._made[id(result)] = result, name, (*args, *kwargs.values())
         return result
@@ -101,8 +107,8 @@ class Exporting:
     def __init__(self, paths, always=False):
         self.paths, self._always = paths, always
         self.python_calls = {}  # PythonCall by the number in a PYTHON_CALL or CHECKED
-        self.looks = checks.Looks()
-        self._followed = _Followed(self.looks)
+        self.looks, self.known = checks.Looks(), Known()
+        self._followed = _Followed(self)
         self._thread, self._hidden = threading.get_ident(), False
 
     def here(self) -> bool:
@@ -159,6 +165,11 @@ class Exporting:
             del _calls[number]
         self.python_calls[number] = PythonCall(function, shape)
         return pytree.unflatten(made[0], results)
+
+    def known_number(self, tensor):
+        """The only element of ``tensor``, or None where it is not known."""
+        with self.hidden():
+            return self.known.number(tensor)
 
     def record_check(self, call, leaves):
         """``call`` looks at ``leaves`` in each run; what comes later takes the first from there."""

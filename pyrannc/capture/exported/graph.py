@@ -305,6 +305,8 @@ class Writer:
         count, self._counts[path] = self._counts[path], self._counts[path] + 1
         made = {"name": f"{path}_{count}" if count else path, "op": op, "inputs": inputs}
         made["outputs"] = []
+        if like := _C.frontend.same_operator(op):
+            made["like"] = like
         if not self.grad_enabled:
             made["grad_enabled"] = False
         if module:

@@ -14,7 +14,13 @@ import torch
 from torch import nn
 
 from pyrannc import _C, log
-from pyrannc.capture import mask_selections, random_states, second_calls, seen_by_hooks
+from pyrannc.capture import (
+    mask_selections,
+    random_states,
+    second_calls,
+    seen_by_hooks,
+    torch_private,
+)
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt
 from pyrannc.capture.arguments.call import Like
@@ -25,6 +31,7 @@ from pyrannc.capture.exported.autocast import Autocast
 from pyrannc.capture.exported.exporting import Exporting
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.reference import describe
+from pyrannc.capture.replaced import replaced
 from pyrannc.capture.session import substituted
 from pyrannc.capture.torch_private import FakeTensor
 from pyrannc.capture.values.of_one_call import OfOneCall
@@ -208,7 +215,8 @@ class _Calls:
 
 def _exported(outer, inputs, dims):
     dynamic = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in dims)
-    with warnings.catch_warnings():
+    quiet = replaced(torch_private.export_trace(), print=lambda *_, **__: None)
+    with quiet, warnings.catch_warnings():
         # What forward() leaves in attributes is seen here, and told to who reads it.
         warnings.filterwarnings("ignore", message="The tensor attribute")
         return torch.export.export(

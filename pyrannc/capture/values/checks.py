@@ -136,9 +136,12 @@ def repeated(session):
     """While a model is traced, its checks become nodes."""
     item, truth = FakeTensor.item, FakeTensor.__bool__
 
-    def known(tensor, look, answer):
+    def known(tensor, look, answer, of_number):
         """``look(tensor)``, or the answer in a check where that is not known."""
         if session.makes_symbols and session.here() and tensor.constant is None:
+            number = session.known_number(tensor)
+            if number is not None:
+                return of_number(number)
             found = _statement_here()
             return look(tensor) if found is None else answer(found)
         try:
@@ -150,13 +153,19 @@ def repeated(session):
             return answer(found)
 
     def read(tensor):
-        return known(tensor, item, lambda found: _Read(session, tensor, found))
+        return known(
+            tensor, item, lambda found: _Read(session, tensor, found), lambda number: number
+        )
 
     def decided(tensor):
-        return known(tensor, truth, lambda found: _checked(session, tensor, found, None))
+        return known(tensor, truth, lambda found: _checked(session, tensor, found, None), bool)
 
     with replaced(FakeTensor, item=read, __bool__=decided):
         yield
+
+
+def _itself(number):
+    return number
 
 
 class _Read:

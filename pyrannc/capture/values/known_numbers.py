@@ -18,20 +18,20 @@ def _names(text):
 
 
 # What makes tensors of numbers alone. Others without a tensor among their operands may be random.
-_FACTORIES = _names(
+FACTORIES = _names(
     """
     aten::arange aten::eye aten::full aten::full_like aten::linspace aten::new_full aten::new_ones
     aten::new_zeros aten::ones aten::ones_like aten::scalar_tensor aten::zeros aten::zeros_like
     """
 )
 # Of the first operand of these, only sizes and dtype count.
-_OF_SIZES = _names(
+OF_SIZES = _names(
     """
     aten::full_like aten::new_full aten::new_ones aten::new_zeros aten::ones_like aten::zeros_like
     """
 )
 # Operators that compute the same from the same.
-_FUNCTIONS = _names(
+FUNCTIONS = _names(
     """
     aten::__and__ aten::__or__ aten::__xor__ aten::abs aten::add aten::all aten::amax aten::amin
     aten::any aten::bitwise_and aten::bitwise_not aten::bitwise_or aten::bitwise_xor aten::cat
@@ -49,7 +49,7 @@ _FUNCTIONS = _names(
 # What they say of a random number of [0, 1) is known where the other number is not between.
 _COMPARISONS = _names("aten::ge aten::lt")
 # The same into the memory of their first operand.
-_WRITERS = _names(
+WRITERS = _names(
     """
     aten::copy_ aten::fill_ aten::index_put_ aten::masked_fill_
     """
@@ -91,11 +91,11 @@ def _result_of(node, found):
         return [_computed(each, found) for each in operands]
     if kind in _COMPARISONS and _is_random(operands[0].node()):
         return _compared_random(kind, operands[1])
-    if kind not in _FACTORIES | _FUNCTIONS | _WRITERS:
+    if kind not in FACTORIES | FUNCTIONS | WRITERS:
         raise _Unknown
-    like = [_with_sizes_of(operands.pop(0))] if kind in _OF_SIZES else []
+    like = [_with_sizes_of(operands.pop(0))] if kind in OF_SIZES else []
     values = [*like, *(_computed(each, found) for each in operands)]
-    if kind in _WRITERS:  # what others read of that memory is looked at in the end
+    if kind in WRITERS:  # what others read of that memory is looked at in the end
         values[0] = values[0].clone()
     result = _called(node, values)
     if not isinstance(result, torch.Tensor):

@@ -124,7 +124,7 @@ CASES = {
         lambda: nn.LSTM(8, 8, 2, dropout=0.5, batch_first=True),
         is_called_without_cudnn,
     ),
-    "the log of torch's FakeTensors": (Refused, logs_no_stack),
+    "the logs of torch's FakeTensors and of torch.export": (Refused, logs_no_stack),
     "aten::_grouped_mm on FakeTensors": (Experts, captures),
     "aten::_ctc_loss.Tensor on FakeTensors": (Transcribing, captures),
 }
