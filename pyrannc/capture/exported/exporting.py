@@ -77,7 +77,7 @@ class _Followed(TorchFunctionMode):
         name = _OPERATORS.get(name, name)
         known = self._session.known.computes(func, name, args, kwargs)
         result = func(*args, **kwargs)
-        self._session.known.add(result, known)
+        self._session.known.add(result, name, args, known)
         self._session.looks.add(name, args, kwargs, result)
         if name in _OF_COUNTS and isinstance(result, torch.Tensor):
             self._made[id(result)] = result, name, (*args, *kwargs.values())

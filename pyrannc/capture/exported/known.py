@@ -27,7 +27,8 @@ def _short(names):
     return frozenset(name.removeprefix("aten::") for name in names)
 
 
-_OF_SIZES, _WRITERS = _short(known_numbers.OF_SIZES), _short(known_numbers.WRITERS)
+_SET = "__setitem__"
+_OF_SIZES, _WRITERS = _short(known_numbers.OF_SIZES), _short(known_numbers.WRITERS) | {_SET}
 _FOLLOWED = _short(known_numbers.FACTORIES | known_numbers.FUNCTIONS) | _WRITERS | _METHODS
 
 
@@ -73,8 +74,9 @@ class Known:
         except _Unknown:
             return None
 
-    def add(self, result, computes) -> None:
+    def add(self, result, name, args, computes) -> None:
         """The call has returned ``result``."""
+        result = args[0] if name == _SET else result
         if not isinstance(result, torch.Tensor):
             return
         if computes is None or (computes.of is None and result.dim() > 0):
@@ -116,7 +118,10 @@ class Known:
             operands, others = _at(given, rows), _at(named, rows)
             if "device" in others:
                 others["device"] = "cpu"
-            return func(*operands, **others)
+            if name in _WRITERS:  # what others read of that memory is not known any more
+                operands = (operands[0].clone(), *operands[1:])
+            result = func(*operands, **others)
+            return operands[0] if name == _SET else result
 
         return of
 
