@@ -121,7 +121,8 @@ def _frame_in(error, files) -> bool:
 
 def _on_meta(error) -> bool:
     text = str(error)
-    return "meta" in text and ("two different devices" in text or "at least two devices" in text)
+    told = ("two different devices", "at least two devices", "is not on the expected device")
+    return "meta" in text and any(each in text for each in told)
 
 
 def _user_line(error) -> str:

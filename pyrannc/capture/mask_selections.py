@@ -75,7 +75,7 @@ _LOSSES = _names(
     """
 )
 # Operators of which a mask is made that give equal results for equal operands.
-_SAME = _names(
+SAME = _names(
     """
     aten::__and__ aten::__or__ aten::_to_copy aten::add aten::bitwise_and aten::bitwise_not
     aten::bitwise_or aten::contiguous aten::eq aten::flatten aten::ge aten::gt aten::isnan
@@ -294,7 +294,7 @@ def are_same(value, other) -> bool:
         return pytree.equal(value.toIValue(), other.toIValue())
     pairs = list(zip(node.inputs(), another.inputs(), strict=False))
     return (
-        node.kind() in _SAME
+        node.kind() in SAME
         and node.inputsSize() == another.inputsSize()
         and all(are_same(*pair) for pair in pairs)
     )

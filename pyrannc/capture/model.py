@@ -27,7 +27,7 @@ def capture(
     sync_batch_norm=False,
     hooks=None,
     places=None,
-    front_end="torchscript",
+    front_end=None,
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
@@ -46,7 +46,8 @@ def capture(
             forward pass.
         places: :class:`~pyrannc.state.model_device.Places`; where the model moves, it is captured
             as on its new device. Default: where it is.
-        front_end: "torchscript", torch's tracer, or "export", torch.export.
+        front_end: "torchscript", torch's tracer, or "export", torch.export; default: the tracer,
+            where this build has it.
         sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
 
     Raises:
@@ -56,6 +57,8 @@ def capture(
         ConfigError: ``batch_dims`` names no input.
     """
     refuse_model(model)
+    if front_end is None:
+        front_end = "torchscript" if hasattr(_C.frontend, "Tracer") else "export"
     call = Call(args, kwargs or {})
     names = input_names(model, call)
     dims = find_batch_dims(call, names, batch_dims, known)

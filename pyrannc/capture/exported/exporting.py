@@ -3,6 +3,7 @@ with torch's tracer (:class:`pyrannc.capture.session.Session`).
 """
 
 import contextlib
+import dataclasses
 import itertools
 import threading
 
@@ -37,7 +38,8 @@ _OPERATORS = {
     "__or__": "bitwise_or",
 }  # fmt: skip
 _CASTS = frozenset(("to", "long", "int"))
-_OF_COUNTS = _CASTS | {"sum", "reshape"}
+# What is kept of masks and of counts of them.
+_OF_MASKS = {name.removeprefix("aten::") for name in mask_selections.SAME} | _CASTS | {"sum"}
 _LIBRARY = operators.Library("rannc_export", "DEF")
 _LIBRARY.define("python_call(int number, Tensor[] tensors) -> Tensor[]")
 #: Stands for one call of a custom autograd function, whose backward torch.export would lose.
@@ -60,6 +62,20 @@ def _(_number, _tensors):
     return None
 
 
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """One that has made a mask, or counts of it."""
+
+    result: torch.Tensor
+    name: str
+    given: tuple
+    versions: list
+
+
+def _versions(tensors):
+    return [each._version for each in tensors if isinstance(each, torch.Tensor)]
+
+
 class _Followed(TorchFunctionMode):
     """Tells ``session.looks`` and ``session.known`` what is called, by the names of operators, and
     keeps what masks become."""
@@ -79,19 +95,37 @@ class _Followed(TorchFunctionMode):
         result = func(*args, **kwargs)
         self._session.known.add(result, name, args, known)
         self._session.looks.add(name, args, kwargs, result)
-        if name in _OF_COUNTS and isinstance(result, torch.Tensor):
-            self._made[id(result)] = result, name, (*args, *kwargs.values())
+        if name in _OF_MASKS and isinstance(result, torch.Tensor):
+            given = (*args, *kwargs.values())
+            self._made[id(result)] = _Call(result, name, given, _versions((result, *given)))
         return result
+
+    def are_same(self, value, other) -> bool:
+        """Whether two tensors are computed alike from the same."""
+        if value is other or not isinstance(value, torch.Tensor):
+            return value is other or pytree.equal(value, other)
+        call, another = self._call(value), self._call(other)
+        if call is None or another is None or call.name != another.name:
+            return False
+        return len(call.given) == len(another.given) and all(
+            map(self.are_same, call.given, another.given)
+        )
 
     def are_counts(self, lengths, flat) -> bool:
         """Whether they are ``mask.sum(-1)`` of the matrix that has become ``flat``."""
-        _, kind, given = self._made.get(id(lengths), (None, "", ()))
-        while kind in _CASTS:
-            _, kind, given = self._made.get(id(given[0]), (None, "", ()))
-        _, reshape, of_mask = self._made.get(id(flat), (None, "", ()))
-        if kind != "sum" or reshape != "reshape" or given[0] is not of_mask[0]:
+        count, reshaped = self._call(lengths), self._call(flat)
+        while count is not None and count.name in _CASTS:
+            count = self._call(count.given[0])
+        if count is None or reshaped is None or (count.name, reshaped.name) != ("sum", "reshape"):
             return False
-        return given[0].dim() == 2 and given[1:] in ((-1,), (1,))
+        mask, *dims = count.given
+        return mask.dim() == 2 and dims in ([-1], [1]) and self.are_same(mask, reshaped.given[0])
+
+    def _call(self, tensor):
+        """What has made it, where nothing was written since."""
+        call = self._made.get(id(tensor))
+        known = call is not None and call.result is tensor
+        return call if known and call.versions == _versions((tensor, *call.given)) else None
 
 
 class Exporting:
@@ -130,7 +164,7 @@ class Exporting:
 
     def are_same(self, value, other) -> bool:
         """Whether two tensors, as ``value_of`` gives them, are known to be equal."""
-        return value is other
+        return self._followed.are_same(value, other)
 
     def call_python(self, function, call, arguments):
         """One call of the autograd function ``function``, as one operator.

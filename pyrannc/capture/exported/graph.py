@@ -243,18 +243,16 @@ class Writer:
                 "captured model cannot depend on them: use torch.where, or masking."
             )
         seen = [
-            expression.xreplace(dict.fromkeys(symbols, rows))
+            float(expression.xreplace(dict.fromkeys(symbols, rows)))
             for rows in map(_integer, _SAMPLED_ROWS)
         ]
-        if all(int(each) == each for each in seen):
-            per_row = (int(seen[1]) - int(seen[0])) // (_SAMPLED_ROWS[1] - _SAMPLED_ROWS[0])
-            fixed = int(seen[0]) - per_row * _SAMPLED_ROWS[0]
-            if all(
-                fixed + per_row * rows == int(each)
-                for rows, each in zip(_SAMPLED_ROWS, seen, strict=True)
-            ):
+        if all(each.is_integer() for each in seen):
+            first, second, _ = map(int, seen)
+            per_row = (second - first) // (_SAMPLED_ROWS[1] - _SAMPLED_ROWS[0])
+            fixed = first - per_row * _SAMPLED_ROWS[0]
+            if seen == [fixed + per_row * rows for rows in _SAMPLED_ROWS]:
                 return Affine((fixed, per_row)) if per_row else fixed
-        at = " at ".join(", ".join(f"{float(n):g}" for n in each) for each in (seen, _SAMPLED_ROWS))
+        at = " at ".join(", ".join(f"{n:g}" for n in each) for each in (seen, _SAMPLED_ROWS))
         at += " rows"
         if isinstance(number, torch.SymFloat):
             raise TraceError(
@@ -428,7 +426,7 @@ class Walk(Interpreter):
         writer, result = self._writer, self._writer.at.meta.get("val")
         name = str(target)
         if isinstance(result, torch.SymInt | torch.SymFloat | int | float | bool):
-            return writer.affine(result)
+            return result  # what takes it asks what it is
         if isinstance(result, torch.SymBool):
             return None  # of a check
         if _CHECKS.search(name):

@@ -75,9 +75,10 @@ class _OfTensors(nn.Module):
     """The model as a function from the tensors of a call to those of its result, which may be of
     classes that torch.export does not know."""
 
-    def __init__(self, model, shape, hooks, seen):
+    def __init__(self, model, shape, hooks, seen, replaced):
         super().__init__()
         self.model = model
+        self._replaced = replaced  # (path of a module, name) of buffers that are
         self._shape, self._hooks = shape, hooks
         # Gets the shape of the result and what the model changes: export puts attributes back.
         self._seen = seen
@@ -87,13 +88,19 @@ class _OfTensors(nn.Module):
         call = pytree.unflatten(self._shape, list(tensors))
         attributes = module_attributes.snapshot(self.model)
         before = [
-            (module._buffers, name, buffer)
-            for module in self.model.modules()
+            (path, name, module._buffers, buffer)
+            for path, module in self.model.named_modules()
             for name, buffer in module._buffers.items()
         ]
+        # Their old tensors, which backward may need, live on in eager, while here they are written.
+        for path, name, registry, buffer in before:
+            if (path, name) in self._replaced:
+                registry[name] = buffer.clone()
         result = seen_by_hooks.result_of(self.model, call["args"], call["kwargs"], self._hooks)
-        for registry, name, buffer in before:
+        self._seen.replaced = set()
+        for path, name, registry, buffer in before:
             if registry.get(name) is not buffer:  # which torch.export would forget
+                self._seen.replaced.add((path, name))
                 buffer.copy_(registry[name])
                 registry[name] = buffer
         found, shape = pytree.flatten(result)
@@ -137,7 +144,7 @@ class _Calls:
     def __init__(self, model, call, names, dims, states, places, rows, caches, hooks):
         self._model, self._call, self._names, self._dims = model, call, names, dims
         self._states, self._places, self._rows = states, places, rows
-        self._caches, self._hooks = caches, hooks
+        self._caches, self._hooks, self._replaced = caches, hooks, set()
         self._paths = {id(module): path for path, module in model.named_modules()}
 
     def exported(self, states) -> Exported:
@@ -149,7 +156,7 @@ class _Calls:
             for tensor, dim in zip(call.tensors, dims, strict=True)
         ]
         seen = types.SimpleNamespace()
-        outer = _OfTensors(model, call.shape, self._hooks, seen)
+        outer = _OfTensors(model, call.shape, self._hooks, seen, self._replaced)
         session = Exporting(self._paths)
         with fakes.used(states, self._places) as modes, session.patched():
             try:
@@ -165,6 +172,9 @@ class _Calls:
                 raise explain(error, _module_of(error, model), text) from error
         if found := guards.refusal(modes[-1].shape_env):
             raise found
+        if not seen.replaced <= self._replaced:  # only the end of a run tells
+            self._replaced |= seen.replaced
+            return self.exported(states)
         written, objects = _written(program, model, inputs, self._names, dims, states, session)
         return Exported(graph.made(written), objects, _counts(seen.shape), seen.changes)
 
