@@ -7,13 +7,12 @@ import atexit
 import os
 import tempfile
 
+import needs_tracer
+
 _costs = tempfile.TemporaryDirectory(prefix="rannc-costs-")
 atexit.register(_costs.cleanup)
 os.environ["RANNC_PROFILE_CACHE"] = _costs.name
 
-if (
-    os.environ.get("RANNC_FRONTEND") == "export"
-):  # make test-export: all tests, without torch's tracer
-    from pyrannc.capture.model import capture
 
-    capture.__defaults__ = (*capture.__defaults__[:-1], "export")
+def pytest_collection_modifyitems(items):
+    needs_tracer.expect(items)

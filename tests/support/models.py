@@ -466,7 +466,7 @@ class Experts(nn.Module):
         keys, sources = chosen.flatten().sort()
         products = self.experts(layer, tokens[sources // 2], keys) * scores.flatten()[sources, None]
         targets = torch.empty_like(sources)
-        targets[sources] = torch.arange(len(sources))
+        targets[sources] = torch.arange(sources.size(0))
         return products[targets].reshape(-1, 2, 8).sum(1)
 
     def mix_1(self, layer, tokens, scores, chosen):

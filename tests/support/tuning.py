@@ -52,7 +52,7 @@ NOT_TUNED = {
         " kModules kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN QUIET_S"
     ),
     "values that captures and checks feed in": (
-        "_ROWS _SAMPLED_ROWS _LOOKED_AT _TRACES _HARMLESS _RUNS"
+        "_ROWS _SAMPLED_ROWS _LOOKED_AT _AT_ROWS _TRACES _HARMLESS _RUNS"
     ),
     "how long a hang may last": "TIMEOUT_S DEADLINE_S",
 }

@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import needs_tracer
 import pytest
 
 pytest.importorskip("transformers")
@@ -69,3 +70,7 @@ def test_an_architecture_that_trains_on_other_rows_is_not_equal():
 @pytest.mark.parametrize("name", TRAINED)
 def test_an_architecture_trains_as_the_page_says(name, ranks):
     assert not wrong(ranks, [f"{plan}/{name}" for plan in PLANS])
+
+
+def test_the_page_lists_what_needs_the_tracer():
+    assert TEXT.endswith(needs_tracer.section())

@@ -15,6 +15,7 @@ import textwrap
 import warnings
 from pathlib import Path
 
+import needs_tracer
 import transformers
 from architectures import call_of, kind_of, loss_of, model_of, names
 
@@ -153,7 +154,8 @@ def page(lines, before) -> str:
         counts += f" ({untrained} of the cells in that column are of an earlier release or run)"
     title, first, *others = HEAD.format(releases=releases, counts=counts).split("\n\n")
     first = textwrap.fill(first, 100, break_long_words=False, break_on_hyphens=False)
-    return "\n\n".join([title, first, *others]) + "".join(f"{row}\n" for _, row in rows)
+    table = "\n\n".join([title, first, *others]) + "".join(f"{row}\n" for _, row in rows)
+    return f"{table}\n{needs_tracer.section()}"
 
 
 def _releases(made, before) -> str:
