@@ -276,11 +276,14 @@ def allowed(session, replaced):
         return selected(tensor, mask)
 
     _current.session = session
-    with (
-        replaced(FakeTensor, __getitem__=getitem, __setitem__=setitem, masked_select=select),
-        replaced(torch, masked_select=select),
-    ):
-        yield
+    try:
+        with (
+            replaced(FakeTensor, __getitem__=getitem, __setitem__=setitem, masked_select=select),
+            replaced(torch, masked_select=select),
+        ):
+            yield
+    finally:
+        _current.session = None
 
 
 def are_same(value, other) -> bool:

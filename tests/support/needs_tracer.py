@@ -99,7 +99,7 @@ NEEDS_TRACER = {
         f"{CAPTURE}/test_reference.py::test_another_constant_is_another_model",
     ],
     "it asks for the tracer": [
-        f"{CAPTURE}/test_second_calls.py::*torchscript]",
+        f"{CAPTURE}/attributes/test_second_calls.py::*torchscript]",
         "tests/torch/wrapper/test_front_ends.py::test_the_one_that_is_set_is_used[torchscript]",
         "tests/torch/wrapper/test_front_ends.py::test_auto_begins_with_the_tracer_and_says_so",
         "tests/torch/wrapper/test_front_ends.py::test_auto_falls_back_and_says_why",

@@ -17,14 +17,13 @@ from pyrannc import _C, log
 from pyrannc.capture import (
     mask_selections,
     random_states,
-    second_calls,
     seen_by_hooks,
     torch_private,
 )
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt
 from pyrannc.capture.arguments.call import Like
-from pyrannc.capture.attributes import module_attributes
+from pyrannc.capture.attributes import module_attributes, second_calls
 from pyrannc.capture.explained import OWN_PATH, TORCH_PATH, explain, place
 from pyrannc.capture.exported import fakes, graph, guards
 from pyrannc.capture.exported.autocast import Autocast
@@ -226,12 +225,15 @@ class _Calls:
 def _exported(outer, inputs, dims):
     dynamic = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in dims)
     quiet = replaced(torch_private.export_trace(), print=lambda *_, **__: None)
-    with quiet, warnings.catch_warnings():
-        # What forward() leaves in attributes is seen here, and told to who reads it.
-        warnings.filterwarnings("ignore", message="The tensor attribute")
-        return torch.export.export(
+    with quiet, warnings.catch_warnings(record=True) as seen:
+        program = torch.export.export(
             outer, tuple(inputs), dynamic_shapes={"tensors": dynamic}, strict=False
         )
+    for each in seen:
+        # What forward() leaves in attributes is seen here, and told to who reads it.
+        if not str(each.message).startswith("The tensor attribute"):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    return program
 
 
 def _written(program, model, inputs, names, dims, states, session):

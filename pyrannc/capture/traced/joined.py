@@ -9,8 +9,9 @@ import gc
 import torch
 
 from pyrannc import _C, progress
-from pyrannc.capture import hook_probes, second_calls
+from pyrannc.capture import hook_probes
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes import second_calls
 from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture
 from pyrannc.capture.explained import SizeUnknown

@@ -4,11 +4,11 @@ import dataclasses
 
 import torch
 
-from pyrannc.capture import hook_probes, mask_selections, random_states, second_calls, seen_by_hooks
+from pyrannc.capture import hook_probes, mask_selections, random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt
 from pyrannc.capture.arguments.call import Like
-from pyrannc.capture.attributes import module_attributes
+from pyrannc.capture.attributes import module_attributes, second_calls
 from pyrannc.capture.explained import explain, place
 from pyrannc.capture.session import Session, substituted
 from pyrannc.capture.traced.replaced_buffers import (
