@@ -55,7 +55,7 @@ test-ranks:
 
 # The tests of one process, captured by torch.export in a RaNNC that lacks torch's tracer. Thirteen minutes.
 test-export: build
-	PYTHONPATH=$(CURDIR)/tests/support/without_tracer RANNC_FRONTEND=export $(BIN)/pytest -q tests/torch -m "not all"
+	PYTHONPATH=$(CURDIR)/tests/support/without_tracer $(BIN)/pytest -q tests/torch -m "not all"
 
 # A browser for the pages of plans, and a library with a trainer of its own.
 $(VENV)/test-all: third_party/browser.sh $(VENV)/installed

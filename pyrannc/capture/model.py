@@ -90,7 +90,6 @@ def capture(
 
 
 def _exported(model, call, names, dims, states, choices, places):
-    """Of a model that changes attributes the first front end's traces tell what that means."""
     from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
 
     if choices.hooks and choices.hooks.watched:

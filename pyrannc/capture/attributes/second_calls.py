@@ -2,7 +2,7 @@
 
 import gc
 
-from pyrannc import _C, log
+from pyrannc import log
 from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.attributes.around import ABSENT
 from pyrannc.errors import TraceError
@@ -103,16 +103,6 @@ def _followed(follow):
 
 def _take_back(model, before, paths):
     module_attributes.put(model, {path: before.get(path, ABSENT) for path in paths})
-
-
-def refuse_another(traces, changes):
-    """``traces``: the last one is of a second call, after ``changes``."""
-    try:
-        _C.frontend.join(traces)
-        return
-    except TraceError as error:
-        difference = error
-    raise computes_otherwise(changes) from difference
 
 
 def _listed(changes):

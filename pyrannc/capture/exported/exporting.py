@@ -175,13 +175,14 @@ class Exporting:
         tensors, shape = pytree.flatten(arguments)
         mask_selections.refuse_in(shape)
         refuse_hidden_parameters(function, arguments, {id(tensor) for tensor in tensors})
-        made = []
+        made = []  # the shape of what it returns
 
         def compute(given):
             versions = [tensor._version for tensor in given]
             with self.hidden():
                 outputs = call(*pytree.unflatten(shape, list(given)))
-            found, made[:] = (lambda found, form: (found, [form]))(*pytree.flatten(outputs))
+            found, form = pytree.flatten(outputs)
+            made.append(form)
             written = versions != [tensor._version for tensor in given]
             if written or any(each is tensor for each in found for tensor in given):
                 raise TraceError(
@@ -198,7 +199,7 @@ class Exporting:
         finally:
             del _calls[number]
         self.python_calls[number] = PythonCall(function, shape)
-        return pytree.unflatten(made[0], results)
+        return pytree.unflatten(made[-1], results)
 
     def known_number(self, tensor):
         """The only element of ``tensor``, or None where it is not known."""

@@ -14,6 +14,7 @@ import torch
 from torch.fx import Interpreter
 
 from pyrannc import _C
+from pyrannc.capture.exported import rows as of_rows
 from pyrannc.capture.exported.exporting import CHECKED, PYTHON_CALL
 from pyrannc.capture.values.checks import CHECK
 from pyrannc.errors import TraceError
@@ -202,10 +203,8 @@ class Writer:
 
     def cast(self, dtype, args, kwargs) -> tuple:
         """``args, kwargs`` of an operator with their tensors as autocast hands them to it."""
-        kwargs = dict(
-            reversed([(name, self._cast(kwargs[name], dtype)) for name in [*kwargs][::-1]])
-        )
         # C++ computes arguments from the last to the first, and names of nodes count.
+        kwargs = {name: self._cast(kwargs[name], dtype) for name in reversed(kwargs)}
         return [self._cast(each, dtype) for each in reversed(args)][::-1], kwargs
 
     def _cast(self, value, dtype):
@@ -236,16 +235,12 @@ class Writer:
         if not isinstance(number, torch.SymInt | torch.SymFloat):
             return number
         expression = number.node.expr
-        symbols = expression.free_symbols
-        if any(str(each).startswith(("u", "zuf")) for each in symbols):
+        if of_rows.is_of_values(expression):
             raise TraceError(
                 f"{self.place()}: the values of a tensor decide how large a result is.\n  A "
                 "captured model cannot depend on them: use torch.where, or masking."
             )
-        seen = [
-            float(expression.xreplace(dict.fromkeys(symbols, rows)))
-            for rows in map(_integer, _SAMPLED_ROWS)
-        ]
+        seen = [float(of_rows.at(expression, rows)) for rows in _SAMPLED_ROWS]
         if all(each.is_integer() for each in seen):
             first, second, _ = map(int, seen)
             per_row = (second - first) // (_SAMPLED_ROWS[1] - _SAMPLED_ROWS[0])
@@ -479,12 +474,6 @@ def made(written: dict):
     graph = _C.ir.infer_rows(_C.ir.drop_dead_nodes(_C.ir.Graph.from_json(text)))
     _C.ir.verify(graph)
     return graph
-
-
-def _integer(rows):
-    import sympy
-
-    return sympy.Integer(rows)
 
 
 def _values(given) -> list:

@@ -7,6 +7,7 @@ program checks that when it is called, a graph does not.
 import sympy
 
 from pyrannc.capture.explained import is_own
+from pyrannc.capture.exported import rows as of_rows
 from pyrannc.errors import TraceError
 
 # At which it has to hold. More rows would meet what operators ask of sizes of 32 bits.
@@ -20,14 +21,9 @@ def refusal(shape_env) -> TraceError | None:
         shape_env: torch's, after a run of the model.
     """
     for guard in shape_env.guards:
-        symbols = guard.expr.free_symbols
-        if any(str(each).startswith(("u", "zuf")) for each in symbols):
-            continue  # of values, which the walk refuses
-        holds = {
-            rows: guard.expr.xreplace(dict.fromkeys(symbols, sympy.Integer(rows))) != sympy.false
-            for rows in _LOOKED_AT
-        }
-        failing = [rows for rows in _LOOKED_AT if not holds[rows]]
+        if of_rows.is_of_values(guard.expr):
+            continue  # which the walk refuses
+        failing = [rows for rows in _LOOKED_AT if of_rows.at(guard.expr, rows) == sympy.false]
         # At one number alone it only says that the rows are not as many as another size, which
         # torch asks where it looks how tensors meet.
         if len(failing) > 1:

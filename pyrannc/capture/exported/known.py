@@ -5,13 +5,12 @@ where its number is asked for.
 """
 
 import dataclasses
-import operator
 from collections.abc import Callable
 
-import sympy
 import torch
 
 from pyrannc.capture import torch_private
+from pyrannc.capture.exported import rows as of_rows
 from pyrannc.capture.values import known_numbers
 
 # At which a number has to be the same.
@@ -20,7 +19,6 @@ _METHODS = frozenset((
     "__add__", "__getitem__", "__mul__", "__neg__", "__sub__", "bool", "double", "float", "int",
     "long",
 ))  # fmt: skip
-_COMPARISONS = {"ge": operator.ge, "lt": operator.lt}
 
 
 def _short(names):
@@ -54,6 +52,13 @@ class _Like:
 
     def of(self, rows):
         return torch.empty(_at(tuple(self.tensor.shape), rows), dtype=self.tensor.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operand:
+    """A tensor that a call is given: ``of(rows)`` computes it."""
+
+    of: Callable
 
 
 class Known:
@@ -107,11 +112,14 @@ class Known:
         return lambda rows: constant.clone()
 
     def _function(self, func, name, args, kwargs):
-        if name in _COMPARISONS and len(args) == 2 and self._is_random(args[0]):
-            answer = _compared_random(name, args[1])
+        kind = f"aten::{name}"
+        if kind in known_numbers.COMPARISONS and len(args) == 2 and self._is_random(args[0]):
+            answer = known_numbers.compared_random(kind, args[1])
+            if answer is None:
+                raise _Unknown
             return lambda rows: torch.tensor(answer)
         if name in _OF_SIZES:
-            args = (_Like(args[0]).of, *args[1:])
+            args = (_Like(args[0]), *args[1:])
         given, named = self._operands(args), self._operands(kwargs)
 
         def of(rows):
@@ -130,9 +138,9 @@ class Known:
         return made is not None and made.tensor is tensor and made.of is None
 
     def _operands(self, value):
-        """With functions of the rows in place of tensors."""
+        """With what computes them in place of tensors."""
         if isinstance(value, torch.Tensor):
-            return self._of(value)
+            return _Operand(self._of(value))
         if type(value) is dict:
             return {key: self._operands(each) for key, each in value.items()}
         if type(value) in (list, tuple):
@@ -140,29 +148,18 @@ class Known:
         return value
 
 
-def _compared_random(name, bound):
-    if not isinstance(bound, int | float) or not (bound <= 0 or bound >= 1):
-        raise _Unknown
-    return (bound >= 1) == (name == "lt")
-
-
 def _at(value, rows):
-    """With tensors and numbers in place of functions of the rows and sizes."""
+    """With tensors and numbers in place of what computes them and of sizes."""
+    if isinstance(value, _Operand | _Like):
+        return value.of(rows)
     if isinstance(value, torch.SymInt | torch.SymFloat):
-        expression = value.node.expr
-        number = expression.xreplace(dict.fromkeys(expression.free_symbols, sympy.Integer(rows)))
+        number = of_rows.at(value.node.expr, rows)
         return int(number) if isinstance(value, torch.SymInt) else float(number)
     if isinstance(value, torch.device):
         return torch.device("cpu")
     if isinstance(value, dict):
         return {key: _at(each, rows) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return (
-            [_at(each, rows) for each in value]
-            if type(value) is list
-            else tuple(_at(each, rows) for each in value)
-        )
-    return value(rows) if type(value) in _FUNCTIONS else value
-
-
-_FUNCTIONS = (type(_at), type(_Like(None).of))
+    if isinstance(value, list | tuple):  # sizes are tuples
+        found = [_at(each, rows) for each in value]
+        return found if isinstance(value, list) else tuple(found)
+    return value

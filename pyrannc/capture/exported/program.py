@@ -74,10 +74,10 @@ class _OfTensors(nn.Module):
     """The model as a function from the tensors of a call to those of its result, which may be of
     classes that torch.export does not know."""
 
-    def __init__(self, model, shape, hooks, seen, replaced):
+    def __init__(self, model, shape, hooks, seen, replaced_buffers):
         super().__init__()
         self.model = model
-        self._replaced = replaced  # (path of a module, name) of buffers that are
+        self._replaced = replaced_buffers  # of which that is known: path of the module, and name
         self._shape, self._hooks = shape, hooks
         # Gets the shape of the result and what the model changes: export puts attributes back.
         self._seen = seen

@@ -83,7 +83,10 @@ def _joined(mode, model, call, names, dims, states, choices, places):
             raise TraceError(f"the result of the model depends on the batch size: {found}")
     joined = _C.frontend.join(traces)
     for again in traced.again:
-        second_calls.refuse_another([*traces[:-1], again], traced.changes)
+        try:
+            _C.frontend.join([*traces[:-1], again])
+        except TraceError as error:
+            raise second_calls.computes_otherwise(traced.changes) from error
     return Capture(joined, call, dims, outputs, states, choices, probes, traced)
 
 

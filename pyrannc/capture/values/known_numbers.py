@@ -47,7 +47,7 @@ FUNCTIONS = _names(
     """
 )
 # What they say of a random number of [0, 1) is known where the other number is not between.
-_COMPARISONS = _names("aten::ge aten::lt")
+COMPARISONS = _names("aten::ge aten::lt")
 # The same into the memory of their first operand.
 WRITERS = _names(
     """
@@ -89,8 +89,11 @@ def _result_of(node, found):
         return _number_in_code(operands[0].toIValue())
     if kind == "prim::ListConstruct":
         return [_computed(each, found) for each in operands]
-    if kind in _COMPARISONS and _is_random(operands[0].node()):
-        return _compared_random(kind, operands[1])
+    if kind in COMPARISONS and _is_random(operands[0].node()):
+        answer = compared_random(kind, operands[1].toIValue())
+        if answer is None:
+            raise _Unknown
+        return torch.tensor(answer)
     if kind not in FACTORIES | FUNCTIONS | WRITERS:
         raise _Unknown
     like = [_with_sizes_of(operands.pop(0))] if kind in OF_SIZES else []
@@ -110,11 +113,16 @@ def _is_random(node):
     return node.kind() == "aten::rand"
 
 
-def _compared_random(kind, other):
-    bound = other.toIValue()
+def compared_random(kind, bound) -> bool | None:
+    """What a comparison says of each number of [0, 1); None where it differs from one to another.
+
+    Args:
+        kind: One of ``COMPARISONS``.
+        bound: The other number.
+    """
     if not isinstance(bound, int | float) or not (bound <= 0 or bound >= 1):
-        raise _Unknown
-    return torch.tensor((bound >= 1) == (kind == "aten::lt"))
+        return None
+    return (bound >= 1) == (kind == "aten::lt")
 
 
 def _number_in_code(tensor):
