@@ -53,7 +53,7 @@ test-one-process:
 test-ranks:
 	$(BIN)/pytest -q tests/dist -m "not all"
 
-# The tests of one process, captured by torch.export in a RaNNC that lacks torch's tracer. Thirteen minutes.
+# The tests of one process, captured by torch.export in a RaNNC that lacks torch's tracer. Nine minutes.
 test-export: build
 	PYTHONPATH=$(CURDIR)/tests/support/without_tracer $(BIN)/pytest -q tests/torch -m "not all"
 

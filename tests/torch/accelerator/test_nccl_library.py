@@ -323,14 +323,18 @@ def test_a_call_while_the_one_before_is_in_progress(nccl):
 def test_two_threads_at_once(nccl):
     def work(rank):
         tensor = rank.tensor([1.0])
-        failures = []
+        failures, meet = [], threading.Barrier(2)  # or one may be through before the other begins
 
         def many():
             try:
-                for _ in range(3000):
+                for _ in range(60_000):  # until they do meet in there
+                    meet.wait()
                     rank.sum(tensor)
             except NcclError as error:
                 failures.append(str(error))
+                meet.abort()
+            except threading.BrokenBarrierError:
+                assert failures  # of the other thread
 
         threads = [threading.Thread(target=many) for _ in range(2)]
         for thread in threads:
