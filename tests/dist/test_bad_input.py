@@ -177,6 +177,7 @@ model(x).backward()
 optimizer.step()
 pyrannc.save(place, model, optimizer)
 shards = sorted(index.read(place).files)
+pyrannc.barrier()  # A rank that still reads the index would meet it half written.
 
 def edit(change):
     if rank == 0:
