@@ -21,7 +21,11 @@ _OF_VALUES = (
 )  # fmt: skip
 
 
-class SizeUnknown(TraceError):
+class OfValues(TraceError):
+    """The values of a tensor decide what runs next or how large a result is."""
+
+
+class SizeUnknown(OfValues):
     """How large a result is depends on values; ``module``: where."""
 
     def __init__(self, text, module):
@@ -53,7 +57,7 @@ def explain(error, module, otherwise) -> TraceError:
             "element by itself, sums and means. Use torch.where, or masking."
         )
         sized = name == "DynamicOutputShapeException" and "nonzero" in str(error)
-        return SizeUnknown(text, module) if sized else TraceError(text)
+        return SizeUnknown(text, module) if sized else OfValues(text)
     if _on_meta(error):
         return TraceError(
             f"{where}: an operator gets a tensor without values, on the meta device, that is "

@@ -13,7 +13,6 @@ from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture, Choices
 from pyrannc.capture.traced import joined
 from pyrannc.capture.traced.joined import trace_rows
-from pyrannc.errors import TraceError
 
 
 def capture(
@@ -92,15 +91,10 @@ def capture(
 def _exported(model, call, names, dims, states, choices, places):
     from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
 
-    if choices.hooks and choices.hooks.watched:
-        raise TraceError(
-            "torch.export does not follow hooks for the backward of modules: use "
-            "Config(frontend='torchscript')"
-        )
     with UserCaches() as caches:
-        rows = trace_rows(call, dims)[0]
+        rows = trace_rows(call, dims)
         made = program.export(model, call, names, dims, states, places, rows, caches, choices.hooks)
-    return Capture(made, call, dims, made.outputs, states, choices, [], made)
+    return Capture(made, call, dims, made.outputs, states, choices, made.probes, made)
 
 
 def _states(model):

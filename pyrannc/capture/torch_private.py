@@ -4,6 +4,7 @@ All were seen in torch 2.11, 2.12 and 2.13. Beside each stands what breaks witho
 for all of them in each supported release.
 """
 
+import dataclasses
 import importlib
 import inspect
 import sys
@@ -121,6 +122,13 @@ def export_trace():
     """The file of torch.export that prints all of a model that it has refused. Without it pages
     stand before the error."""
     return importlib.import_module("torch.export._trace")
+
+
+def forbid_sizes_of_values(shape_env) -> None:
+    """``nonzero()`` and its kin are errors, as without torch.export. Without it no module that
+    calls them can be exported."""
+    settings = dataclasses.replace(shape_env.settings, allow_dynamic_output_shape_ops=False)
+    shape_env.settings = settings
 
 
 #: The innermost hooks on what autograd saves, or None; and what takes them away and puts them back.

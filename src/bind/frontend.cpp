@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "bind/module.h"
+#include "bind/objects.h"
 #include "rannc/frontend/capture.h"
 #include "rannc/frontend/same_operator.h"
 #include "rannc/frontend/tracer.h"
@@ -109,7 +110,12 @@ void init_frontend(py::module_& m) {
   m.def("same_operator", &frontend::same_operator, "op"_a,
         "The operator of torch's own that computes the same; empty where there is none.");
 
-  py::class_<frontend::Trace>(m, "Trace").def_readonly("rows", &frontend::Trace::rows);
+  py::class_<frontend::Trace>(m, "Trace")
+      .def(py::init([](int64_t rows, const ir::Graph& graph, const py::sequence& objects) {
+             return frontend::Trace{rows, {graph, to_objects(objects)}};
+           }),
+           "rows"_a, "graph"_a, "objects"_a)
+      .def_readonly("rows", &frontend::Trace::rows);
 
   py::class_<frontend::Capture>(m, "Capture")
       .def_readwrite("graph", &frontend::Capture::graph)

@@ -12,41 +12,6 @@ import pytest
 CAPTURE = "tests/torch/capture"
 #: Why, and the tests, whose parameters are left out where all of them are meant.
 NEEDS_TRACER = {
-    "Python asks for the number of rows as a plain number, which torch.export makes a constant: "
-    "`len(x)`, `int(x.size(0))`, `float(x.size(0))`, `[0] * x.size(0)`, a list of all rows. The "
-    "error: the model calls other operators when the number of rows differs, or computes with it "
-    "in Python": [
-        f"{CAPTURE}/test_model.py::test_equals_eager_with[integers from sizes]",
-        f"{CAPTURE}/test_model.py::test_equals_eager_with[floats of sizes]",
-        f"{CAPTURE}/test_model.py::test_equals_eager_with[a quotient of sizes]",
-        f"{CAPTURE}/test_model.py::test_equals_eager_with[booleans where numbers go]",
-        f"{CAPTURE}/test_mask_selections.py::"
-        "test_what_is_selected_for_a_sum_or_a_mean_trains_as_in_eager[targets_one_after_the_other]",
-        f"{CAPTURE}/test_mask_selections.py::"
-        "test_what_depends_on_how_many_are_selected_is_refused[targets of other lengths]",
-        f"{CAPTURE}/test_torch_favours.py::"
-        "test_with_the_favour_it_works[aten::_ctc_loss.Tensor on FakeTensors]",
-        f"{CAPTURE}/values/test_known_numbers.py::"
-        "test_what_depends_on_no_call_is_known[of the number of rows]",
-        *(
-            f"{CAPTURE}/values/test_row_lists.py::"
-            f"test_all_rows_joined_in_their_order_are_the_tensor[<lambda>{number}]"
-            for number in (0, 1, 2, 3, 5, 6)
-        ),
-        f"{CAPTURE}/values/test_row_lists.py::test_a_list_of_rows_is_returned_for_any_number_of_them",
-        "tests/torch/ir/rows/rules/test_losses.py::"
-        "test_parts_of_a_batch_give_the_loss_of_the_whole[averaged_by_hand]",
-        "tests/torch/test_module.py::test_complex_sums_over_the_batch_keep_their_imaginary_part",
-        "tests/torch/accelerator/test_costs.py::"
-        "test_saved_bytes_are_those_of_the_devices_own_kernels",
-    ],
-    "a loop over the elements that are found (`nonzero()`) becomes one operator under the tracer "
-    "alone. The error: the values of a tensor decide what runs next or how large a result is": [
-        f"{CAPTURE}/values/test_whole_modules.py::test_a_loop_over_experts_trains_as_in_eager",
-        f"{CAPTURE}/values/test_whole_modules.py::test_its_rows_are_apart",
-        f"{CAPTURE}/values/test_whole_modules.py::test_what_no_node_can_do_is_refused",
-        f"{CAPTURE}/values/test_whole_modules.py::test_rows_that_interact_are_found",
-    ],
     "attention on a device that torch does not know itself asks for sizes as plain numbers, and "
     "what has failed keeps the memory that others need": [
         "tests/torch/accelerator/test_one_rank.py::"
@@ -74,14 +39,7 @@ NEEDS_TRACER = {
     "the error has other words, or there is none, as torch.export can do it": [
         f"{CAPTURE}/test_model.py::test_what_the_trace_cannot_follow_is_named[torch.autograd.grad]",
         f"{CAPTURE}/test_model.py::test_what_the_trace_cannot_follow_is_named[torch.func.grad]",
-        f"{CAPTURE}/test_model.py::test_a_float_of_the_batch_size_is_an_error_with_advice",
         f"{CAPTURE}/test_model.py::test_a_constant_of_the_batch_size_is_an_error",
-        f"{CAPTURE}/test_model.py::"
-        "test_a_result_that_is_no_line_in_the_batch_size_is_an_error[float]",
-        f"{CAPTURE}/test_model.py::"
-        "test_a_result_that_is_no_line_in_the_batch_size_is_an_error[<lambda>2]",
-        f"{CAPTURE}/test_mask_selections.py::"
-        "test_what_depends_on_how_many_are_selected_is_refused[positions]",
         f"{CAPTURE}/values/test_known_numbers.py::test_one_that_depends_on_the_rows_is_an_error",
         *(
             f"{CAPTURE}/test_torch_favours.py::test_without_the_favour_it_does_not[{spot}]"

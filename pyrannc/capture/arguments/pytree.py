@@ -13,6 +13,8 @@ import types
 
 import torch
 
+from pyrannc.errors import TraceError
+
 _ATOMS = (
     type(None), bool, int, float, complex, str, bytes, type, enum.Enum, torch.dtype, torch.device,
     torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module, torch.Generator,
@@ -211,13 +213,26 @@ def unflatten(shape, tensors, rows=None):
     return rebuilt
 
 
-def joined(shapes, rows):
-    """The first of ``shapes``, which were found at these numbers of ``rows``, with a Count for each
-    integer that differs."""
+def of_rows(shapes, rows):
+    """The shape at any number of rows: that of a result at each of ``rows``, with a Count for each
+    integer that differs.
+
+    Raises:
+        TraceError: They differ otherwise.
+    """
+    found = _joined(shapes, rows)
+    for number, shape in zip(rows, shapes, strict=True):
+        if differs := difference(at_rows(found, number), shape, "the result"):
+            raise TraceError(f"the result of the model depends on the batch size: {differs}")
+    return found
+
+
+def _joined(shapes, rows):
+    """The first of ``shapes``, with a Count for each integer that differs."""
     first, second, *_ = shapes
     if all(isinstance(shape, Container) and shape.keys == first.keys for shape in shapes):
         columns = zip(*(shape.children for shape in shapes), strict=True)
-        return dataclasses.replace(first, children=tuple(joined(each, rows) for each in columns))
+        return dataclasses.replace(first, children=tuple(_joined(each, rows) for each in columns))
     if all(isinstance(shape, Constant) and type(shape.value) is int for shape in shapes):
         per_row = (second.value - first.value) // (rows[1] - rows[0])
         if per_row != 0:

@@ -24,7 +24,7 @@ from pyrannc.capture.torch_patches import (
     refuse_hidden_parameters,
 )
 from pyrannc.capture.torch_private import SingleLevelFunction
-from pyrannc.capture.values import checks, placeholders
+from pyrannc.capture.values import checks, placeholders, row_lists, whole_modules
 from pyrannc.errors import TraceError
 
 # What torch makes of the backward of an operator that a script has registered; it is in the graph
@@ -134,14 +134,19 @@ class Exporting:
     Args:
         paths: Of modules, by their ids.
         always: The model runs by itself, as under torch.export.
+        whole: Modules each call of which is one node.
     """
 
     makes_symbols = True  # torch.export does of what a tensor is asked
 
-    def __init__(self, paths, always=False):
-        self.paths, self._always = paths, always
-        self.python_calls = {}  # PythonCall by the number in a PYTHON_CALL or CHECKED
+    mode = contextlib.nullcontext()  # that of torch.export is on where ours is asked for
+
+    def __init__(self, paths, always=False, whole=()):
+        self.paths, self._always, self._whole = paths, always, whole
+        # Name and PythonCall by the number in a PYTHON_CALL or CHECKED.
+        self.python_calls = {}
         self.looks, self.known = checks.Looks(), Known()
+        self.row_lists = row_lists.RowLists()
         self._followed = _Followed(self)
         self._thread, self._hidden = threading.get_ident(), False
 
@@ -192,14 +197,33 @@ class Exporting:
                 )
             return found
 
+        results = self._one_operator(
+            function.__name__, PythonCall(function, shape), tensors, compute
+        )
+        return pytree.unflatten(made[-1], results)
+
+    def call_whole(self, module, args, kwargs):
+        """One call of a module, as one operator."""
+        call, tensors = whole_modules.prepared(module, args, kwargs)
+        made = []
+
+        def compute(given):
+            results, shape = whole_modules.tried(self, module, call, given)
+            made.append(shape)
+            return results
+
+        results = self._one_operator(type(module).__name__, call, tensors, compute)
+        return pytree.unflatten(made[-1], results)
+
+    def _one_operator(self, name, call, tensors, compute):
         number = next(_numbers)
         _calls[number] = compute
         try:
             results = PYTHON_CALL(number, tensors)
         finally:
             del _calls[number]
-        self.python_calls[number] = PythonCall(function, shape)
-        return pytree.unflatten(made[-1], results)
+        self.python_calls[number] = name, call
+        return results
 
     def known_number(self, tensor):
         """The only element of ``tensor``, or None where it is not known."""
@@ -209,7 +233,7 @@ class Exporting:
     def record_check(self, call, leaves):
         """``call`` looks at ``leaves`` in each run; what comes later takes the first from there."""
         number = next(_numbers)
-        self.python_calls[number] = call
+        self.python_calls[number] = checks.CHECK, call
         CHECKED(number, leaves)
 
     def functions(self):
@@ -226,6 +250,23 @@ class Exporting:
 
         return replaced(SingleLevelFunction, apply=classmethod(apply))
 
+    @contextlib.contextmanager
+    def modules(self):
+        """Those that are one node; torch.export itself replaces ``__call__`` of all."""
+
+        def whole_or(original):
+            def forward(module, *args, **kwargs):
+                if self.here() and any(module is each for each in self._whole):
+                    return self.call_whole(module, args, kwargs)
+                return original(module, *args, **kwargs)
+
+            return forward
+
+        with contextlib.ExitStack() as stack:
+            for kind in {type(module) for module in self._whole}:
+                stack.enter_context(replaced(kind, forward=whole_or(kind.forward)))
+            yield
+
     def are_counts(self, lengths, flat) -> bool:
         return self._followed.are_counts(lengths, flat)
 
@@ -235,9 +276,10 @@ class Exporting:
             stack.enter_context(self._followed)
             for patch in (
                 torch_favours.done, conversions, detached_data, gradient_hooks,
-                placeholders.checked, checks.repeated,
+                placeholders.checked, row_lists.joined, checks.repeated,
             ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(self.functions())
+            stack.enter_context(self.modules())
             stack.enter_context(mask_selections.allowed(self, replaced))
             yield

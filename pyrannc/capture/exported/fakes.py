@@ -12,18 +12,21 @@ from pyrannc.capture.replaced import replaced
 
 
 @contextlib.contextmanager
-def used(states, places):
+def used(states, places, symbols):
     """torch.export, called inside, takes them. Gives a list that will hold its FakeTensorMode.
 
     Args:
         states: ``(names, tensor, kind)`` of parameters and buffers.
         places: :class:`~pyrannc.state.model_device.Places`, or None.
+        symbols: Sizes that depend on values are symbols; else what has one raises an error.
     """
     tensors, modes = {id(tensor): tensor for _, tensor, _ in states}, []
 
     class Fakes(FakeMode):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
+            if not symbols:
+                torch_private.forbid_sizes_of_values(self.shape_env)
             self._made = {}
             modes.append(self)
 

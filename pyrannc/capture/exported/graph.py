@@ -14,9 +14,9 @@ import torch
 from torch.fx import Interpreter
 
 from pyrannc import _C
+from pyrannc.capture.explained import OfValues
 from pyrannc.capture.exported import rows as of_rows
 from pyrannc.capture.exported.exporting import CHECKED, PYTHON_CALL
-from pyrannc.capture.values.checks import CHECK
 from pyrannc.errors import TraceError
 
 # The numbers by which operators know dtypes, memory formats and layouts.
@@ -236,7 +236,7 @@ class Writer:
             return number
         expression = number.node.expr
         if of_rows.is_of_values(expression):
-            raise TraceError(
+            raise OfValues(
                 f"{self.place()}: the values of a tensor decide how large a result is.\n  A "
                 "captured model cannot depend on them: use torch.where, or masking."
             )
@@ -429,12 +429,12 @@ class Walk(Interpreter):
         if target is operator.getitem:
             return args[0][args[1]]
         if target is PYTHON_CALL:
-            call = self._python_calls[args[0]]
-            return writer.call_python(call.function.__name__, call, args[1], result)
+            name, call = self._python_calls[args[0]]
+            return writer.call_python(name, call, args[1], result)
         if target is CHECKED:
             looked_at = writer.at.args[1][0]
-            call, seen = self._python_calls[args[0]], [looked_at.meta["val"]]
-            (self.env[looked_at],) = writer.call_python(CHECK, call, args[1], seen)
+            (name, call), seen = self._python_calls[args[0]], [looked_at.meta["val"]]
+            (self.env[looked_at],) = writer.call_python(name, call, args[1], seen)
             return None
         if not isinstance(target, _OPERATOR):
             if hasattr(target, "name"):  # takes a graph
@@ -468,10 +468,14 @@ class Walk(Interpreter):
         )
 
 
+def read(written: dict):
+    """``_C.ir.Graph`` of what a Writer has finished."""
+    return _C.ir.Graph.from_json(json.dumps(written))
+
+
 def made(written: dict):
     """``_C.ir.Graph`` of what a Writer has finished, without what nothing depends on."""
-    text = json.dumps(written)
-    graph = _C.ir.infer_rows(_C.ir.drop_dead_nodes(_C.ir.Graph.from_json(text)))
+    graph = _C.ir.infer_rows(_C.ir.drop_dead_nodes(read(written)))
     _C.ir.verify(graph)
     return graph
 

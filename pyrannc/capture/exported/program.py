@@ -1,36 +1,24 @@
-"""The second front end: torch.export, non-strict, with the batch as a dynamic dimension.
-
-What it would get silently wrong is done beside it, or refused: a custom autograd function, whose
-own backward it loses, becomes one operator; casts of autocast, which it leaves out, are added; a
-batch size that it specialises to is an error.
+"""The second front end: torch.export. A program of it has a symbol for the number of rows; where
+Python takes that as a plain number, the graph is what programs at several numbers of rows have in
+common, as it is of traces.
 """
 
-import collections
 import dataclasses
-import types
-import warnings
+import gc
 
 import torch
-from torch import nn
 
 from pyrannc import _C, log
-from pyrannc.capture import (
-    mask_selections,
-    random_states,
-    seen_by_hooks,
-    torch_private,
-)
+from pyrannc.capture import hook_probes, random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
-from pyrannc.capture.arguments.batch_dims import doubt
 from pyrannc.capture.arguments.call import Like
 from pyrannc.capture.attributes import module_attributes, second_calls
-from pyrannc.capture.explained import OWN_PATH, TORCH_PATH, explain, place
+from pyrannc.capture.explained import OfValues, SizeUnknown
 from pyrannc.capture.exported import fakes, graph, guards
-from pyrannc.capture.exported.autocast import Autocast
 from pyrannc.capture.exported.exporting import Exporting
+from pyrannc.capture.exported.one_program import one_program
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.reference import describe
-from pyrannc.capture.replaced import replaced
 from pyrannc.capture.session import substituted
 from pyrannc.capture.torch_private import FakeTensor
 from pyrannc.capture.values.of_one_call import OfOneCall
@@ -46,13 +34,15 @@ class Exported:
         objects: Its constants.
         outputs: The shape of what the model returns.
         changes: The attributes that forward() changes, by their paths.
-        watching: Of hooks for backwards, which this front end does not take.
+        probes: Of hooks for the backward of modules.
+        watching: ``hook_probes.ModuleCalls`` of the last run, or None.
     """
 
     graph: object
     objects: list
     outputs: object
     changes: dict
+    probes: list = dataclasses.field(default_factory=list)
     watching: object = None
 
     def difference(self, other) -> str:
@@ -70,45 +60,6 @@ class Exported:
         )
 
 
-class _OfTensors(nn.Module):
-    """The model as a function from the tensors of a call to those of its result, which may be of
-    classes that torch.export does not know."""
-
-    def __init__(self, model, shape, hooks, seen, replaced_buffers):
-        super().__init__()
-        self.model = model
-        self._replaced = replaced_buffers  # of which that is known: path of the module, and name
-        self._shape, self._hooks = shape, hooks
-        # Gets the shape of the result and what the model changes: export puts attributes back.
-        self._seen = seen
-        self.training = model.training
-
-    def forward(self, *tensors):
-        call = pytree.unflatten(self._shape, list(tensors))
-        attributes = module_attributes.snapshot(self.model)
-        before = [
-            (path, name, module._buffers, buffer)
-            for path, module in self.model.named_modules()
-            for name, buffer in module._buffers.items()
-        ]
-        # Their old tensors, which backward may need, live on in eager, while here they are written.
-        for path, name, registry, buffer in before:
-            if (path, name) in self._replaced:
-                registry[name] = buffer.clone()
-        result = seen_by_hooks.result_of(self.model, call["args"], call["kwargs"], self._hooks)
-        self._seen.replaced = set()
-        for path, name, registry, buffer in before:
-            if registry.get(name) is not buffer:  # which torch.export would forget
-                self._seen.replaced.add((path, name))
-                buffer.copy_(registry[name])
-                registry[name] = buffer
-        found, shape = pytree.flatten(result)
-        mask_selections.refuse_in(shape)
-        self._seen.shape = shape
-        self._seen.changes = module_attributes.changed(attributes, self.model)
-        return tuple(found)
-
-
 def export(model, call, names, dims, states, places, rows, caches, hooks=None) -> Exported:
     """Captures a call as :func:`pyrannc.capture.model.capture` does.
 
@@ -117,7 +68,8 @@ def export(model, call, names, dims, states, places, rows, caches, hooks=None) -
         names, dims: Of its tensors: what they are called, which dimension holds the rows.
         states: ``(names, tensor, kind)`` of parameters and buffers.
         places: See :func:`pyrannc.capture.model.capture`.
-        rows: At which it is traced.
+        rows: Numbers of them: it runs at the first, and where Python takes that as a plain number,
+            at each.
         caches: :class:`~pyrannc.capture.attributes.caches.UserCaches`.
 
     Raises:
@@ -144,38 +96,53 @@ class _Calls:
         self._model, self._call, self._names, self._dims = model, call, names, dims
         self._states, self._places, self._rows = states, places, rows
         self._caches, self._hooks, self._replaced = caches, hooks, set()
+        self._whole = []  # modules of which it is known that no operator of theirs can be exported
         self._paths = {id(module): path for path, module in model.named_modules()}
 
     def exported(self, states) -> Exported:
         """Another call. ``states``: with the tensors that the model holds now."""
-        self._caches.forget_tensors()
-        model, call, dims = self._model, self._call, self._dims
-        inputs = [
-            _with_rows(tensor, dim, self._rows)
-            for tensor, dim in zip(call.tensors, dims, strict=True)
-        ]
-        seen = types.SimpleNamespace()
-        outer = _OfTensors(model, call.shape, self._hooks, seen, self._replaced)
-        session = Exporting(self._paths)
-        with fakes.used(states, self._places) as modes, session.patched():
+        watched = self._hooks and self._hooks.watched
+        if not watched:  # where probes are added, two numbers of rows tell
             try:
-                with random_states.refused_outside_torch():
-                    program = _exported(outer, inputs, dims)
-            except TraceError as error:
-                place(error, _module_of(error, model))
-                raise
-            except Exception as error:
-                if modes and (found := guards.refusal(modes[-1].shape_env)):
-                    raise found from error
-                text = _refusal(error) + doubt(call, self._names, dims, self._rows)
-                raise explain(error, _module_of(error, model), text) from error
-        if found := guards.refusal(modes[-1].shape_env):
-            raise found
-        if not seen.replaced <= self._replaced:  # only the end of a run tells
-            self._replaced |= seen.replaced
-            return self.exported(states)
-        written, objects = _written(program, model, inputs, self._names, dims, states, session)
-        return Exported(graph.made(written), objects, _counts(seen.shape), seen.changes)
+                program = self._program(states, self._rows[0], True, None)
+                outputs = _counts(program.shape)
+                made = graph.made(program.written)
+                return Exported(made, program.objects, outputs, program.changes)
+            except (guards.PlainNumber, OfValues) as error:
+                log.debug("frontend", f"one program for each of {self._rows} rows, because {error}")
+        probes = []
+        if watched:
+            unprobed = [self._program(states, rows, False, None) for rows in self._rows[:2]]
+            probes = hook_probes.find(*(each.watching.seen for each in unprobed), *self._rows[:2])
+        programs = [self._program(states, rows, False, probes) for rows in self._rows]
+        outputs = pytree.of_rows([each.shape for each in programs], self._rows)
+        joined = _C.frontend.join(
+            [
+                _C.frontend.Trace(rows, graph.read(each.written), each.objects)
+                for rows, each in zip(self._rows, programs, strict=True)
+            ]
+        )
+        last = programs[-1]
+        return Exported(joined.graph, joined.objects, outputs, last.changes, probes, last.watching)
+
+    def _program(self, states, rows, symbol, probes):
+        """See :func:`one_program`."""
+        while True:
+            self._caches.forget_tensors()
+            try:
+                program = one_program(
+                    self._model, self._call, self._names, self._dims, states, self._places, rows,
+                    symbol, self._replaced, self._whole, self._hooks, probes,
+                )  # fmt: skip
+                if program.replaced <= self._replaced:
+                    return program
+                self._replaced |= program.replaced  # only the end of a run tells
+            except SizeUnknown as error:  # at most once for each module
+                module = self._model.get_submodule(error.module)
+                if symbol or not error.module or any(module is each for each in self._whole):
+                    raise
+                self._whole.append(module)
+            gc.collect()  # a run that fails refers to itself, and to each parameter
 
     def after(self, first):
         """``second_calls.look`` after a ``first`` call."""
@@ -206,7 +173,7 @@ class _Calls:
         self._caches.forget_tensors()
         with mode:
             inputs = [
-                Like(tensor, dim).fake(tensor, self._rows)
+                Like(tensor, dim).fake(tensor, self._rows[0])
                 for tensor, dim in zip(self._call.tensors, self._dims, strict=True)
             ]
         tree = pytree.unflatten(self._call.shape, inputs)
@@ -220,113 +187,6 @@ class _Calls:
             result = seen_by_hooks.result_of(self._model, tree["args"], tree["kwargs"], self._hooks)
             results, _ = pytree.flatten(result)
         return of_call, of_call.leading_to(results)
-
-
-def _exported(outer, inputs, dims):
-    dynamic = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in dims)
-    quiet = replaced(torch_private.export_trace(), print=lambda *_, **__: None)
-    with quiet, warnings.catch_warnings(record=True) as seen:
-        program = torch.export.export(
-            outer, tuple(inputs), dynamic_shapes={"tensors": dynamic}, strict=False
-        )
-    for each in seen:
-        # What forward() leaves in attributes is seen here, and told to who reads it.
-        if not str(each.message).startswith("The tensor attribute"):
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    return program
-
-
-def _written(program, model, inputs, names, dims, states, session):
-    cloned, own = set(), (TORCH_PATH, OWN_PATH)
-    attributes = {
-        f"{path}.{name}" if path else name
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, torch.Tensor)
-    }
-    paths = collections.defaultdict(list)  # forward() may have put modules elsewhere
-    for named in (model.named_parameters, model.named_buffers):
-        for path, tensor in named(remove_duplicate=False):
-            paths[id(tensor)].append(path)
-    while True:
-        autocast = Autocast({"cpu", *(tensor.device.type for tensor in inputs)})
-        writer = graph.Writer(type(model).__name__, own, cloned, attributes, autocast)
-        outputs = _walked(writer, program, names, dims, states, paths, session)
-        if writer.written_constants <= cloned:
-            return writer.finish(outputs), writer.objects
-        cloned |= writer.written_constants
-
-
-def _walked(writer, program, names, dims, states, paths, session):
-    kinds = torch.export.graph_signature.InputKind
-    writer.reserve(each[0] for each, _, _ in states)
-    specs = program.graph_signature.input_specs
-    placeholders = program.graph.find_nodes(op="placeholder")
-    fakes = {
-        spec.arg.name: node.meta["val"] for spec, node in zip(specs, placeholders, strict=True)
-    }
-    of_user = [spec for spec in specs if spec.kind == kinds.USER_INPUT]
-    values = {
-        spec.arg.name: writer.add_input(name, fakes[spec.arg.name], dim)
-        for spec, name, dim in zip(of_user, names, dims, strict=True)
-    }
-    state_at = {}
-    for state_names, tensor, kind in states:
-        now = {*state_names, *paths.get(id(tensor), ())}
-        fake = next((fakes[s.arg.name] for s in specs if _own(s.target) in now), tensor.detach())
-        made = writer.add_state(state_names, _Described(fake, tensor), kind)
-        state_at |= dict.fromkeys(now, made)
-    given = []
-    for spec in specs:
-        if spec.kind == kinds.USER_INPUT:
-            given.append(values[spec.arg.name])
-        elif spec.kind in (kinds.PARAMETER, kinds.BUFFER):
-            given.append(state_at[_own(spec.target)])
-        elif spec.kind == kinds.CONSTANT_TENSOR:
-            constant = program.constants[spec.target]
-            given.append(writer.add_constant(_own(spec.target), constant))
-        else:
-            raise TraceError(f"torch.export lifted '{spec.target}', which a graph cannot hold")
-    results = graph.Walk(program.graph_module, writer, session.python_calls).run(*given)
-    kinds = torch.export.graph_signature.OutputKind
-    outputs = []
-    for value, spec in zip(results, program.graph_signature.output_specs, strict=True):
-        if spec.kind == kinds.USER_OUTPUT:
-            outputs.append(value)
-        elif spec.kind == kinds.BUFFER_MUTATION:
-            state = state_at[_own(spec.target)]
-            fake = next(fakes[s.arg.name] for s in specs if s.target == spec.target)
-            writer.call(torch.ops.aten.copy_.default, (state, value), {}, fake)
-        else:
-            raise TraceError(f"torch.export returns '{spec.target}', which a graph cannot hold")
-    return outputs
-
-
-class _Described:
-    """What a fake tensor says, with the ``requires_grad`` of the model's."""
-
-    def __init__(self, fake, tensor):
-        self.shape, self.dtype, self.requires_grad = (
-            tensor.shape,
-            tensor.dtype,
-            tensor.requires_grad,
-        )
-        self.untyped_storage = fake.untyped_storage
-
-
-def _own(target):
-    return None if target is None else target.removeprefix("model.")
-
-
-def _with_rows(tensor, dim, rows):
-    """The tensor of a call with ``rows`` rows, made of its own."""
-    if dim is None:
-        return tensor.detach().requires_grad_(tensor.requires_grad)
-    index = torch.arange(rows, device=tensor.device) % max(tensor.shape[dim], 1)
-    if tensor.shape[dim] == 0:
-        shape = [rows if d == dim else size for d, size in enumerate(tensor.shape)]
-        return tensor.new_zeros(shape).requires_grad_(tensor.requires_grad)
-    return tensor.detach().index_select(dim, index).requires_grad_(tensor.requires_grad)
 
 
 def _counts(shape):
@@ -349,20 +209,3 @@ def _counts(shape):
         return shape
     children = tuple(_counts(child) for child in shape.children)
     return dataclasses.replace(shape, children=children)
-
-
-def _module_of(error, model) -> str:
-    """The innermost module of ``model`` whose code was running."""
-    paths = {id(module): path for path, module in model.named_modules()}
-    found, trace = "", error.__traceback__
-    while trace is not None:
-        found = paths.get(id(trace.tb_frame.f_locals.get("self")), found)
-        trace = trace.tb_next
-    return found
-
-
-def _refusal(error) -> str:
-    """torch.export's errors are pages; the first lines say what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines[:3])[:500] or type(error).__name__
-    return f"torch.export refuses the model: {type(error).__name__}: {text}"

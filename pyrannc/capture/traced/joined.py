@@ -77,10 +77,7 @@ def _joined(mode, model, call, names, dims, states, choices, places):
         traces.append(traced.trace)
         shapes.append(traced.shape)
         progress.advance(len(traces), len(traced_rows))
-    outputs = pytree.joined(shapes, traced_rows)
-    for rows, shape in zip(traced_rows, shapes, strict=True):
-        if found := pytree.difference(pytree.at_rows(outputs, rows), shape, "the result"):
-            raise TraceError(f"the result of the model depends on the batch size: {found}")
+    outputs = pytree.of_rows(shapes, traced_rows)
     joined = _C.frontend.join(traces)
     for again in traced.again:
         try:

@@ -46,13 +46,18 @@ class Cast:
     enabled: bool
 
 
-def call(session, module, args, kwargs):
-    """A traced call of the module as one node."""
+def prepared(module, args, kwargs):
+    """A call of the module as ``PythonCall``, and the tensors that it is given."""
     named = [*module.named_parameters(), *module.named_buffers()]
     names, states = [name for name, _ in named], [tensor for _, tensor in named]
     tensors, shape = pytree.flatten((module, _cast(tensors_of=states), names, states, args, kwargs))
-    whole = PythonCall(Called, shape)
-    results, result_shape = _tried(session, module, whole, tensors)
+    return PythonCall(Called, shape), tensors
+
+
+def call(session, module, args, kwargs):
+    """A traced call of the module as one node."""
+    whole, tensors = prepared(module, args, kwargs)
+    results, result_shape = tried(session, module, whole, tensors)
     session.tracer.record_python(type(module).__name__, whole, tensors, results, [])
     return pytree.unflatten(result_shape, results)
 
@@ -62,7 +67,7 @@ def _cast(tensors_of):
     return Cast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
 
 
-def _tried(session, module, whole, tensors):
+def tried(session, module, whole, tensors):
     """FakeTensors like the results, and their shape; a TraceError for what no node may do."""
     path = session.paths[id(module)]
 

@@ -85,6 +85,16 @@ class Scaled(torch.autograd.Function):
         return None, gradient * ctx.factor * 3
 
 
+class Chosen(nn.Linear):
+    """Looks for the elements that it computes with."""
+
+    def forward(self, x):
+        result = torch.zeros_like(x)
+        for row in (x.sum(-1) > 0).nonzero().flatten():
+            result[row] = super().forward(x[row])
+        return result
+
+
 class Of(nn.Linear):
     """A linear layer around a function of the layer and its input."""
 
@@ -118,6 +128,10 @@ CAPTURED = {
     "a mask that selects": lambda linear, x: (linear(x) - x)[x > 0].square().mean(),
     "attributes of the storage": lambda linear, x: linear(x).data + x,
     "a constant of the batch size": lambda linear, x: linear(x) / torch.tensor([x.size(0)]),
+    "the rows as a plain number": lambda linear, x: (
+        linear(x).view(len(x), 2, 2) / float(len(x)) + torch.arange(int(x.size(0))).view(-1, 1, 1)
+    ),
+    "a list of rows": lambda linear, x: torch.stack(list(linear(x))),
 }
 
 
@@ -127,6 +141,16 @@ def test_it_computes_the_same_with(what):
     model, x = nn.Sequential(Of(CAPTURED[what])), torch.randn(6, 4, requires_grad=True)
     report = check.check(model, exported(model, x), (x,), {})
     assert report.ok, report
+
+
+def test_a_module_that_looks_for_elements_is_one_operator():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Chosen(4, 4), nn.Linear(4, 4))
+    x = torch.randn(6, 4, requires_grad=True)
+    found = exported(model, x)
+    assert "Chosen" in found.graph.text()
+    report = check.check(model, found, (x,), {})
+    assert report.ok and report.rows_proved, report
 
 
 def test_it_computes_the_same_under_autocast_of_the_caller():
@@ -160,13 +184,22 @@ def test_a_model_without_values_is_captured():
             lambda linear, x: linear(x) if x.size(0) % 2 else x,
             "other operators when the number of rows differs.*which is false at 2 rows",
         ),
-        (lambda linear, x: linear(x) * float(x.size(0)), "computes with it in Python"),
+        (lambda linear, x: linear(x) * (1.0 / len(x)), "depends on the batch size or on chance"),
         (lambda linear, x: linear(x) * (1.0 / x.size(0)), "Python float depends on the batch size"),
     ],
 )
 def test_a_refusal_says_why_and_where(function, message):
     with pytest.raises(TraceError, match=rf"(?s)^('0'|the model) \({HERE}:\d+\): .*{message}"):
         exported(nn.Sequential(Of(function)), torch.ones(3, 4))
+
+
+def test_other_operators_at_another_plain_number_of_rows_are_an_error():
+    told = rf"(?s)when the number of rows differs: operator 0 is aten::relu in '0' \({HERE}:"
+    with pytest.raises(TraceError, match=told):
+        exported(
+            nn.Sequential(Of(lambda linear, x: linear(x) if len(x) > 4 else x.relu())),
+            torch.ones(3, 4),
+        )
 
 
 @pytest.mark.parametrize("of_size", [lambda n: n * n, lambda n: n > 4])
@@ -208,6 +241,12 @@ def test_sizes_that_depend_on_the_rows_are_lines_in_them():
 
     found = exported(Sizes(4, 4), torch.ones(2, 4))
     assert "aten::div.Tensor(%linear, B)" in found.graph.text()
+    _, count = found.unflatten([torch.ones(5, 4)], 5)
+    assert count == 11
+
+
+def test_a_result_may_hold_the_rows_as_a_plain_number():
+    found = exported(Of(lambda linear, x: (linear(x), 2 * len(x) + 1)), torch.ones(2, 4))
     _, count = found.unflatten([torch.ones(5, 4)], 5)
     assert count == 11
 

@@ -1,5 +1,6 @@
 """Which front end captures a model."""
 
+import copy
 import sys
 
 import pytest
@@ -98,3 +99,25 @@ def test_auto_passes_over_one_that_is_not_installed(monkeypatch, capfd):
     take_away("export", monkeypatch)
     with pytest.raises(TraceError, match=r"'torchscript' is not (.|\n)*'export' is not installed"):
         run(nn.Linear(4, 4), "auto")
+
+
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_hooks_of_the_backward_see_what_they_see_in_eager(frontend):
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    twin, seen, expected = copy.deepcopy(plain), [], []
+    for model, found in ((plain, seen), (twin, expected)):
+        for name, module in model.named_children():
+
+            def look(_module, inputs, outputs, name=name, found=found):
+                found.append([name, *(each for each in (*inputs, *outputs) if each is not None)])
+
+            module.register_full_backward_hook(look)
+    wrapped = RaNNCModule(plain, None, Config(frontend=frontend, pipeline_num=2))
+    x = torch.randn(6, 4, requires_grad=True)
+    wrapped(x).square().mean().backward()
+    twin(x).square().mean().backward()
+    assert [name for name, *_ in seen] == [name for name, *_ in expected]
+    torch.testing.assert_close([each[1:] for each in seen], [each[1:] for each in expected])
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(parameter.grad, twin.get_parameter(name).grad)
