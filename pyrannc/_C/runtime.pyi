@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Backend', 'Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MemoryRecorder', 'Span', 'Times', 'backend_of', 'connect_shards', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'random_state', 'reconnect_nccl', 'reuse_freed_blocks', 'seed_generator', 'set_random_state', 'staged', 'start_all_gather', 'start_reduce_scatter', 'start_sum', 'trace_events', 'wait_for']
+__all__: list[str] = ['Backend', 'Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MOST_OUTPUTS', 'MemoryRecorder', 'Span', 'Times', 'backend_of', 'connect_shards', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'random_state', 'reconnect_nccl', 'reuse_freed_blocks', 'seed_generator', 'set_random_state', 'staged', 'start_all_gather', 'start_reduce_scatter', 'start_sum', 'trace_events', 'wait_for']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -200,3 +200,4 @@ def wait_for(device: str) -> None:
     """
     Until the device has done what it was given.
     """
+MOST_OUTPUTS: int = 62

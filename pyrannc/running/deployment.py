@@ -291,7 +291,7 @@ class Deployment:
             )
 
     def backward(self, call, turn, numbers, gradients, keep_graph, run):
-        """Around ``run(keep_graph)``, the backward of a call of the executor;
+        """Around ``run(keep_graph, given)``, the backward of a call of the executor;
         ``numbers``: see LossScales.add().
 
         ``gradients`` are those of the call's outputs.
@@ -305,10 +305,12 @@ class Deployment:
         at_work.note_backward(self)
         self.call_agreement.scales.add(turn.number, numbers, gradients)
         communicates = call.communicates
+        told = gradients[: _C.runtime.MOST_OUTPUTS]
+        given = sum(1 << i for i, each in enumerate(told) if each is not None)
         if communicates:
-            self.call_agreement.backward(turn.number, keep_graph)
+            given = self.call_agreement.backward(turn.number, keep_graph, given)
         with self.steps.backward(), self.shown():
-            run(keep_graph)
+            run(keep_graph, given)
         self.owners.gradients.arrivals += not turn.no_sync
         if turn.delayed and not switches.is_on("delay_grad_allreduce"):
             self.call_agreement.other("a backward after delay_grad_allreduce(False)")

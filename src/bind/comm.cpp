@@ -158,12 +158,12 @@ void init_comm(py::module_& m) {
           "data"_a)
       .def(
           "agree",
-          [](Communicator& self, int64_t rows, int64_t kind, int64_t call, uint64_t capture) {
+          [](Communicator& self, int64_t own, int64_t kind, int64_t call, uint64_t capture) {
             comm::Agreement agreement =
-                comm::agree(self, {.rows = rows, .kind = kind, .call = call, .capture = capture});
-            return std::pair(std::move(agreement.rows), agreement.is_same);
+                comm::agree(self, {.own = own, .kind = kind, .call = call, .capture = capture});
+            return std::pair(std::move(agreement.own), agreement.is_same);
           },
-          "rows"_a, "kind"_a, "call"_a, "capture"_a, Unlocked())
+          "own"_a, "kind"_a, "call"_a, "capture"_a, Unlocked())
       .def(
           "broadcast",
           [](Communicator& self, const std::string& data, int root) {

@@ -64,14 +64,14 @@ runtime::AroundBackward around_backward(py::function function) {
                                              delete last;
                                            });
   return [held](const Tensors& output_grads, bool keep_graph,
-                const std::function<void(bool)>& backward) {
+                const std::function<void(bool, int64_t)>& backward) {
     const py::gil_scoped_acquire gil;
-    const auto run = [&backward](bool keep) {
+    const auto run = [&backward](bool keep, int64_t outputs) {
       const py::gil_scoped_release unlocked;
-      backward(keep);
+      backward(keep, outputs);
     };
     (*held)(to_optional(output_grads), keep_graph,
-            py::cpp_function(run, "keep_graph"_a = keep_graph));
+            py::cpp_function(run, "keep_graph"_a = keep_graph, "outputs"_a = int64_t{-1}));
   };
 }
 
@@ -79,6 +79,8 @@ runtime::AroundBackward around_backward(py::function function) {
 
 void init_executor(py::module_& m) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+  m.attr("MOST_OUTPUTS") = runtime::BackwardOf::kMostOutputs;
 
   py::class_<Call, std::shared_ptr<Call>>(m, "Call")
       .def_property_readonly("outputs",

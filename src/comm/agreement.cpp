@@ -14,7 +14,7 @@ Agreement agree(Communicator& comm, const Turn& mine) {
 
   Agreement agreement;
   for (const Turn& turn : turns) {
-    agreement.rows.push_back(turn.rows);
+    agreement.own.push_back(turn.own);
     agreement.is_same &= turn.kind == turns[0].kind && turn.call == turns[0].call &&
                          turn.capture == turns[0].capture;
   }

@@ -25,10 +25,24 @@ class PipelineStep final : public torch::autograd::Node {
   variable_list apply(variable_list&& output_grads) override {
     const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
     std::vector<at::Tensor> gradients;
-    around_(output_grads, keep_graph,
-            [&](bool keep) { gradients = call_->backward(std::move(output_grads), keep); });
+    around_(output_grads, keep_graph, [&](bool keep, int64_t outputs) {
+      gradients = call_->backward(std::move(output_grads), keep,
+                                  {.outputs = outputs, .parameters = accumulating()});
+    });
     RANNC_CHECK(gradients.size() == num_outputs(), c10::str(gradients.size()));
     return gradients;
+  }
+
+  /// [what the call is made from]: whether this backward adds to its `.grad`; empty: to all.
+  [[nodiscard]] std::vector<bool> accumulating() const {
+    const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
+    if (wanted == nullptr || wanted->empty()) return {};
+    std::vector<bool> found;
+    for (const torch::autograd::Edge& edge : next_edges()) {
+      const auto one = wanted->find(edge.function.get());
+      found.push_back(one != wanted->end() && one->second.needed_);
+    }
+    return found;
   }
 
   std::shared_ptr<Call> call_;

@@ -11,6 +11,9 @@ namespace rannc::ir {
 /// Node order and names do not change. Inputs stay. Requires verify(graph); the result verifies.
 [[nodiscard]] Graph drop_dead_nodes(const Graph& graph);
 
+/// [value]: whether one of `outputs` may depend on it, or on what shares its storage.
+[[nodiscard]] std::vector<bool> leading_to(const Graph& graph, const std::vector<ValueId>& outputs);
+
 /// Sets of nodes that must share a stage: all that touch a storage up to its last write, as its
 /// content is final only then. (Inputs, parameters and buffers: all that ever touch it.) Each set
 /// ascending and disjoint from the others; single nodes are left out. Nodes that do not depend on

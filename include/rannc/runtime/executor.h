@@ -22,6 +22,23 @@
 
 namespace rannc::runtime {
 
+/// What a backward is for.
+struct BackwardOf {
+  static constexpr size_t kMostOutputs = 62;
+
+  /// Bit i: some rank has a gradient of output i; all further ones are taken to have one. None
+  /// flows from what nobody has a gradient of: zeros would be a `.grad` of parameters that have no
+  /// part in the loss.
+  int64_t outputs = -1;
+  /// [parameter]: whether it is added to `.grad`, which torch.autograd.grad() of others does not;
+  /// what is kept of others stays. Empty: all.
+  std::vector<bool> parameters;
+
+  [[nodiscard]] bool accumulates(size_t parameter) const {
+    return parameters.empty() || parameters[parameter];
+  }
+};
+
 /// Everything of one forward pass that its backward needs. Calls are independent of each other:
 /// two forwards before a backward are right.
 class Call {
@@ -45,7 +62,7 @@ class Call {
   /// gradients of the loss are there already, and this multiplies them by the one that comes in:
   /// with `keep_graph` into new tensors; without, they are given away.
   [[nodiscard]] virtual std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads,
-                                                         bool keep_graph) = 0;
+                                                         bool keep_graph, BackwardOf of = {}) = 0;
 
   /// Whether backward() would communicate now, so that every rank calls it: always under gpipe;
   /// else where kept gradients are summed with this call's.

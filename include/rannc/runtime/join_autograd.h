@@ -12,11 +12,11 @@ namespace rannc::runtime {
 
 /// Called for each backward through a call, with the gradients of the outputs (undefined where none
 /// comes in), whether the user asks that it may be repeated, and the backward itself, to be called
-/// once with whether it may. Grad mode is on where the user asks for second derivatives, which
-/// there are none of.
+/// once with whether it may, and BackwardOf::outputs. Grad mode is on where the user asks for
+/// second derivatives, which there are none of.
 using AroundBackward =
     std::function<void(const std::vector<at::Tensor>& output_grads, bool keep_graph,
-                       const std::function<void(bool keep_graph)>& backward)>;
+                       const std::function<void(bool keep_graph, int64_t outputs)>& backward)>;
 
 /// Joins a call to the user's autograd graph, as one node: all outputs, and all it is made from.
 ///

@@ -1,7 +1,9 @@
 """What all ranks do together, agreed on before anything else is sent."""
 
 import dataclasses
+import functools
 import math
+import operator
 import zlib
 
 import torch
@@ -35,10 +37,11 @@ class AgreedCall:
 class CallAgreement:
     """The calls of one deployment, in the order in which every rank makes them.
 
-    Each begins with one message of 32 bytes to all ranks: how many rows this rank has, what it is
-    about to do, and a hash of how losses were scaled since the one before. Where ranks are about to
-    do different things, every one of them raises an error that says so, instead of waiting for
-    messages that never come; and where they have scaled a loss differently, too.
+    Each begins with one message of 32 bytes to all ranks: how many rows this rank has, or which
+    outputs have a gradient on it, what it is about to do, and a hash of how losses were scaled
+    since the one before. Where ranks are about to do different things, every one of them raises an
+    error that says so, instead of waiting for messages that never come; and where they have scaled
+    a loss differently, too.
 
     Args:
         world: All ranks.
@@ -95,16 +98,24 @@ class CallAgreement:
         self._check_replicas()
         return AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes)
 
-    def backward(self, number, keep_graph) -> None:
-        """Agrees on the backward of a forward pass, where that communicates."""
+    def backward(self, number, keep_graph, given) -> int:
+        """Agrees on the backward of a forward pass, where that communicates.
+
+        Args:
+            given: Bit i: this rank has a gradient of output i of the call.
+
+        Returns:
+            Bit i: some rank has one.
+        """
         how = " with retain_graph=True" if keep_graph else ""
-        self._agree(
-            0,
+        given_to, _ = self._agree(
+            given,
             _BACKWARD_KEPT if keep_graph else _BACKWARD,
             number,
             0,
             lambda: f"backward of forward pass {number}{how}",
         )
+        return functools.reduce(operator.or_, given_to)
 
     def _check_replicas(self) -> None:
         """In some calls; what an accelerator knows then is looked at in the next call."""
@@ -148,8 +159,9 @@ class CallAgreement:
                 "unwrapped model can be called inside, under no_grad()."
             )
 
-    def _agree(self, rows, what, number, kind, describe, whole=None, sizes=None):
-        """Rows and sizes of all ranks, where all do the same; else an error on each."""
+    def _agree(self, own, what, number, kind, describe, whole=None, sizes=None):
+        """``own``, a number, and sizes of each rank, where all do the same; else an error on
+        each."""
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
         left = what != _OTHER and transport.left_messages(self._world)
@@ -164,8 +176,8 @@ class CallAgreement:
             whole=whole or {},
             sizes=sizes,
         )
-        all_rows, same = self._world.agree(
-            rows, what + _KINDS * kept, number + self.model * _CALLS, mine.fingerprint()
+        of_ranks, same = self._world.agree(
+            own, what + _KINDS * kept, number + self.model * _CALLS, mine.fingerprint()
         )
         everyone = [mine]
         if not same:
@@ -179,7 +191,7 @@ class CallAgreement:
                 "for its own. Save state_dict() if you need it, and start the job again."
             )
         self._loss_seed = loss_seed([each.scales for each in everyone], self._loss_seed)
-        return all_rows, [each.sizes for each in everyone]
+        return of_ranks, [each.sizes for each in everyone]
 
 
 def _passes_to_compare(what, number):

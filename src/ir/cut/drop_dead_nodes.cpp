@@ -32,6 +32,20 @@ std::vector<bool> live_nodes(const Graph& graph, const std::vector<ValueId>& out
   return live;
 }
 
+std::vector<bool> leading_to(const Graph& graph, const std::vector<ValueId>& outputs) {
+  const std::vector<bool> live = live_nodes(graph, outputs, /*effects=*/false);
+  std::vector<bool> storages(graph.values.size());
+  for (ValueId output : outputs) storages[graph[output].storage.index] = true;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    if (!live[index]) continue;
+    for (ValueId operand : graph.operands({index})) storages[graph[operand].storage.index] = true;
+  }
+  std::vector<bool> found;
+  found.reserve(graph.values.size());
+  for (const Value& value : graph.values) found.push_back(storages[value.storage.index]);
+  return found;
+}
+
 Graph drop_dead_nodes(const Graph& graph) {
   std::vector<ValueId> keep;
   for (uint32_t index = 0; index < graph.values.size(); ++index) {

@@ -127,10 +127,11 @@ std::vector<plan::Rank> CallGradients::ranks_of(size_t parameter) const {
   return place ? orders_.program.reductions[place->reduction].ranks : std::vector<plan::Rank>();
 }
 
-void CallGradients::take_kept() {
+void CallGradients::take_kept(const BackwardOf& of) {
   took_kept_ = kept_->passes() > 0;
   if (!took_kept_) return;
   for (size_t index = 0; index < aliases_.size(); ++index) {
+    if (!of.accumulates(index)) continue;  // it stays, and is summed after this backward
     aliases_[index].mutable_grad() = kept_->take(ranks_of(index), part_.parameter_names[index]);
   }
 }
@@ -160,16 +161,18 @@ bool CallGradients::sums_at_end() const {
   return summing_ == Summing::at_end || (sums_in_program() && kept_->passes() > 0);
 }
 
-void CallGradients::finish(std::vector<at::Tensor>& gradients, Recorder& recorder) {
+void CallGradients::finish(std::vector<at::Tensor>& gradients, Recorder& recorder,
+                           const BackwardOf& of) {
   if (summing_ == Summing::kept) {
-    keep(gradients);
+    keep(gradients, of);
   } else if (sums_at_end()) {
-    sum_at_end(gradients, recorder);
+    sum_at_end(gradients, recorder, of);
   }
 }
 
-void CallGradients::keep(std::vector<at::Tensor>& gradients) {
+void CallGradients::keep(std::vector<at::Tensor>& gradients, const BackwardOf& of) {
   for (size_t index = 0; index < aliases_.size(); ++index) {
+    if (!of.accumulates(index)) gradients[index].reset();
     kept_->add(ranks_of(index), part_.parameter_names[index], aliases_[index],
                std::move(gradients[index]));
     gradients[index].reset();
@@ -177,13 +180,16 @@ void CallGradients::keep(std::vector<at::Tensor>& gradients) {
   kept_->count_pass();
 }
 
-void CallGradients::sum_at_end(std::vector<at::Tensor>& gradients, Recorder& recorder) {
+void CallGradients::sum_at_end(std::vector<at::Tensor>& gradients, Recorder& recorder,
+                               const BackwardOf& of) {
   // What is summed now: what is kept, and this call's gradients unless they are sums already.
   std::vector<at::Tensor> summed;
   for (size_t index = 0; index < aliases_.size(); ++index) {
     at::Tensor alias = aliases_[index].detach();
     at::Tensor& sum = alias.mutable_grad();
-    sum = kept_->take(ranks_of(index), part_.parameter_names[index]);
+    if (of.accumulates(index)) {
+      sum = kept_->take(ranks_of(index), part_.parameter_names[index]);
+    }
     if (summing_ == Summing::at_end && gradients[index].defined()) {
       sum = sum.defined() ? sum.add_(gradients[index]) : gradients[index];
       gradients[index].reset();

@@ -10,6 +10,7 @@
 
 #include "rannc/plan/plan.h"
 #include "rannc/plan/program.h"
+#include "rannc/runtime/executor.h"
 #include "rannc/runtime/kept_gradients.h"
 #include "runtime/call/gradient_sum.h"
 #include "runtime/call/orders.h"
@@ -56,7 +57,7 @@ class CallGradients {
   [[nodiscard]] bool summing() const;
 
   /// A backward that communicates starts from what was kept before it; if it fails, that is lost.
-  void take_kept();
+  void take_kept(const BackwardOf& of);
   void lose_kept();
 
   /// Takes the gradients of this rank's backwards away: [parameter].
@@ -68,7 +69,7 @@ class CallGradients {
   [[nodiscard]] bool sums_at_end() const;
   /// What is left to be done with gradients that were taken, [parameter] and then others: they are
   /// kept (and become undefined), or summed with what was kept before.
-  void finish(std::vector<at::Tensor>& gradients, Recorder& recorder);
+  void finish(std::vector<at::Tensor>& gradients, Recorder& recorder, const BackwardOf& of);
 
   /// Autograd keeps a call as long as the user keeps its loss.
   void forget() { aliases_.clear(); }
@@ -91,8 +92,8 @@ class CallGradients {
   [[nodiscard]] std::vector<std::unique_ptr<GradientSum>> make_sums(
       const std::vector<at::Tensor>& parameters) const;
   [[nodiscard]] std::vector<plan::Rank> ranks_of(size_t parameter) const;
-  void keep(std::vector<at::Tensor>& gradients);
-  void sum_at_end(std::vector<at::Tensor>& gradients, Recorder& recorder);
+  void keep(std::vector<at::Tensor>& gradients, const BackwardOf& of);
+  void sum_at_end(std::vector<at::Tensor>& gradients, Recorder& recorder, const BackwardOf& of);
 
   const RankPart& part_;
   const Orders& orders_;

@@ -14,6 +14,7 @@
 #include <span>
 #include <utility>
 
+#include "rannc/ir/cut.h"
 #include "rannc/plan/ahead.h"
 #include "rannc/plan/trace.h"
 #include "rannc/util/error.h"
@@ -72,7 +73,7 @@ void PipelineCall::forward() {
 }
 
 std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_grads,
-                                               bool keep_graph) {
+                                               bool keep_graph, BackwardOf of) {
   if (!with_backward_) throw_no_backward();
   if (finished_) throw_given_away();
   RANNC_CHECK(output_grads.size() == part_->graph.outputs.size(), c10::str(output_grads.size()));
@@ -80,8 +81,8 @@ std::vector<at::Tensor> PipelineCall::backward(std::vector<at::Tensor> output_gr
   const c10::OptionalDeviceGuard device = current_device();
   std::vector<at::Tensor> gradients = plan::backward_comes_first(program().schedule)
                                           ? scale_gradients(output_grads, keep_graph)
-                                          : run_backward(std::move(output_grads), keep_graph);
-  gradients_.finish(gradients, recorder_);
+                                          : run_backward(std::move(output_grads), keep_graph, of);
+  gradients_.finish(gradients, recorder_, of);
   if (finished_) forget();
   return gradients;
 }
@@ -122,16 +123,30 @@ std::vector<at::Tensor> PipelineCall::scale_gradients(const std::vector<at::Tens
   return gradients;
 }
 
+/// Of which values there is a gradient, where some outputs have none.
+void PipelineCall::find_flows(int64_t outputs) {
+  const ir::Graph& graph = part_->graph;
+  std::vector<ir::ValueId> given;
+  for (size_t index = 0; index < graph.outputs.size(); ++index) {
+    if (index >= BackwardOf::kMostOutputs || ((outputs >> index) & 1) != 0) {
+      given.push_back(graph.outputs[index]);
+    }
+  }
+  flows_.clear();
+  if (given.size() < graph.outputs.size()) flows_ = ir::leading_to(graph, given);
+}
+
 /// The Program's actions after return_outputs.
 std::vector<at::Tensor> PipelineCall::run_backward(std::vector<at::Tensor> output_grads,
-                                                   bool keep_graph) {
+                                                   bool keep_graph, const BackwardOf& of) {
   if (keeps_graph_) prepare_backward();
+  find_flows(of.outputs);
   keeps_graph_ = keep_graph;
   finished_ = !keep_graph;
   outputs_.clear();
   boundary_.seed_outputs(output_grads);
   output_grads.clear();
-  gradients_.take_kept();
+  gradients_.take_kept(of);
   try {
     run(orders_->return_outputs + 1, actions().size());
   } catch (...) {
@@ -186,7 +201,7 @@ const std::vector<plan::Action>& PipelineCall::actions() const {
 }
 
 void PipelineCall::run(size_t begin, size_t end) {
-  RowMoves moves(*part_, *orders_, number_, batches_, boundary_);
+  RowMoves moves(*part_, *orders_, number_, batches_, boundary_, flows_);
   try {
     if (part_->comm->is_in_order()) {
       walk_in_order(begin, end, moves);

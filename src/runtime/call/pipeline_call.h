@@ -47,7 +47,7 @@ class PipelineCall final : public Call {
   void forward();
   [[nodiscard]] const std::vector<at::Tensor>& outputs() const override { return outputs_; }
   [[nodiscard]] std::vector<at::Tensor> backward(std::vector<at::Tensor> output_grads,
-                                                 bool keep_graph) override;
+                                                 bool keep_graph, BackwardOf of) override;
   [[nodiscard]] bool communicates() const override;
 
  private:
@@ -55,7 +55,8 @@ class PipelineCall final : public Call {
   [[nodiscard]] std::vector<at::Tensor> scale_gradients(const std::vector<at::Tensor>& output_grads,
                                                         bool keep_graph);
   [[nodiscard]] std::vector<at::Tensor> run_backward(std::vector<at::Tensor> output_grads,
-                                                     bool keep_graph);
+                                                     bool keep_graph, const BackwardOf& of);
+  void find_flows(int64_t outputs);
   void prepare_backward();
   [[nodiscard]] std::vector<at::Tensor> take_gradients();
   void forget();
@@ -90,6 +91,7 @@ class PipelineCall final : public Call {
   const int64_t number_;
   const bool with_backward_;
   bool finished_ = false;     ///< the gradients are given away, or there are none
+  std::vector<bool> flows_;   ///< [value]: it has a gradient in the backward that runs; empty: all
   bool keeps_graph_ = false;  ///< the backward that runs, or ran last, may be repeated
   bool unused_ = false;       ///< the gradients are there, and nobody has asked for them
   DrawSteps draw_steps_;      ///< as they were at the forward

@@ -43,11 +43,12 @@ size_t output_place(const LocalStage& local, const ir::Value& value, ir::ValueId
 }  // namespace
 
 RowMoves::RowMoves(const RankPart& part, const Orders& orders, int64_t call, MicroBatches& batches,
-                   CallBoundary& boundary)
+                   CallBoundary& boundary, const std::vector<bool>& flows)
     : part_(part),
       orders_(orders),
       batches_(batches),
       boundary_(boundary),
+      flows_(flows),
       exchange_(*part.comm, *part.stream, part.device, first_tag_of(call)) {}
 
 const plan::Transfer& RowMoves::transfer_of(const plan::Action& action) const {
@@ -216,6 +217,8 @@ void RowMoves::receive(const plan::Action& action) {
   const at::Tensor message =
       from_myself ? exchange_.fetch(slot_of(action)) : exchange_.receive(slot_of(action));
   if (!message.defined()) return;
+  // Zeros, which stand for the gradient that nobody has.
+  if (!forward && !flows_.empty() && !flows_[transfer.value.index]) return;
   if (transfer.whole) return add_whole(to.assembly, message);
   if (!forward) {
     const plan::RowRange all{0, to.range.size()};

@@ -23,8 +23,9 @@ namespace rannc::runtime {
 class RowMoves {
  public:
   /// `call`: its number, from which the tags follow. All that it is given must outlive it.
+  /// `flows`: [value], whether it has a gradient; empty: not known.
   RowMoves(const RankPart& part, const Orders& orders, int64_t call, MicroBatches& batches,
-           CallBoundary& boundary);
+           CallBoundary& boundary, const std::vector<bool>& flows);
 
   /// Starts a receive; nothing is done for what this rank sends to itself.
   void post(const plan::Action& action);
@@ -77,6 +78,7 @@ class RowMoves {
   const Orders& orders_;
   MicroBatches& batches_;
   CallBoundary& boundary_;
+  const std::vector<bool>& flows_;
   Exchange exchange_;
   std::unordered_set<int64_t> prepared_;  // slots of sends
 };

@@ -188,9 +188,9 @@ TEST(AllGatherInto, UnderTagsOfItsOwnMayBeOvertaken) {
 
 TEST(Agree, GivesAllRowsAndSeesADifferenceOnEveryRank) {
   on_ranks(5, [](Communicator& comm) {
-    Turn turn{.rows = 3 * comm.rank(), .kind = 1, .call = 7, .capture = 99};
+    Turn turn{.own = 3 * comm.rank(), .kind = 1, .call = 7, .capture = 99};
     const Agreement same = agree(comm, turn);
-    EXPECT_EQ(same.rows, (std::vector<int64_t>{0, 3, 6, 9, 12}));
+    EXPECT_EQ(same.own, (std::vector<int64_t>{0, 3, 6, 9, 12}));
     EXPECT_TRUE(same.is_same);
     if (comm.rank() == 3) turn.call = 8;
     EXPECT_FALSE(agree(comm, turn).is_same);

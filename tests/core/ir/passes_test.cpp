@@ -354,6 +354,37 @@ TEST(DropDeadNodes, KeepsAViewOnlyWhereSomethingReadsIt) {
   EXPECT_EQ(live.nodes.size(), 4U);
 }
 
+TEST(LeadingTo, SeesWritesThroughViewsAndLeavesOtherHeadsOut) {
+  const Graph graph = parse(R"(graph heads(%x) -> (%y, %z)
+  input x: float32[B, 4] apart(0)
+  node exp = aten::exp(%x) -> %h
+    result h: float32[B, 4]
+  node copy = aten::tanh(%h) -> %c
+    result c: float32[B, 4]
+  node view = aten::view(%c, [B, 2, 2]) -> %v
+    result v: float32[B, 2, 2] shares %c
+  node write = aten::relu_(%v) -> %w writes %v
+    result w: float32[B, 2, 2] shares %c
+  node left = aten::exp(%c) -> %y
+    result y: float32[B, 4]
+  node inner = aten::sin(%h) -> %i
+    result i: float32[B, 4]
+  node right = aten::exp(%i) -> %z
+    result z: float32[B, 4]
+)");
+  const auto of = [&](const std::vector<ValueId>& outputs) {
+    Names found;
+    const std::vector<bool> leading = leading_to(graph, outputs);
+    for (size_t i = 0; i < leading.size(); ++i) {
+      if (leading[i]) found.push_back(graph.values[i].name);
+    }
+    return found;
+  };
+  EXPECT_EQ(of({graph.outputs[0]}), (Names{"x", "h", "c", "v", "w", "y"}));
+  EXPECT_EQ(of({graph.outputs[1]}), (Names{"x", "h", "i", "z"}));
+  EXPECT_EQ(of({}), Names{});
+}
+
 TEST(RowMixes, BeginWhereABatchMeanMeetsRows) {
   const Graph graph = inferred(R"(graph centre(%x) -> (%z)
   input x: float32[B, 4] apart(0)

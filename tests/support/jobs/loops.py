@@ -88,6 +88,20 @@ class Branching(Net):
         return {"loss": functional.cross_entropy(logits, labels, reduction=self.reduction)}
 
 
+class Heads(Net):
+    """Two more heads, one on an early layer, of which a loop may leave some out of its loss."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.early, self.late = nn.Linear(8, CLASSES), nn.Linear(8, CLASSES)
+
+    def forward(self, x, labels):
+        first = torch.tanh(self.layers[0](x))
+        outputs = super().forward(x, labels)
+        heads = {"early": self.early(first).exp(), "late": self.late(outputs["hidden"]).exp()}
+        return outputs | heads
+
+
 class Side:
     """A model with what its loop needs: its rows, its parameters, sums over ranks."""
 
@@ -516,6 +530,38 @@ def all_outputs(side):
     side.keep("gradient")
 
 
+def heads_without_a_loss(side):
+    """What has no part in the loss has no gradient, whatever crosses stages and ranks."""
+    optimizer = torch.optim.AdamW(side.parameters().values(), lr=0.1, weight_decay=0.5)
+    ways = [("loss",), ("loss", "early"), ("late",), ("early",), ("early", "late"), ("loss",)]
+    for step, used in enumerate(ways if not side.inside else [("loss",)] * 2):
+        optimizer.zero_grad()
+        outputs = side.model(*side.batch(step))
+        sum(outputs[name].mean() for name in used).backward()
+        side.keep(f"step {step}")
+        optimizer.step()
+    side.keep("parameter", side.parameters())
+
+
+def gradients_of_arguments(side):
+    """torch.autograd.grad() of an argument adds to no parameter, and takes nothing that is kept."""
+
+    def of_argument(number):
+        x, labels = side.batch(number)
+        loss = side.model(x.requires_grad_(), labels)["loss"]
+        (found,) = torch.autograd.grad(loss, x)
+        side.keep(f"argument {number}", {"x": own_rows(side, found)})
+
+    with side.no_sync():
+        of_argument(1)
+        side.loss(2).backward()
+        of_argument(3)
+    of_argument(4)
+    side.keep("after the arguments")
+    side.loss(5).backward()
+    side.keep("gradient")
+
+
 def inside_a_larger_model(side):
     """Layers before and after; their gradients are sums over the ranks, as the user must know."""
     stem = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
@@ -588,6 +634,8 @@ ALONE = {
     all_outputs: {"outputs": "all"},
     unfreezing: {"frozen": True},
     inside_a_larger_model: {"reduction": "sum", "takes_gradient": True},
+    gradients_of_arguments: {"takes_gradient": True},
+    heads_without_a_loss: {"outputs": "all", "kind": Heads},
     other_ways: {"kind": Branching},
 }
 # With batch normalisation by the whole batch, whose replicas wait for each other in every backward,
