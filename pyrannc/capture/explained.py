@@ -42,7 +42,7 @@ def explain(error, module, otherwise) -> TraceError:
     """
     where = where_of(error, module)
     name = type(error).__name__
-    if name == "DataDependentOutputException" and _frame_in(error, _NORMALISATIONS):
+    if name in _OF_VALUES and _frame_in(error, _NORMALISATIONS):
         return TraceError(
             f"{where}: with momentum=None, as torch.optim.swa_utils.update_bn() sets it, a batch "
             "normalisation counts its calls, and a captured model does not know how many there "
