@@ -12,7 +12,7 @@ import torch
 from pyrannc.job import process
 from pyrannc.loop import closures
 from pyrannc.optimizer import fused_step
-from pyrannc.optimizer.master_weights import KEY, SHORT, has_master
+from pyrannc.optimizer.master_weights import KEY, SHORT
 from pyrannc.state import torch_private
 from pyrannc.state.released import is_released
 
@@ -51,8 +51,10 @@ def _is_ours(hook) -> bool:
 
 
 def _has_master_here(parameter) -> bool:
-    """An optimizer that was made after the first call holds the parameters of other ranks, too."""
-    return not is_released(parameter) and has_master(parameter)
+    """Also while it is frozen: it keeps what it has, and is stepped where its gradient is zero and
+    not None. An optimizer that was made after the first call holds the parameters of other ranks,
+    too."""
+    return not is_released(parameter) and parameter.dtype in SHORT
 
 
 def lengthen_gradients(optimizer) -> None:
@@ -146,7 +148,9 @@ class _OfAnyValue:
     def __init__(self, parameter):
         self._parameter, self._short, self._gradient = parameter, parameter.data, parameter.grad
         parameter.grad = None
-        parameter.data = torch.zeros((), device=self._short.device).expand(self._short.shape)
+        parameter.data = torch.zeros((), dtype=torch.float32, device=self._short.device).expand(
+            self._short.shape
+        )
 
     def take_back(self):
         self._parameter.data = self._short

@@ -28,5 +28,5 @@ def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
         world.all_reduce_sum(count, list(range(world.size)))
         # Also on a rank without a gradient, of which torch would say that nothing was checked.
         # On the host, where torch reads it next, without waiting for a device once more.
-        found = {torch.device("cpu"): torch.full((), float(count[0] > 0))}
+        found = {torch.device("cpu"): torch.full((), float(count[0] > 0), dtype=torch.float32)}
     return found

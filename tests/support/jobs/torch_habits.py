@@ -524,12 +524,15 @@ def other_default_dtypes_and_anomaly_mode():
 
     plain, own, wrapped, theirs = pair()
     batches = [rows(seed=step) for step in range(3)]
+    scalers = [torch.amp.GradScaler("cpu", init_scale=8.0) for _ in range(2)]
     try:
         for batch in batches:
             own.zero_grad(), theirs.zero_grad()
-            plain(batch).square().mean().backward()
-            wrapped(mine(batch)).square().mean().backward()
-            own.step(), theirs.step()
+            scalers[0].scale(plain(batch).square().mean()).backward()
+            scalers[1].scale(wrapped(mine(batch)).square().mean()).backward()
+            for scaler, optimizer in zip(scalers, (own, theirs), strict=True):
+                scaler.step(optimizer)
+                scaler.update()
             torch.set_default_dtype(torch.float64)
         equal_weights(plain, wrapped)
     finally:

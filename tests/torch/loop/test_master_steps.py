@@ -103,6 +103,61 @@ def test_a_state_goes_on_where_it_was_saved(tmp_path):
             assert torch.equal(other.state[mine]["master"], optimizer.state[theirs]["master"])
 
 
+@pytest.fixture
+def short_default():
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def test_a_state_keeps_its_32_bits_whatever_is_the_default_dtype(short_default):
+    """Symptom: loaded masters were of bfloat16, and steps smaller than they resolve were lost."""
+    model, optimizer = wrapped(MAKERS["adamw"])
+    train(model, optimizer, 0, 3)
+    again, other = wrapped(MAKERS["adamw"])
+    again.load_state_dict(model.state_dict())
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    train(model, optimizer, 3, 6)
+    train(again, other, 3, 6)
+    for mine, theirs in zip(again.parameters(), model.parameters(), strict=True):
+        for key, value in optimizer.state[theirs].items():
+            assert value.dtype == torch.float32, key
+            assert torch.equal(other.state[mine][key], value), key
+
+
+def test_a_state_that_is_loaded_while_parameters_are_frozen_keeps_its_32_bits():
+    model, optimizer = wrapped(MAKERS["adamw"])
+    train(model, optimizer, 0, 3)
+    again, other = wrapped(MAKERS["adamw"])
+    first = next(again.parameters())
+    first.requires_grad_(False)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for key, value in optimizer.state[next(model.parameters())].items():
+        assert torch.equal(other.state[first][key], value), key
+
+
+def test_frozen_parameters_with_zero_gradients_are_stepped_as_torch_does():
+    """AdamW moves them, by their averages. Symptom: an error, as these are of 32 bits and the
+    parameter, without its master, of 16."""
+    ends = []
+    for dtype in (torch.bfloat16, torch.float32):
+        model, optimizer = net(dtype), None
+        if dtype == torch.bfloat16:
+            model, optimizer = wrapped(MAKERS["adamw"])
+        else:
+            model.load_state_dict(net(torch.bfloat16).state_dict())
+            optimizer = MAKERS["adamw"](model.parameters())
+        train(model, optimizer, 0, 2, dtype)
+        first = next(model.parameters())
+        first.requires_grad_(False)
+        for step in range(2, 4):
+            optimizer.zero_grad(set_to_none=False)
+            backward(model, step, dtype)
+            optimizer.step()
+        ends.append(optimizer.state[first].get("master", first))
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-4)
+
+
 def test_what_is_written_to_a_parameter_is_what_is_stepped():
     model, optimizer = wrapped(MAKERS["momentum"])
     train(model, optimizer, 0, 2)
