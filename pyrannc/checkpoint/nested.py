@@ -24,6 +24,8 @@ def encode(value, path: str, tensors: dict[str, torch.Tensor]):
         RaNNCError: Something in it is neither of these types nor a tensor; names its path.
     """
     if isinstance(value, torch.Tensor):
+        while path in tensors:  # as in {"a.b": x, "a": {"b": y}} or {1: x, "1": y}
+            path += "'"
         tensors[path] = value.detach()
         return {_KIND: "tensor", "path": path}
     if value is None or isinstance(value, bool | str):

@@ -185,15 +185,24 @@ def _finish(folder, task, where, written) -> None:
 
 
 def _groups(optimizer, model, where):
-    """Options and names of each group; options that are tensors become numbers."""
+    """Options and names of each group; options that are tensors of one number become numbers."""
     names = named_state.names(optimizer, model)
     found = []
     for index, (group, params) in enumerate(zip(optimizer.param_groups, names, strict=True)):
-        options = {key: value for key, value in group.items() if key != "params"}
-        options = {
-            key: value.item() if hasattr(value, "item") and value.numel() == 1 else value
-            for key, value in options.items()
-        }
-        encoded = nested.encode(options, f"optimizer.group.{index}", {})
+        options = {key: _numbers(value) for key, value in group.items() if key != "params"}
+        tensors = {}
+        encoded = nested.encode(options, f"optimizer.group.{index}", tensors)
+        for path, tensor in tensors.items():
+            raise RaNNCError(
+                f"'{path}' is a tensor of {tensor.numel()} numbers, and options of a group are "
+                "single numbers in a checkpoint.\n  Keep it in an attribute, or in extra."
+            )
         found.append({"options": encoded, "params": [where.name(name) for name in params]})
     return found
+
+
+def _numbers(value):
+    """Also those in a tuple, as the members of ``betas`` may be tensors."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_numbers, value))
+    return value.item() if hasattr(value, "item") and value.numel() == 1 else value

@@ -110,13 +110,17 @@ def load(optimizer, model, options: list[dict], content: dict[str, dict], exact=
 
 
 def _as_held(options, group) -> dict:
-    """Numbers of those options that are tensors in ``group``, such as a rate, are tensors again."""
-    return {
-        key: torch.full_like(group[key], value)
-        if torch.is_tensor(group.get(key)) and isinstance(value, int | float)
-        else value
-        for key, value in options.items()
-    }
+    """Numbers of those options that are tensors in ``group``, such as a rate or the members of
+    ``betas``, are tensors again."""
+    return {key: _like(value, group.get(key)) for key, value in options.items()}
+
+
+def _like(value, held):
+    if isinstance(value, tuple) and isinstance(held, tuple) and len(value) == len(held):
+        return tuple(map(_like, value, held))
+    if torch.is_tensor(held) and isinstance(value, int | float):
+        return torch.full_like(held, value)
+    return value
 
 
 def _keep_dtypes(entry, saved) -> None:

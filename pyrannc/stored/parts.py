@@ -1,9 +1,10 @@
 """The files of one rank: safetensors, each under a temporary name until it is complete."""
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import safetensors
+import safetensors.torch
 import torch
 from safetensors.torch import save_file
 
@@ -39,7 +40,15 @@ def write(
 
     Raises:
         OSError: A file cannot be written.
+        RaNNCError: safetensors has no form for a tensor.
     """
+    for tensors in kinds.values():
+        for key, tensor in tensors.items():
+            if not _has_form(tensor.dtype):
+                raise RaNNCError(
+                    f"'{key}' is of {tensor.dtype}, and safetensors stores real numbers, integers, "
+                    "truth values and complex64.\n  Convert it, or leave it out."
+                )
     entries, sizes, waiting = {kind: {} for kind in kinds}, {}, []
     with ThreadPoolExecutor(1) as disk:  # which is waited for while more is written
         for kind, tensors in kinds.items():
@@ -58,6 +67,15 @@ def write(
         for each in waiting:
             each.result()
     return entries, sizes
+
+
+@functools.cache
+def _has_form(dtype) -> bool:
+    try:
+        safetensors.torch.save({"": torch.empty(0, dtype=dtype)})
+    except KeyError:  # of its table of dtypes
+        return False
+    return True
 
 
 def _finish(partial, path):

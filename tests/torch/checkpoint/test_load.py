@@ -115,6 +115,46 @@ def test_schedulers_and_scalers_are_in_it(tmp_path):
 
 
 # The library of safetensors refuses memory that stands in a file twice.
+def test_options_of_groups_may_be_tensors_of_one_number(tmp_path):
+    """Symptom: KeyError in load(), as nobody had saved the members of ``betas``."""
+    saved = []
+    for step in range(2):
+        torch.manual_seed(step)
+        model = nn.Linear(4, 2)
+        betas = (torch.tensor(0.9 - step / 2), torch.tensor(0.999 - step / 2))
+        optimizer = torch.optim.AdamW(model.parameters(), betas=betas, foreach=False)
+        if step == 0:
+            train(model, optimizer)
+            pyrannc.save(tmp_path, model, optimizer)
+        else:
+            pyrannc.load(tmp_path, model, optimizer)
+        saved.append(optimizer.param_groups[0]["betas"])
+    assert saved[1] == saved[0] and all(map(torch.is_tensor, saved[1]))
+
+
+def test_options_that_are_tensors_of_several_numbers_are_named(tmp_path):
+    model, optimizer = make()
+    optimizer.param_groups[0]["scales"] = torch.ones(3)
+    with pytest.raises(RaNNCError, match=r"'optimizer.group.0.scales' is a tensor of 3 numbers"):
+        pyrannc.save(tmp_path, model, optimizer)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("where", ["model", "extra"])
+def test_tensors_that_safetensors_has_no_form_for_are_named(tmp_path, where):
+    """It was a KeyError of safetensors that named nothing but the dtype."""
+    model, odd = nn.Linear(4, 2), torch.ones(2, dtype=torch.complex128)
+    if where == "model":
+        model.register_buffer("odd", odd)
+    name = {"model": "odd", "extra": "beside.extra.odd"}[where]
+    with pytest.raises(RaNNCError, match=f"'{name}' is of torch.complex128, and safetensors"):
+        pyrannc.save(tmp_path, model, extra={"odd": odd})
+    assert not list(tmp_path.iterdir())
+    short = odd.to(torch.complex64)
+    pyrannc.save(tmp_path, nn.Linear(4, 2), extra={"odd": short})
+    assert torch.equal(pyrannc.load(tmp_path, nn.Linear(4, 2))["odd"], short)
+
+
 def test_tensors_that_share_memory_are_saved(tmp_path):
     model, _ = make(wrapped=False)
     model[3].twin = nn.Parameter(model[3].weight.data)

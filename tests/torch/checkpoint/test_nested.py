@@ -32,6 +32,22 @@ def test_what_is_encoded_comes_back_with_its_types():
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        {"a.b": torch.ones(2), "a": {"b": torch.zeros(2)}},
+        {1: torch.ones(2), "1": torch.zeros(2)},
+    ],
+    ids=["dots", "numbers"],
+)
+def test_tensors_whose_paths_would_be_equal_stay_apart(given):
+    """The later one was in both places."""
+    tensors = {}
+    found = nested.decode(json.loads(json.dumps(nested.encode(given, "extra", tensors))), tensors)
+    assert len(tensors) == 2
+    assert repr(found) == repr(given)
+
+
+@pytest.mark.parametrize(
     ("value", "path"),
     [
         ({"a": [1, {2}]}, "'extra.a.1' is a builtins.set"),
