@@ -25,6 +25,7 @@ from pyrannc.loop import (
     shared_overflow,
     writers,
 )
+from pyrannc.optimizer import scheduled_rates
 from pyrannc.original import methods, switches
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
@@ -227,6 +228,7 @@ class RaNNCModule(ModelInterface):
         self._weights, self._when_held = None, None  # a later plan keeps what was trained
         writers.install()
         distributed_checkpoint.install()
+        scheduled_rates.install()
         self._kin.follow(self, task.world)
         return call
 

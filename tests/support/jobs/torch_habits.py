@@ -395,6 +395,29 @@ def a_group_added_later():
 
 
 @case
+def schedules_that_look_at_a_groups_first_parameter():
+    """`AdafactorSchedule(optimizer)` of transformers, with a group for each layer"""
+    try:
+        from transformers.optimization import Adafactor, AdafactorSchedule
+    except ImportError:
+        return
+
+    def kind(parameters):
+        groups = [{"params": [each]} for each in parameters]
+        return Adafactor(groups, lr=None, scale_parameter=True, warmup_init=True)
+
+    plain, own, wrapped, theirs = trains(kind=kind, steps=1)
+    schedules = [AdafactorSchedule(each) for each in (own, theirs)]
+    for step in range(3):
+        own.zero_grad(), theirs.zero_grad()
+        backward(plain, wrapped, step)
+        own.step(), theirs.step()
+        for each in schedules:
+            each.step()
+    equal_weights(plain, wrapped)
+
+
+@case
 def groups_by_name_and_learning_rates_set_by_hand():
     """no decay for biases by `named_parameters()`; `optimizer.param_groups[0]["lr"] = ...`"""
 
