@@ -77,9 +77,7 @@ def _load_beside(index, task, reader, scheduler, scaler):
     found = {}
 
     def read():
-        paths = nested.tensor_paths(index.beside)
-        tensors = {path: reader.tensor(path, index.state[path]) for path in paths}
-        found.update(nested.decode(index.beside, tensors))
+        found.update(_decoded(index.beside, index, reader))
         for name, given in (("scheduler", scheduler), ("scaler", scaler)):
             if isinstance(given, list | tuple):
                 for each, state in zip(given, found[name], strict=True):
@@ -195,12 +193,16 @@ def _load_optimizers(index, task, reader):
             piece = task.piece(parameter)
             if piece == (0, 0):
                 continue
-            paths = nested.tensor_paths(entry)
-            tensors = {path: reader.tensor(path, index.state[path]) for path in paths}
-            content[name] = nested.decode(entry, tensors)
+            content[name] = _decoded(entry, index, reader)
             if piece is not None:
                 content[name] = states.part_of(content[name], parameter.shape, piece, name)
             if (weight := index.named(name)) and str(parameter.dtype) == f"torch.{weight['dtype']}":
                 exact.append(name)
         options = [nested.decode(group["options"], {}) for group in saved["groups"]]
-        named_state.load(optimizer, task.model, options, content, exact)
+        of_none = _decoded(saved.get("of_none", {}), index, reader)  # older indices have none
+        named_state.load(optimizer, task.model, options, content, of_none, exact)
+
+
+def _decoded(value, index, reader):
+    tensors = {path: reader.tensor(path, index.state[path]) for path in nested.tensor_paths(value)}
+    return nested.decode(value, tensors)

@@ -10,7 +10,7 @@ from pyrannc.checkpoint import job, layout, nested, random_states
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job.on_all import on_all, on_rank_0
 from pyrannc.materialize import values
-from pyrannc.optimizer import named_state
+from pyrannc.optimizer import kept_state, named_state
 from pyrannc.state import checkpoint
 from pyrannc.stored import hugging_face, parts
 from pyrannc.stored import index as index_file
@@ -117,6 +117,13 @@ def _write(folder, token, task, where, beside, entries) -> dict:
                 if where.name(name) in names
             }
         )
+    of_none = [
+        {
+            key: nested.encode(value, f"optimizer.{number}.of_none.{key}", tensors)
+            for key, value in kept_state.of_none(optimizer).items()
+        }
+        for number, optimizer in enumerate(task.optimizers if rank == 0 else ())
+    ]
     beside = nested.encode(_states(task, beside), "beside", tensors) if rank == 0 else None
     done, total = 0, sum(each.nbytes for each in (*mine.values(), *tensors.values()))
 
@@ -130,6 +137,7 @@ def _write(folder, token, task, where, beside, entries) -> dict:
     return entries | {
         "files": files,
         "optimizers": optimizers,
+        "of_none": of_none,
         "beside": beside,
         "random": random_states.of_rank(task.device),
     }
@@ -160,6 +168,7 @@ def _finish(folder, task, where, written) -> None:
                 "class": f"{type(optimizer).__module__}.{type(optimizer).__qualname__}",
                 "groups": _groups(optimizer, task.model, where),
                 "state": state,
+                "of_none": written[0]["of_none"][number],
             }
         )
     joined = {kind: {} for kind in ("model", "state", "files")}

@@ -132,10 +132,12 @@ def to_torch(folder: Path, target: Path) -> None:
     for position, optimizer in enumerate(index.optimizers):
         order = [name for group in optimizer["groups"] for name in group["params"]]
         number = {name: at for at, name in enumerate(order)}
+        kept = {number[name]: entry for name, entry in optimizer["state"].items()}
+        kept |= optimizer.get("of_none", {})
         state = {}
-        for name, entry in optimizer["state"].items():
+        for key, entry in kept.items():
             tensors = {p: reader.tensor(p, index.state[p]) for p in nested.tensor_paths(entry)}
-            state[number[name]] = nested.decode(entry, tensors)
+            state[key] = nested.decode(entry, tensors)
         groups = [
             {**nested.decode(each["options"], {}), "params": [number[n] for n in each["params"]]}
             for each in optimizer["groups"]

@@ -11,7 +11,7 @@ import torch
 
 from pyrannc.job import process
 from pyrannc.loop import closures
-from pyrannc.optimizer import fused_step
+from pyrannc.optimizer import fused_step, kept_state
 from pyrannc.optimizer.master_weights import KEY, SHORT
 from pyrannc.state import torch_private
 from pyrannc.state.released import is_released
@@ -161,7 +161,7 @@ class _OfAnyValue:
 
 def _lengthen_state(optimizer):
     """What a class keeps of each parameter from the start on, as Adagrad does, is of 32 bits."""
-    for parameter, entry in optimizer.state.items():
+    for parameter, entry in kept_state.of_parameters(optimizer).items():
         for key, value in entry.items():
             if torch.is_tensor(value) and value.shape == parameter.shape and value.dtype in SHORT:
                 entry[key] = value.float()

@@ -13,7 +13,7 @@ import torch
 
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
-from pyrannc.optimizer import named_state
+from pyrannc.optimizer import kept_state, named_state
 from pyrannc.shards import states
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
@@ -147,7 +147,7 @@ def _gather(optimizer, deployment, rank0_only) -> dict:
     for item in comm.all_gather(pickle.dumps(told)):
         everyones |= pickle.loads(item)
     numbers, groups = _numbered(names)
-    content = {}
+    content = {key: _on_host(value) for key, value in kept_state.of_none(optimizer).items()}
     for name, number in numbers.items():
         if name not in everyones:
             continue
@@ -181,14 +181,17 @@ def _spread(optimizer, deployment, given, waits) -> dict:
     if comm.rank == 0:
         groups = [group["params"] for group in given["param_groups"]]
         told = {key: each for key, each in given.items() if key not in ("state", named_state.KEY)}
-        told["state"] = {}
+        told |= {"state": {}, "of_none": {}}
         if [len(group) for group in groups] == [len(group) for group in names]:
             # Numbers of whoever saved it, in the order of its groups.
             theirs = (number for group in groups for number in group)
-            told["renumbered"] = dict(zip(theirs, numbers.values(), strict=True))
-            told["state"] = {key: _said(entry) for key, entry in given["state"].items()}
+            told["renumbered"] = renumbered = dict(zip(theirs, numbers.values(), strict=True))
+            for key, entry in given["state"].items():
+                told["state" if key in renumbered else "of_none"][key] = (
+                    _said(entry) if key in renumbered else _on_host(entry)
+                )
     told = pickle.loads(comm.broadcast(pickle.dumps(told), 0))
-    renumbered = told.pop("renumbered", {})
+    renumbered, of_none = told.pop("renumbered", {}), told.pop("of_none")
     of_number = {number: name for name, number in numbers.items()}
     for key, entry in told["state"].items():
         holders = owners.ranks[of_number[renumbered[key]]]
@@ -201,6 +204,7 @@ def _spread(optimizer, deployment, given, waits) -> dict:
                 named_tensors.broadcast(comm, entry[what], 0, takers)
     for entry in [entry for entry in told["state"].values() if _lacks_values(entry)]:
         entry.clear()  # of parameters that other ranks hold
+    told["state"] |= of_none
     return told if waits[comm.rank] else given
 
 

@@ -84,19 +84,23 @@ def entries(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> dict[st
     }
 
 
-def load(optimizer, model, options: list[dict], content: dict[str, dict], exact=()) -> None:
+def load(
+    optimizer, model, options: list[dict], content: dict[str, dict], of_none=None, exact=()
+) -> None:
     """Lets this rank's part of the optimizer have the state ``content``, by name.
 
     Args:
         options: Of each group.
         content: Of parameters that this rank steps; of others it is left out.
+        of_none: State that is of no parameter, by the optimizer's names for it.
         exact: Names of those whose state keeps its dtypes.
     """
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     held = [[name_of[id(each)] for each in group["params"]] for group in optimizer.param_groups]
     numbers = {name: number for number, name in enumerate(each for group in held for each in group)}
     state = {
-        "state": {numbers[name]: entry for name, entry in content.items() if name in numbers},
+        "state": (of_none or {})
+        | {numbers[name]: entry for name, entry in content.items() if name in numbers},
         "param_groups": [
             {**_as_held(group, own), "params": [numbers[name] for name in mine]}
             for group, own, mine in zip(options, optimizer.param_groups, held, strict=True)
@@ -132,8 +136,11 @@ def _keep_dtypes(entry, saved) -> None:
 
 
 def _cut(state, whole, mine) -> dict:
-    """The part of a whole state that belongs to the parameters ``mine``, numbered as they are."""
-    groups, content, number = [], {}, 0
+    """The part of a whole state that belongs to the parameters ``mine``, numbered as they are, with
+    what is of no parameter."""
+    groups, number = [], 0
+    numbered = {each for group in state["param_groups"] for each in group["params"]}
+    content = {key: value for key, value in state["state"].items() if key not in numbered}
     for group, names, wanted in zip(state["param_groups"], whole, mine, strict=True):
         place_of = dict(zip(names, group["params"], strict=True))
         numbers = []

@@ -7,6 +7,7 @@ from torch import nn
 
 from pyrannc import log
 from pyrannc.errors import ConfigError
+from pyrannc.optimizer import kept_state
 
 # State kept per parameter, in copies of the parameter, by class and group options.
 _STATE_COPIES = {
@@ -95,12 +96,7 @@ def state_copies(optimizer: torch.optim.Optimizer, factor: float) -> dict[int, f
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """What its state takes now."""
-    return sum(
-        value.nbytes
-        for entry in optimizer.state.values()
-        for value in entry.values()
-        if hasattr(value, "nbytes")
-    )
+    return sum(tensor.nbytes for tensor in kept_state.tensors(optimizer))
 
 
 def keep_local(optimizer: torch.optim.Optimizer, local: set[int]) -> None:
@@ -117,7 +113,7 @@ def begin_again(optimizer: torch.optim.Optimizer) -> None:
     it was made of parameters without values, which have got some now."""
     if not any(
         isinstance(value, torch.Tensor) and value.is_meta
-        for state in optimizer.state.values()
+        for state in kept_state.of_parameters(optimizer).values()
         for value in state.values()
     ):
         return

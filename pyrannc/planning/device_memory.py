@@ -3,6 +3,7 @@
 import torch
 
 from pyrannc.job import device_facts
+from pyrannc.optimizer import kept_state
 from pyrannc.state.released import is_released
 
 
@@ -54,13 +55,7 @@ def held_bytes(device, model, optimizers) -> int:
     """Of parameters, their gradients, buffers and states of the optimizers, each memory once."""
     tensors = [*model.parameters(), *model.buffers()]
     tensors += [p.grad for p in model.parameters() if not is_released(p) and p.grad is not None]
-    tensors += [
-        value
-        for optimizer in optimizers
-        for state in optimizer.state.values()
-        for value in state.values()
-        if isinstance(value, torch.Tensor)
-    ]
+    tensors += [value for optimizer in optimizers for value in kept_state.tensors(optimizer)]
     held = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for tensor in tensors

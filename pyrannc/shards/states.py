@@ -5,16 +5,15 @@ import pickle
 import torch
 
 from pyrannc.errors import RaNNCError
-from pyrannc.optimizer import named_state
+from pyrannc.optimizer import kept_state, named_state
 from pyrannc.state import named_tensors
 
 
 def cut(optimizer, shards, model) -> None:
     """Lets ``optimizer`` keep of what it has the part that this rank steps."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    for parameter in [*optimizer.state]:
+    for parameter, entry in kept_state.of_parameters(optimizer).items():
         piece = shards.mine(parameter)
-        entry = optimizer.state[parameter]
         if piece is None or not entry:
             continue
         begin, end = piece

@@ -88,6 +88,8 @@ def check_state(model, optimizers) -> None:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
         for parameter, state in optimizer.state.items():
+            if not isinstance(parameter, torch.Tensor):  # the name of what is of no parameter
+                continue
             for name, value in state.items():
                 if not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
                     continue

@@ -35,7 +35,8 @@ class Index:
         model: Tensors of the model by name: file, shape, dtype, crc32 of their bytes.
         state: The same of all other tensors, by path.
         tied: Names of the model's tensors that are another one: that one's name.
-        optimizers: Of each its class, its groups, and the state of each parameter by name.
+        optimizers: Of each its class, its groups, the state of each parameter by name, and what of
+            its state is of none.
         beside: Scheduler, scaler, extra state of modules, and what the user has given.
         random: Generators, by rank, and the draws of deterministic dropout.
     """

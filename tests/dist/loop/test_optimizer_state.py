@@ -181,3 +181,50 @@ def test_the_state_is_whole_on_rank_0_in_the_original_order_and_loads_so(done):
 )
 def test_torchs_distributed_checkpoint_saves_and_loads(done):
     assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
+    # Symptom: what MADGRAD keeps under "k" was not in state_dict(), and stopped save() and load.
+    from counting_steps import CountingSteps
+
+    (plain, _), (inner, _) = build(), build()
+    alone, steps = (CountingSteps(each.parameters()) for each in (plain, inner))
+    ours = wrap(inner, steps)
+    train(plain, alone, 2, slice(0, 8))
+    train(ours, steps, 2, mine)
+    state = steps.state_dict(rank0_only=False)
+    assert list(state["state"]) == list(alone.state_dict()["state"]), list(state["state"])
+    assert state["state"]["k"] == 2
+    folder = os.path.dirname(shared({}))
+    pyrannc.save(f"{folder}/counted", ours, steps)
+    kept = copy.deepcopy((plain.state_dict(), alone.state_dict(), ours.state_dict()))
+    for way in ("load", "rank 0's", "every rank's", "one process's"):
+        train(ours, steps, 1, mine)
+        plain.load_state_dict(kept[0]), alone.load_state_dict(copy.deepcopy(kept[1]))
+        if way == "load":
+            pyrannc.load(f"{folder}/counted", ours, steps)
+        else:
+            ours.load_state_dict(kept[2])
+            given = copy.deepcopy(kept[1] if way == "one process's" else state)
+            steps.load_state_dict({} if way == "rank 0's" and rank else given)
+        assert steps.state["k"] == 2, way
+        train(plain, alone, 2, slice(0, 8))
+        train(ours, steps, 2, mine)
+        for name, value in ours.state_dict(rank0_only=False).items():
+            torch.testing.assert_close(value, plain.state_dict()[name])
+    fresh_inner, _ = build()
+    fresh = CountingSteps(fresh_inner.parameters())
+    loaded = wrap(fresh_inner, fresh)
+    pyrannc.load(f"{folder}/counted", loaded, fresh)  # before the first call
+    train(loaded, fresh, 2, mine)
+    for name, value in loaded.state_dict(rank0_only=False).items():
+        torch.testing.assert_close(value, plain.state_dict()[name])
+    loaded.undeploy()
+    assert fresh.state["k"] == 4
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_what_an_optimizer_keeps_of_no_parameter_is_saved_and_loaded(done):
+    assert done.stdout.count("all right") == 2, done.stderr

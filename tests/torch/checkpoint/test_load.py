@@ -8,6 +8,7 @@ import random
 
 import pytest
 import torch
+from counting_steps import CountingSteps
 from torch import nn
 
 import pyrannc
@@ -138,6 +139,23 @@ def test_options_that_are_tensors_of_several_numbers_are_named(tmp_path):
     with pytest.raises(RaNNCError, match=r"'optimizer.group.0.scales' is a tensor of 3 numbers"):
         pyrannc.save(tmp_path, model, optimizer)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_an_optimizer_keeps_of_no_parameter_is_loaded(tmp_path):
+    """As MADGRAD's count of steps: load() ended with an error of torch's."""
+    model, optimizer = make(optimizer=CountingSteps)
+    train(model, optimizer, 3)
+    pyrannc.save(tmp_path, model, optimizer)
+    edited = {}
+    for older in (False, True):
+        if older:  # an index of before has no such entry
+            edit(tmp_path, lambda content: edited.update(content["optimizers"][0].pop("of_none")))
+        again, other = make(optimizer=CountingSteps)
+        pyrannc.load(tmp_path, again, other)
+        assert other.state.get("k") == (None if older else 3)
+        for mine, theirs in zip(again.parameters(), model.parameters(), strict=True):
+            assert torch.equal(other.state[mine]["sum"], optimizer.state[theirs]["sum"])
+    assert edited
 
 
 @pytest.mark.parametrize("where", ["model", "extra"])

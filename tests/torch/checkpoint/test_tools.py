@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 import transformers
+from counting_steps import CountingSteps
 from typer.testing import CliRunner
 
 import pyrannc
@@ -90,3 +91,15 @@ def test_the_command_tells_verifies_and_converts(tmp_path):
     assert result.exit_code == 1 and "is damaged" in result.stderr
     result = command("merge", tmp_path, tmp_path / "merged")
     assert result.exit_code == 1 and "holds no checkpoint" in result.stderr
+
+
+def test_what_an_optimizer_keeps_of_no_parameter_is_converted(tmp_path):
+    model = torch.nn.Linear(4, 2)
+    optimizer = CountingSteps(model.parameters())
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    pyrannc.save(tmp_path / "run", model, optimizer)
+    tools.to_torch(tmp_path / "run", tmp_path / "torch")
+    state = torch.load(tmp_path / "torch" / "optimizer-0.pt")["state"]
+    assert state.keys() == optimizer.state_dict()["state"].keys() == {"k", 0, 1}
+    assert state["k"] == 1
