@@ -7,7 +7,7 @@ from torch import nn
 from pyrannc import launch
 from pyrannc.errors import RaNNCError
 from pyrannc.module import RaNNCModule
-from pyrannc.optimizer import named_state, user_optimizer
+from pyrannc.optimizer import around_another, named_state, user_optimizer
 from pyrannc.shards import states
 from pyrannc.state.model_device import device_of
 
@@ -61,7 +61,8 @@ def of(what: str, module, optimizer) -> Job:
     """All ranks call it; ``what`` they do, in words.
 
     Raises:
-        RaNNCError: ``module`` is no module, or the ranks do not do the same.
+        RaNNCError: ``module`` is no module, or the ranks do not do the same; an optimizer is around
+            another one.
     """
     if not isinstance(module, nn.Module):
         raise RaNNCError(
@@ -74,4 +75,6 @@ def of(what: str, module, optimizer) -> Job:
     if deployment is not None:
         deployment.call_agreement.other(what)
     optimizers = user_optimizer.listed(optimizer)
+    for each in optimizers:
+        around_another.refuse(each, what)
     return Job(model, deployment, optimizers, world, device_of(model))

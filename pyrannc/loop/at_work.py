@@ -2,6 +2,7 @@
 
 import weakref
 
+from pyrannc.optimizer import around_another
 from pyrannc.state.released import is_released
 
 _deployments = weakref.WeakSet()
@@ -43,8 +44,8 @@ def of_tensors(tensors) -> list:
 
 
 def of_optimizer(optimizer) -> list:
-    """The deployments that were made with ``optimizer``, or of which it holds a parameter. The
-    first are also known on a rank whose part of it is empty."""
+    """The deployments that were made with ``optimizer``, or with one around it, or of which it
+    holds a parameter. The first are also known on a rank whose part of it is empty."""
     held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
     known = _of_optimizers.get(optimizer)
     if known is not None:
@@ -54,13 +55,14 @@ def of_optimizer(optimizer) -> list:
         ):
             return [each for each in _in_order() if each in found]
     wanted = set(map(id, held))
-    found = [
-        each
-        for each in _in_order()
-        if any(one is optimizer for one in each.task.optimizers) or wanted & _known(each)
-    ]
+    found = [each for each in _in_order() if is_given(optimizer, each) or wanted & _known(each)]
     _of_optimizers[optimizer] = [weakref.ref(tensor) for tensor in held], weakref.WeakSet(found)
     return found
+
+
+def is_given(optimizer, deployment) -> bool:
+    """Whether the deployment was made with ``optimizer``, or with one around it."""
+    return any(each is optimizer for each in around_another.with_inner(deployment.task.optimizers))
 
 
 def outside(optimizer) -> list:

@@ -72,11 +72,12 @@ class LateOptimizers:
             elementwise.check(optimizer, deployment.task.elementwise_optimizer)
             if deployment.sharded_steps:
                 per_number.check(optimizer)
-            optimizer_state.install(optimizer)
             if deployment.task.master_weights:
                 master_steps.attach(optimizer)
-            self._late.add(optimizer)
-            self._new = weakref.ref(optimizer)
+            if not at_work.is_given(optimizer, deployment):  # nor one around it
+                optimizer_state.install(optimizer)
+                self._late.add(optimizer)
+                self._new = weakref.ref(optimizer)
         self._known.add(optimizer)
 
     def _after_step(self, optimizer):
