@@ -154,7 +154,7 @@ class RaNNCStrategy(DDPStrategy):
             cut = []
             for wrapped in self._wrapped.values():
                 deployment = wrapped._deployment
-                for optimizer, groups in deployment.whole_groups if deployment else ():
+                for optimizer, groups in deployment.whole_groups.items() if deployment else ():
                     for group, whole in zip(optimizer.param_groups, groups, strict=False):
                         cut.append((group, group["params"]))
                         group["params"] = whole

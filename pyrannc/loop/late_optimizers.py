@@ -1,5 +1,6 @@
 """Optimizers that the model was not given, such as one made after wrapping."""
 
+import json
 import weakref
 
 import torch
@@ -7,8 +8,8 @@ import torch
 from pyrannc import log
 from pyrannc.job import process
 from pyrannc.loop import at_work, master_steps, optimizer_state
-from pyrannc.optimizer import elementwise, per_number, user_optimizer
-from pyrannc.state import gradients_elsewhere
+from pyrannc.optimizer import elementwise, kept_state, per_number, user_optimizer
+from pyrannc.state import gradients_elsewhere, moving
 from pyrannc.state.released import is_released
 
 #: State beyond what the plan has counted that is worth a warning.
@@ -29,6 +30,7 @@ class LateOptimizers:
         self._deployment = weakref.ref(deployment)
         self._known, self._seen = weakref.WeakSet(), weakref.WeakSet()
         self._late = weakref.WeakSet()
+        self._in_order = []  # references to these, as they were found, which is so on every rank
         self._new = None
         process.before_optimizer_steps(self, LateOptimizers._before_step)
         process.after_optimizer_steps(self, LateOptimizers._after_step)
@@ -39,6 +41,18 @@ class LateOptimizers:
         """Of their states on this rank; what the plan has counted for one that has not come yet."""
         held = sum(map(user_optimizer.state_bytes, self._late))
         return held or self._counted(self._deployment().model.parameters())
+
+    def of_all_ranks(self) -> list:
+        """Those that every rank still has, in the same order. Collective."""
+        held = [reference() for reference in self._in_order]
+        mine = [
+            (number, type(each).__name__, len(each.param_groups))
+            for number, each in enumerate(held)
+            if each is not None
+        ]
+        gathered = self._deployment().world.all_gather(json.dumps(mine).encode())
+        everyones = [set(map(tuple, json.loads(item))) for item in gathered]
+        return [held[number] for number, *_ in sorted(set.intersection(*everyones))]
 
     def _counted(self, parameters) -> int:
         """What the plan has counted for the states of ``parameters`` on this rank."""
@@ -76,9 +90,18 @@ class LateOptimizers:
                 master_steps.attach(optimizer)
             if not at_work.is_given(optimizer, deployment):  # nor one around it
                 optimizer_state.install(optimizer)
+                self._take_part(optimizer)
                 self._late.add(optimizer)
+                self._in_order.append(weakref.ref(optimizer))
                 self._new = weakref.ref(optimizer)
         self._known.add(optimizer)
+
+    def _take_part(self, optimizer):
+        """One that was there before this plan has the states of all parameters, where they were."""
+        for parameter in kept_state.of_parameters(optimizer):
+            if is_released(parameter):
+                del optimizer.state[parameter]
+        moving.state_to_parameters(optimizer)
 
     def _after_step(self, optimizer):
         if _is_tried(optimizer):

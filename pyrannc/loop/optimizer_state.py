@@ -74,7 +74,7 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
         state_dict = _spread(optimizer, deployment, state_dict, waits)
     if fault is None:
         try:
-            own(optimizer, _without_others(optimizer, state_dict))
+            own(optimizer, _without_others(optimizer, deployment.model, state_dict))
         except Exception as error:  # torch's, or the optimizer's own
             fault, cause = f"{type(error).__name__}: {error}", error
     for rank, text in enumerate(comm.all_gather((fault or "").encode())):
@@ -84,14 +84,15 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
     return None
 
 
-def _without_others(optimizer, state):
-    """For an optimizer that was made after the first call, which holds parameters of other ranks,
-    too: their states would be memory that nobody uses."""
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+def _without_others(optimizer, model, state):
+    """For an optimizer or a group that came after the first call, which holds parameters of other
+    ranks, too: their states would be memory that nobody uses."""
+    order = [name for group in named_state.names(optimizer, model) for name in group]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
-    if len(held) != len(numbers):  # one that was cut to a rank's part cuts its states, too
+    if len(order) != len(numbers):  # a state of other groups, which is refused
         return state
-    gone = {n for n, parameter in zip(numbers, held, strict=True) if is_released(parameter)}
+    elsewhere = {name for name, each in model.named_parameters() if is_released(each)}
+    gone = {number for number, name in zip(numbers, order, strict=True) if name in elsewhere}
     return {**state, "state": {n: each for n, each in state["state"].items() if n not in gone}}
 
 

@@ -16,44 +16,64 @@ KEY = "rannc_parameters"
 #: In the state that ranks other than 0 get where rank 0 alone gets the whole.
 ON_RANK_0 = "rannc_on_rank_0"
 
-# By optimizer: the names of its parameters, by group, as they were before it was cut.
-_whole = weakref.WeakKeyDictionary()
+# By optimizer: its model, and the names of its parameters by group as they were before it was cut.
+_model, _whole = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+_UNKNOWN = ""  # in the place of a name: of a parameter that the model does not have
 
 
 def mark(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
     """Lets the optimizer's states carry names from here on; before it is cut to a rank's part."""
+    is_known = optimizer in _whole
+    _model[optimizer], _whole[optimizer] = weakref.ref(model), _held(optimizer, model)
+    if not is_known:  # else its model was wrapped before
+        optimizer.register_state_dict_post_hook(_saved)
+        optimizer.register_load_state_dict_pre_hook(_loading)
+
+
+def note_groups(optimizer: torch.optim.Optimizer) -> None:
+    """Keeps the names of groups that were added since mark(); before the optimizer is cut again."""
+    if optimizer in _whole:  # not where it has come out of a file, with a wrapped model
+        _whole[optimizer] = _of_all_ranks(optimizer, _model[optimizer]())
+
+
+def _held(optimizer, model, first=0):
+    """Names of what it holds now, by group, from the group ``first`` on."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    whole = [[name_of[id(each)] for each in group["params"]] for group in optimizer.param_groups]
-    _whole[optimizer] = whole
-    model = weakref.ref(model)
+    return [
+        [name_of.get(id(each), _UNKNOWN) for each in group["params"]]
+        for group in optimizer.param_groups[first:]
+    ]
 
-    def held(optimizer):
-        now = {id(parameter): name for name, parameter in model().named_parameters()}
-        return [
-            [now.get(id(each), "") for each in group["params"]] for group in optimizer.param_groups
-        ]
 
-    def saved(optimizer, state):
-        if (names := held(optimizer)) != whole:
-            state[KEY] = names
+def _of_all_ranks(optimizer, model):
+    """The same of what it holds on any rank: each holds the whole of a group that has been added
+    since it was cut."""
+    whole = _whole.get(optimizer, [])
+    return [*whole, *_held(optimizer, model, len(whole))]
 
-    def loading(optimizer, state):
-        mine, theirs = held(optimizer), state.get(KEY, whole)
-        if theirs == mine:
-            return state
-        if KEY in state:
-            raise RaNNCError(_other_part(mine, theirs))
-        sizes = [len(group["params"]) for group in state["param_groups"]]
-        if sizes != [len(names) for names in whole]:
-            raise RaNNCError(
-                f"the optimizer state has parameter groups of {sizes} parameters, the optimizer "
-                f"that was wrapped had {[len(names) for names in whole]}.\n  Load the whole "
-                "state of an optimizer with the same groups."
-            )
-        return _cut(state, whole, mine)
 
-    optimizer.register_state_dict_post_hook(saved)
-    optimizer.register_load_state_dict_pre_hook(loading)
+def _saved(optimizer, state):
+    model = _model[optimizer]()
+    if (mine := _held(optimizer, model)) != _of_all_ranks(optimizer, model):
+        state[KEY] = mine
+
+
+def _loading(optimizer, state):
+    model = _model[optimizer]()
+    mine, whole = _held(optimizer, model), _of_all_ranks(optimizer, model)
+    theirs = state.get(KEY, whole)
+    if theirs == mine:
+        return state
+    if KEY in state:
+        raise RaNNCError(_other_part(mine, theirs))
+    sizes = [len(group["params"]) for group in state["param_groups"]]
+    if sizes != [len(names) for names in whole]:
+        raise RaNNCError(
+            f"the optimizer state has parameter groups of {sizes} parameters, the optimizer "
+            f"that was wrapped had {[len(names) for names in whole]}.\n  Load the whole "
+            "state of an optimizer with the same groups."
+        )
+    return _cut(state, names(optimizer, model), mine)
 
 
 def names(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> list[list[str]]:
@@ -62,17 +82,15 @@ def names(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> list[list
     Raises:
         RaNNCError: It holds one that the model does not have.
     """
-    whole = _whole.get(optimizer, [])
-    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    later = []
-    for index, group in enumerate(optimizer.param_groups[len(whole) :], len(whole)):
-        later.append([name_of.get(id(each)) for each in group["params"]])
-        if None in later[-1]:
+    found = _of_all_ranks(optimizer, model)
+    for index, group in enumerate(found):
+        if _UNKNOWN in group:
             raise RaNNCError(
                 f"group {index} of {type(optimizer).__name__} holds a parameter that the model "
-                "does not have.\n  Give the optimizer of this model."
+                "does not have.\n  Give the optimizer of this model; one of a loss or layer "
+                "outside of the model needs an optimizer of its own."
             )
-    return [*whole, *later]
+    return found
 
 
 def entries(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> dict[str, dict]:
@@ -95,16 +113,16 @@ def load(
         of_none: State that is of no parameter, by the optimizer's names for it.
         exact: Names of those whose state keeps its dtypes.
     """
-    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    held = [[name_of[id(each)] for each in group["params"]] for group in optimizer.param_groups]
-    numbers = {name: number for number, name in enumerate(each for group in held for each in group)}
+    held, numbers, groups, begin = _held(optimizer, model), {}, [], 0
+    for group, own, mine in zip(options, optimizer.param_groups, held, strict=True):
+        params = [*range(begin, begin + len(mine))]
+        numbers |= zip(mine, params, strict=True)
+        groups.append({**_as_held(group, own), "params": params})
+        begin += len(mine)
     state = {
         "state": (of_none or {})
         | {numbers[name]: entry for name, entry in content.items() if name in numbers},
-        "param_groups": [
-            {**_as_held(group, own), "params": [numbers[name] for name in mine]}
-            for group, own, mine in zip(options, optimizer.param_groups, held, strict=True)
-        ],
+        "param_groups": groups,
         KEY: held,
     }
     type(optimizer).load_state_dict(optimizer, state)

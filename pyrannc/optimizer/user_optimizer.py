@@ -99,13 +99,14 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     return sum(tensor.nbytes for tensor in kept_state.tensors(optimizer))
 
 
-def keep_local(optimizer: torch.optim.Optimizer, local: set[int]) -> None:
-    """Cuts every group to the parameters in ``local`` (ids), in place; empty groups stay."""
+def leave_out(optimizer: torch.optim.Optimizer, gone: set[int]) -> None:
+    """Cuts the parameters in ``gone`` (ids) out of every group and of the state, in place; empty
+    groups stay."""
     for group in optimizer.param_groups:
-        gone = [parameter for parameter in group["params"] if id(parameter) not in local]
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
-        for parameter in gone:
-            optimizer.state.pop(parameter, None)
+        group["params"] = [each for each in group["params"] if id(each) not in gone]
+    for parameter in kept_state.of_parameters(optimizer):
+        if id(parameter) in gone:
+            del optimizer.state[parameter]
 
 
 def begin_again(optimizer: torch.optim.Optimizer) -> None:
@@ -163,9 +164,12 @@ def move(optimizer: torch.optim.Optimizer, parameter, comm, root: int, ranks: li
         params = optimizer.param_groups[group]["params"]
         params[:] = [held for held in params if held is not parameter]
         optimizer.state.pop(parameter, None)
-    elif group_of(optimizer, parameter) is None:
-        optimizer.param_groups[group]["params"].append(parameter)
-        if state is not None:
+    else:
+        if group_of(optimizer, parameter) is None:
+            optimizer.param_groups[group]["params"].append(parameter)
+        # A group that was added after the first call is held by every rank, and of the states of
+        # its parameters each has its own.
+        if state is not None and not optimizer.state.get(parameter):
             optimizer.state[parameter] = {
                 name: value.to(parameter.device) if with_parameter else value
                 for name, (value, with_parameter) in state.items()

@@ -15,7 +15,7 @@ from pyrannc.loop.late_optimizers import LateOptimizers
 from pyrannc.loop.optimizer_steps import OptimizerSteps
 from pyrannc.loop.sharded_steps import ShardedSteps
 from pyrannc.loop.written_copies import GivenCopies
-from pyrannc.optimizer import user_optimizer
+from pyrannc.optimizer import around_another, named_state, user_optimizer
 from pyrannc.original import switches
 from pyrannc.report import time_shares
 from pyrannc.report.operator_values import OperatorValues
@@ -50,7 +50,7 @@ class Deployment:
         self._ends = []
         self.holds = False  # this rank's part of the model; before hold() all of it
         self.dropout = True  # see RaNNCModule.enable_dropout
-        self.whole_groups = []  # of the optimizers, before they are cut down
+        self.whole_groups = {}  # by optimizer, before it is cut down
         self.unsummed = UnsummedGradients(self)
         self.owners = owners.Owners(self.world, self.model)
         self.optimizer_steps = OptimizerSteps(self)
@@ -97,16 +97,20 @@ class Deployment:
         used = {*executor.parameter_names, *executor.buffer_names}
         shared = self._sharing_memory() if self.world.size > 1 else []
         self.owners.assign(used, shared)
-        self.whole_groups = [
-            (optimizer, [[*group["params"]] for group in optimizer.param_groups])
-            for optimizer in self.task.optimizers
-        ]
-        held = {id(p) for p in self.model.parameters() if not is_released(p)}
-        for optimizer in self.task.optimizers:
-            user_optimizer.keep_local(optimizer, held)
+        self._note_groups()
+        elsewhere = {id(p) for p in self.model.parameters() if is_released(p)}
+        for optimizer in around_another.with_inner(self.task.optimizers):
+            user_optimizer.leave_out(optimizer, elsewhere)
         if self.task.value_source is not None:
             self._give_values()
-        self._move_to(self.task.device)
+        self._move_to(self.task.device, around_another.with_inner(self.task.optimizers))
+
+    def _note_groups(self):
+        """Of the optimizers, also those that were added lately; before parameters leave them."""
+        for optimizer in self.task.optimizers:
+            named_state.note_groups(optimizer)
+            known = self.whole_groups.setdefault(optimizer, [])
+            known += [[*group["params"]] for group in optimizer.param_groups[len(known) :]]
 
     def _give_values(self):
         """What this rank holds of a model that was built without values."""
@@ -157,12 +161,12 @@ class Deployment:
         mine = [stage for stage in self.plan.stages if self.world.rank in stage.ranks]
         return 1 / len(mine[0].ranks) if mine and self.plan.shard_optimizer else 1.0
 
-    def _move_to(self, device):
-        """What this rank holds of the model, and the optimizers' state of it."""
+    def _move_to(self, device, optimizers):
+        """What this rank holds of the model, and the state that ``optimizers`` have of it."""
         if self.task.device == self.task.home:
             return
         moving.to_device(self.model, device)
-        for optimizer in self.task.optimizers:
+        for optimizer in optimizers:
             moving.state_to_parameters(optimizer)
         if self.first is not None:
             self.first.forget_tensors()
@@ -206,7 +210,8 @@ class Deployment:
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
         executor = self.executor(captured, plan)
         users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
-        self.owners.move_unused(users, self.move_in_optimizers)
+        self._note_groups()
+        self.owners.move_unused(users, self._moving_in(self.task.optimizers))
         elsewhere = {
             name: ranks for name, ranks in users.items() if ranks != self.owners.ranks[name]
         }
@@ -240,7 +245,7 @@ class Deployment:
 
     def undeploy(self) -> None:
         """Ends the plan, and gives every rank all tensors of the model and all states of the
-        optimizers. Collective.
+        optimizers, also of those that were made after the first call. Collective.
 
         Gradients are dropped. The model can be called again, which plans anew.
         """
@@ -248,9 +253,11 @@ class Deployment:
         self.unsummed.check("undeploy()")
         if self.sharded_steps:
             self.sharded_steps.end()
-        self._move_to(self.task.home)  # where there is room for the whole
-        self.owners.give_all(self.move_in_optimizers)
-        for optimizer, groups in self.whole_groups:
+        late = self.late_optimizers.of_all_ranks()
+        optimizers = around_another.with_inner([*self.task.optimizers, *late])
+        self._move_to(self.task.home, optimizers)  # where there is room for the whole
+        self.owners.give_all(self._moving_in(optimizers))
+        for optimizer, groups in self.whole_groups.items():
             for group, whole in zip(optimizer.param_groups, groups, strict=False):
                 held, known = set(map(id, group["params"])), set(map(id, whole))
                 later = [each for each in group["params"] if id(each) not in known]
@@ -265,10 +272,15 @@ class Deployment:
             self._noted.add("time")
             log.warn("deploy", time_shares.in_words(self.steps))
 
-    def move_in_optimizers(self, tensor, root, ranks):
-        if isinstance(tensor, torch.nn.Parameter):
-            for optimizer in self.task.optimizers:
-                user_optimizer.move(optimizer, tensor, self.world, root, ranks)
+    def _moving_in(self, optimizers):
+        """What Owners calls for a tensor that goes from one rank to others."""
+
+        def moved(tensor, root, ranks):
+            if isinstance(tensor, torch.nn.Parameter):
+                for optimizer in optimizers:
+                    user_optimizer.move(optimizer, tensor, self.world, root, ranks)
+
+        return moved
 
     def note_batch(self, local_rows):
         """Says once that a batch is larger than planned, and once that one is of another size."""

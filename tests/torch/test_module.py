@@ -576,7 +576,7 @@ def test_it_prints_like_a_module_around_the_model():
 
 def test_a_copy_is_possible_before_the_first_call(tmp_path):
     plain = build()
-    model = RaNNCModule(plain)
+    model = RaNNCModule(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
     torch.save(model, tmp_path / "model.pt")
     loaded = torch.load(tmp_path / "model.pt", weights_only=False)
     for copied in (copy.deepcopy(model), loaded):

@@ -97,15 +97,20 @@ def test_ranks_of_a_host_count_through_its_devices_and_move_their_parts(done):
     device = torch.device("standin", 1 - rank)
     model, optimizer = wrap(build())
     train(model, optimizer, batch(device=device)[1], build(), batch()[0])
+    late = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)  # after the first call
+    model(batch(device=device)[1]).square().mean().backward()
+    late.step()
     assert {parameter.device for parameter in model.parameters()} == {device}
     model.undeploy()
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
-    states = [value for state in optimizer.state.values() for value in state.values()]
-    assert len(optimizer.state) == 8 and {value.device.type for value in states} == {"cpu"}
+    for each in (optimizer, late):
+        states = [value for state in each.state.values() for value in state.values()]
+        assert len(each.state) == 8 and {value.device.type for value in states} == {"cpu"}
     inputs = batch(device=device)[1]
     before = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
     model(inputs).square().mean().backward()
     optimizer.step()
+    late.step()
     after = model.state_dict(rank0_only=False)
     assert any(not torch.equal(after[name], before[name]) for name in before)
     """

@@ -185,6 +185,116 @@ def test_torchs_distributed_checkpoint_saves_and_loads(done):
 
 @pytest.mark.ranks(
     """
+    # Symptom: state_dict() and checkpoints lacked the parameters of groups that had been added
+    # after wrapping, and refused a state that had them; after undeploy() their states were those
+    # of one rank. Cause: the names of all parameters were noted once, by RaNNCModule().
+    for when in ("before the first call", "after it"):
+        (plain, alone), (inner, steps) = build(), build()
+        for each in (alone, steps):
+            each.param_groups[:] = each.param_groups[1:]  # without the biases
+        ours = wrap(inner, steps)
+
+        def add():
+            for each, model_of in ((alone, plain), (steps, inner)):
+                each.add_param_group({"params": [model_of[0].bias, model_of[4].bias], "lr": 0.02})
+
+        if when == "before the first call":
+            add()
+        train(plain, alone, 2, slice(0, 8))
+        train(ours, steps, 2, mine)
+        if when == "after it":
+            add()
+            train(plain, alone, 1, slice(0, 8))
+            train(ours, steps, 1, mine)
+        want = alone.state_dict()
+        found = steps.state_dict(rank0_only=False)
+        equal_state(found, want)
+        assert [g["params"] for g in found["param_groups"]] == [[0, 1, 2], [3, 4]]
+        assert [g["lr"] for g in found["param_groups"]] == [0.05, 0.02]
+        steps.load_state_dict(copy.deepcopy(want) if rank == 0 else {})
+        held = {id(each) for each in ours.parameters(from_global=False)}
+        assert {id(each) for each in steps.state} <= held, "states of other ranks' parameters"
+        equal_state(steps.state_dict(rank0_only=False), want)
+        train(plain, alone, 1, slice(0, 8))
+        train(ours, steps, 1, mine)
+        want = copy.deepcopy(alone.state_dict())
+        folder = os.path.dirname(shared({}))
+        pyrannc.save(f"{folder}/later", ours, steps)
+        train(ours, steps, 1, mine)
+        pyrannc.load(f"{folder}/later", ours, steps)
+        equal_state(steps.state_dict(rank0_only=False), want)
+        ours.undeploy()
+        equal_state(steps.state_dict(), want)
+        assert len(steps.state) == 5, len(steps.state)
+        train(plain, alone, 2, slice(0, 8))
+        train(ours, steps, 2, mine)  # a plan is made anew
+        for name, value in ours.state_dict(rank0_only=False).items():
+            torch.testing.assert_close(value, plain.state_dict()[name])
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_groups_that_are_added_later_are_in_the_state_and_in_checkpoints(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
+    # A parameter of no model, in a group that was added later, was left out of its optimizer
+    # without a word; now it is stepped, and only a whole state is an error.
+    inner, steps = build()
+    beside = nn.Parameter(torch.ones(3))
+    ours = wrap(inner, steps)
+    steps.add_param_group({"params": [beside], "lr": 0.5, "weight_decay": 0.0})
+    for step in range(2):
+        steps.zero_grad()
+        (ours(torch.ones(4, 4)).square().mean() + beside.sum()).backward()
+        steps.step()
+    torch.testing.assert_close(beside.detach(), torch.zeros(3))
+    assert "rannc_parameters" in steps.state_dict(from_global=False)
+    try:
+        steps.state_dict()
+        raise AssertionError("no error")
+    except pyrannc.RaNNCError as error:
+        assert "group 2 of AdamW holds a parameter that the model does not have" in str(error)
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_a_parameter_of_no_model_stays_in_a_group_that_was_added_later(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
+    # Symptom: after undeploy(), or wrapping anew, an optimizer that had been made after the first
+    # call had the states of this rank's part alone. Only those that were given had been moved.
+    (plain, _), (inner, _) = build(), build()
+    ours = wrap(inner, None)
+    train(ours, torch.optim.SGD(ours.parameters(), lr=0.0), 1, mine)
+    alone, late = (torch.optim.Adam(each.parameters(), lr=0.05) for each in (plain, ours))
+    train(plain, alone, 2, slice(0, 8))
+    train(ours, late, 2, mine)
+    ours.undeploy()
+    equal_state(late.state_dict(), alone.state_dict())
+    ours = wrap(inner, None)
+    train(plain, alone, 2, slice(0, 8))
+    train(ours, late, 2, mine)
+    again = wrap(inner, None)  # which ends the plan of the wrapper before
+    equal_state(late.state_dict(), alone.state_dict())
+    train(plain, alone, 1, slice(0, 8))
+    train(again, late, 1, mine)
+    equal_state(late.state_dict(rank0_only=False), alone.state_dict())
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_an_optimizer_made_after_the_first_call_keeps_its_whole_state_when_a_plan_ends(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
     # Symptom: what MADGRAD keeps under "k" was not in state_dict(), and stopped save() and load.
     from counting_steps import CountingSteps
 

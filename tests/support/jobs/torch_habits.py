@@ -381,17 +381,26 @@ def two_backwards_of_one_loss_and_two_losses():
 def a_group_added_later():
     """`optimizer.add_param_group(...)` in the middle of the training"""
     plain, _, wrapped, _ = pair()
-    optimizers = [torch.optim.AdamW(m.second.parameters(), lr=0.1) for m in (plain, wrapped.module)]
-    wrapped = RaNNCModule(wrapped.module, optimizers[1], wrapped.config)
+    own, theirs = (
+        torch.optim.AdamW(each.second.parameters(), lr=0.1) for each in (plain, wrapped.module)
+    )
+    wrapped = RaNNCModule(wrapped.module, theirs, wrapped.config)
     for step in range(4):
         plain.zero_grad(), wrapped.zero_grad()
         backward(plain, wrapped, step)
         if step == 1:
-            for optimizer, model in zip(optimizers, (plain, wrapped), strict=True):
+            for optimizer, model in ((own, plain), (theirs, wrapped)):
                 optimizer.add_param_group({"params": list(model.last.parameters()), "lr": 0.02})
-        for optimizer in optimizers:
-            optimizer.step()
+        own.step(), theirs.step()
         equal_weights(plain, wrapped)
+    states = [own.state_dict(), theirs.state_dict(rank0_only=False)]
+    for number, entry in states[0]["state"].items():
+        torch.testing.assert_close(states[1]["state"][number], entry)
+    theirs.load_state_dict(copy.deepcopy(states[0]))
+    plain.zero_grad(), wrapped.zero_grad()
+    backward(plain, wrapped, 4)
+    own.step(), theirs.step()
+    equal_weights(plain, wrapped)
 
 
 @case
