@@ -13,7 +13,7 @@ import torch
 
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
-from pyrannc.optimizer import kept_state, named_state
+from pyrannc.optimizer import around_another, kept_state, named_state
 from pyrannc.shards import states
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
@@ -45,8 +45,9 @@ def _of_all_ranks(optimizer, name, ours):
 
 def _state_dict(optimizer, *, rank0_only=True, from_global=True):
     own = type(optimizer).state_dict
-    deployment = _deployment_of(optimizer)
-    if deployment is None or not from_global:
+    _forget_those_asked_for(optimizer)
+    deployment = _deployment_of(optimizer, "state_dict()") if from_global else None
+    if deployment is None:
         return own(optimizer)
     deployment.call_agreement.other("optimizer.state_dict()", inside_summon=True)
     state = own(optimizer)
@@ -56,9 +57,16 @@ def _state_dict(optimizer, *, rank0_only=True, from_global=True):
 
 def _load_state_dict(optimizer, state_dict, *, from_global=True):
     own = type(optimizer).load_state_dict
-    deployment = _deployment_of(optimizer)
     # What belongs to one rank says so, and needs no other one.
-    if deployment is None or not from_global or named_state.KEY in state_dict:
+    alone = not from_global or named_state.KEY in state_dict
+    deployment = None if alone else _deployment_of(optimizer, "load_state_dict()")
+    if deployment is None:
+        if state_dict.get(named_state.ON_RANK_0):
+            raise RaNNCError(
+                "optimizer.load_state_dict(): state_dict() gave this to a rank other than 0, "
+                "without any state, and where the model is not at work each rank loads its own.\n"
+                "  Load what state_dict(rank0_only=False) gives, or rank 0's, on every rank."
+            )
         return own(optimizer, state_dict)
     deployment.call_agreement.other("optimizer.load_state_dict()", inside_summon=True)
     comm = deployment.world
@@ -96,10 +104,32 @@ def _without_others(optimizer, model, state):
     return {**state, "state": {n: each for n, each in state["state"].items() if n not in gone}}
 
 
-def _deployment_of(optimizer):
-    """The one that spreads its parameters over several ranks; None where there is none."""
+def _deployment_of(optimizer, what):
+    """The one that spreads its parameters over several ranks; None where there is none.
+
+    Raises:
+        RaNNCError: There are several, or the optimizer keeps another one's state, too.
+    """
     found = [each for each in at_work.of_optimizer(optimizer) if each.world.size > 1]
-    return found[0] if len(found) == 1 else None
+    if len(found) > 1:
+        raise RaNNCError(
+            f"optimizer.{what}: {type(optimizer).__name__} steps the parameters of {len(found)} "
+            "wrapped models, and its whole state is put together for one model only.\n  Give each "
+            "of them an optimizer of its own; or save and load each rank's part, with "
+            "from_global=False."
+        )
+    if found:
+        around_another.refuse(optimizer, f"optimizer.{what}")
+    return found[0] if found else None
+
+
+def _forget_those_asked_for(optimizer):
+    """``optimizer.state[p]`` of a parameter that another rank steps has made an empty entry, for
+    which torch has no number."""
+    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    for parameter, entry in kept_state.of_parameters(optimizer).items():
+        if id(parameter) not in held and not entry:
+            del optimizer.state[parameter]
 
 
 class _Blank:

@@ -295,6 +295,72 @@ def test_an_optimizer_made_after_the_first_call_keeps_its_whole_state_when_a_pla
 
 @pytest.mark.ranks(
     """
+    # Symptom: wrapped twice, an optimizer refused the states of one process. Each wrapping had left
+    # a hook, of which the first knew the parameters as parts of the first plan.
+    (plain, alone), (inner, steps) = build(), build()
+    train(plain, alone, 2, slice(0, 8))
+    train(wrap(inner, steps), steps, 1, mine)
+    ours = wrap(inner, steps)
+    train(ours, steps, 1, mine)
+    steps.load_state_dict(copy.deepcopy(alone.state_dict()))
+    equal(steps.state_dict(rank0_only=False), alone.state_dict())
+
+    # Symptom: ranks other than 0 went on without a state.
+    state = steps.state_dict()
+    ours.undeploy()
+    try:
+        steps.load_state_dict(state)
+        assert rank == 0, "no error"
+    except pyrannc.RaNNCError as error:
+        assert rank > 0 and "gave this to a rank other than 0" in str(error), error
+        assert len(steps.state) == 6, "it has changed"
+    equal(steps.state_dict(), alone.state_dict())
+
+    # Symptom: KeyError of torch in state_dict(), after a loop had asked for each parameter.
+    train(plain, alone, 1, slice(0, 8))
+    train(ours, steps, 1, mine)
+    known = sum("exp_avg" in steps.state[each] for each in ours.parameters())
+    assert 0 < known < 6, known
+    for state in (steps.state_dict(rank0_only=False), alone.state_dict()):
+        assert sorted(state["state"]) == list(range(6))
+    assert sorted(steps.state_dict(from_global=False)["state"]) == list(range(known))
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_wrapped_anew_undeployed_and_asked_for_each_parameter(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
+    # Symptom: half of the state, without a word.
+    both = [wrap(build()[0], None) for _ in range(2)]
+    steps = torch.optim.AdamW([p for each in both for p in each.parameters()], lr=0.05)
+    for step in range(2):
+        steps.zero_grad()
+        (both[0](torch.ones(4, 4)) + both[1](torch.ones(4, 4))).square().mean().backward()
+        steps.step()
+    for way in ("state_dict", "load_state_dict"):
+        try:
+            getattr(steps, way)(*([{}] if way == "load_state_dict" else []))
+            raise AssertionError("no error")
+        except pyrannc.RaNNCError as error:
+            text = str(error)
+        assert text.startswith(f"optimizer.{way}(): AdamW steps the parameters of 2 wrapped"), text
+    part = steps.state_dict(from_global=False)
+    assert 0 < len(part["state"]) < 12
+    steps.load_state_dict(part, from_global=False)
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_the_whole_state_of_an_optimizer_over_two_models_is_an_error(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
     # Symptom: what MADGRAD keeps under "k" was not in state_dict(), and stopped save() and load.
     from counting_steps import CountingSteps
 
@@ -337,4 +403,46 @@ def test_an_optimizer_made_after_the_first_call_keeps_its_whole_state_when_a_pla
     before=SETUP,
 )
 def test_what_an_optimizer_keeps_of_no_parameter_is_saved_and_loaded(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
+    # Symptom: saved without the state of the inner one; and on a rank without parameters of both,
+    # the inner one's steps were not counted. Since then the whole state is an error.
+    from lookahead import Lookahead
+
+    (plain, _), (inner, _) = build(), build()
+    alone, steps = (
+        Lookahead(torch.optim.Adam(each[4].parameters(), lr=0.05)) for each in (plain, inner)
+    )
+    ours = wrap(inner, steps)
+    train(plain, alone, 5, slice(0, 8))
+    train(ours, steps, 5, mine)
+    for name, value in ours.state_dict(rank0_only=False).items():
+        torch.testing.assert_close(value, plain.state_dict()[name])
+    for what, ask in (
+        ("optimizer.state_dict()", steps.state_dict),
+        ("optimizer.load_state_dict()", lambda: steps.load_state_dict({})),
+        ("pyrannc.save()", lambda: pyrannc.save(os.path.dirname(shared({})), ours, steps)),
+    ):
+        try:
+            ask()
+            raise AssertionError(f"no error: {what}")
+        except pyrannc.RaNNCError as error:
+            assert str(error).startswith(f"{what}: Lookahead is around Adam"), error
+    part = steps.state_dict(from_global=False)
+    assert len(part["state"]) == len(part["param_groups"][0]["params"]) == 2 * (rank == 1)
+    steps.load_state_dict(part, from_global=False)
+    ours.undeploy()
+    equal_state(steps.state_dict(), alone.state_dict())
+    train(plain, alone, 5, slice(0, 8))
+    train(ours, steps, 5, mine)
+    for name, value in ours.state_dict(rank0_only=False).items():
+        torch.testing.assert_close(value, plain.state_dict()[name])
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_an_optimizer_around_another_one_trains_and_its_whole_state_is_an_error(done):
     assert done.stdout.count("all right") == 2, done.stderr

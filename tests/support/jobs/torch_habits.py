@@ -404,6 +404,21 @@ def a_group_added_later():
 
 
 @case
+def states_of_an_optimizer_looked_at():
+    """`optimizer.state[p]` for each parameter, as monitors of averages do, and then its state"""
+    plain, own, wrapped, theirs = trains(kind=lambda p: torch.optim.Adam(p, lr=0.01))
+    seen = {
+        model: [optimizer.state[p].get("step") for p in model.parameters()]
+        for model, optimizer in ((plain, own), (wrapped, theirs))
+    }
+    known = [each for each in seen[wrapped] if each is not None]
+    assert known and known == seen[plain][: len(known)]
+    state = theirs.state_dict(rank0_only=False)
+    assert state["state"].keys() == own.state_dict()["state"].keys()
+    theirs.load_state_dict(state)
+
+
+@case
 def schedules_that_look_at_a_groups_first_parameter():
     """`AdafactorSchedule(optimizer)` of transformers, with a group for each layer"""
     try:
@@ -950,6 +965,23 @@ def one_optimizer_over_two_models():
         own.step(), theirs.step()
         for one, other in zip(plain, models, strict=True):
             equal_weights(one, other)
+
+
+@case
+def the_whole_state_of_one_optimizer_over_two_models_is_an_error():
+    """its `state_dict()` and `load_state_dict()`"""
+    torch.manual_seed(0)
+    config = Config(partition_num=min(SIZE, 2), calibrate=False)
+    models = [RaNNCModule(Net(), config=config) for _ in range(2)]
+    optimizer = torch.optim.AdamW([p for each in models for p in each.parameters()], lr=0.05)
+    for each in models:
+        each(mine(rows())).square().mean().backward()
+    optimizer.step()
+    whole = raises("AdamW steps the parameters of 2 wrapped models")
+    with whole if SIZE > 1 else contextlib.nullcontext():
+        optimizer.state_dict()
+    part = optimizer.state_dict(from_global=False)
+    optimizer.load_state_dict(part, from_global=False)
 
 
 @case
