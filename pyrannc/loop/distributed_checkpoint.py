@@ -7,10 +7,21 @@ ranks; all others take torch's own way.
 
 import copy
 
+import torch
+
+from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.optimizer import named_state
+from pyrannc.loop import master_steps
+from pyrannc.optimizer import (
+    around_another,
+    kept_state,
+    master_weights,
+    named_state,
+    steps_on_copies,
+)
 from pyrannc.shards import states
 from pyrannc.state import checkpoint, torch_private
+from pyrannc.state.released import is_released
 
 
 def install() -> None:
@@ -38,8 +49,14 @@ def _get_model(torchs, model, info):
     if deployment is None or not info.handle_model or info.submodule_prefixes:
         return torchs(model, info)
     if info.full_state_dict:
-        return model.state_dict(rank0_only=info.cpu_offload)
-    return checkpoint.own_part(deployment.model)
+        state = model.state_dict(rank0_only=info.cpu_offload)
+    else:
+        state = checkpoint.own_part(deployment.model)
+    if info.ignore_frozen_params:
+        for name, parameter in deployment.model.named_parameters(remove_duplicate=False):
+            if not parameter.requires_grad:
+                state.pop(name, None)
+    return state
 
 
 def _load_model(torchs, model, state_dict, info):
@@ -57,6 +74,7 @@ def _get_optimizer(torchs, model, optimizers, info):
         return torchs(model, optimizers, info)
     found = {"state": {}, "param_groups": []}
     for optimizer in optimizers:
+        _refuse(optimizer)
         names = named_state.names(optimizer, deployment.model)
         if info.full_state_dict:
             state = optimizer.state_dict(rank0_only=info.cpu_offload)
@@ -65,6 +83,8 @@ def _get_optimizer(torchs, model, optimizers, info):
         else:
             # Also whoever steps a part of a parameter: what it gives is what it will be given.
             content = states.whole(optimizer, deployment, everywhere=True)
+            if b"1" not in deployment.world.all_gather(b"1" if content else b"0"):
+                content = _begun(optimizer, deployment.model)
         found["state"] |= content
         for group, params in zip(optimizer.param_groups, names, strict=True):
             options = {key: copy.deepcopy(each) for key, each in group.items() if key != "params"}
@@ -76,11 +96,61 @@ def _get_optimizer(torchs, model, optimizers, info):
     return found
 
 
+def _refuse(optimizer):
+    """Raises RaNNCError for an optimizer whose state is more than an entry of each parameter, for
+    which torch's format has no place."""
+    around_another.refuse(optimizer, "torch.distributed.checkpoint")
+    if others := kept_state.of_none(optimizer):
+        raise RaNNCError(
+            f"torch.distributed.checkpoint: {type(optimizer).__name__} keeps '{next(iter(others))}'"
+            ", which is of no parameter, and torch stores states by the names of parameters.\n"
+            "  Use pyrannc.save(), or what optimizer.state_dict() gives."
+        )
+
+
+def _begun(optimizer, model) -> dict:
+    """What an optimizer that has not stepped on any rank would keep of each parameter here, by
+    name: dcp.load() reads into what is there, so torch takes a step with gradients that are zero.
+    Here copies of the parameters are stepped.
+
+    Raises:
+        RaNNCError: That cannot be done.
+    """
+    masters = master_steps.attached(optimizer)
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    copies, groups = {}, []  # the copies by name
+    for group in optimizer.param_groups:
+        groups.append([])
+        for parameter in group["params"]:
+            if is_released(parameter) or not parameter.requires_grad:
+                continue
+            dtype = master_weights.stepped_dtype(parameter) if masters else parameter.dtype
+            copied = torch.zeros_like(parameter, dtype=dtype, requires_grad=True)
+            copied.grad = torch.zeros_like(copied)
+            copies[name_of[id(parameter)]] = copied
+            groups[-1].append(copied)
+    tried = steps_on_copies.trial(optimizer, groups)
+    try:
+        steps_on_copies.step(optimizer, tried)
+    except Exception as error:
+        raise RaNNCError(
+            f"torch.distributed.checkpoint: {type(optimizer).__name__} has no state yet, and a "
+            f"step to get one has failed ({type(error).__name__}: {error}).\n  Take the first step "
+            "before this."
+        ) from error
+    found = {name: dict(tried.state[copied]) for name, copied in copies.items()}
+    for name, parameter in model.named_parameters():
+        if masters and name in found and master_weights.has_master(parameter):
+            found[name][master_weights.KEY] = parameter.detach().float()
+    return {name: entry for name, entry in found.items() if entry}
+
+
 def _load_optimizer(torchs, model, optimizers, state_dict, info):
     deployment = _deployment(model)
     if deployment is None or not info.handle_optim:
         return torchs(model, optimizers, state_dict, info)
     for optimizer in optimizers:
+        _refuse(optimizer)
         names = named_state.names(optimizer, deployment.model)
         if info.broadcast_from_rank0 or (info.full_state_dict and info.cpu_offload):
             optimizer.load_state_dict(_numbered(state_dict, names))

@@ -398,6 +398,15 @@ def test_the_whole_state_of_an_optimizer_over_two_models_is_an_error(done):
         torch.testing.assert_close(value, plain.state_dict()[name])
     loaded.undeploy()
     assert fresh.state["k"] == 4
+
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    pyrannc.init()
+    try:
+        get_optimizer_state_dict(ours, steps)
+        raise AssertionError("no error")
+    except pyrannc.RaNNCError as error:
+        assert "CountingSteps keeps 'k', which is of no parameter" in str(error), error
     print("all right", flush=True)
     """,
     before=SETUP,
@@ -445,4 +454,53 @@ def test_what_an_optimizer_keeps_of_no_parameter_is_saved_and_loaded(done):
     before=SETUP,
 )
 def test_an_optimizer_around_another_one_trains_and_its_whole_state_is_an_error(done):
+    assert done.stdout.count("all right") == 2, done.stderr
+
+
+@pytest.mark.ranks(
+    """
+    # Symptom: nothing was loaded into an optimizer that had not stepped; frozen parameters were in
+    # the state all the same.
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions, get_model_state_dict, get_state_dict, set_state_dict,
+    )
+    pyrannc.init()
+    folder = os.path.dirname(shared({}))
+    weights, state = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id=f"{folder}/dcp")
+    for called in ("without gradients", "with a backward"):
+        inner_2, optimizer_2 = build()
+        other = wrap(inner_2, optimizer_2)
+        if called == "with a backward":
+            other(torch.ones(4, 4)).mean().backward()
+        else:
+            with torch.no_grad():
+                other(torch.ones(4, 4))
+        before = other.state_dict(rank0_only=False)
+        weights, state = get_state_dict(other, optimizer_2)
+        assert not optimizer_2.state, "asking has changed it"
+        for name, value in other.state_dict(rank0_only=False).items():
+            assert torch.equal(value, before[name])
+        dcp.load({"model": weights, "optimizer": state}, checkpoint_id=f"{folder}/dcp")
+        set_state_dict(other, optimizer_2, model_state_dict=weights, optim_state_dict=state)
+        equal(optimizer_2.state_dict(rank0_only=False), own.state_dict())
+    without = wrap(*build())
+    with torch.no_grad():
+        without(torch.ones(4, 4))
+    plain_sgd = torch.optim.SGD(without.parameters(), lr=0.1)
+    assert get_state_dict(without, plain_sgd)[1]["state"] == {}
+
+    for each in (*inner_2[0].parameters(), *inner_2[4].parameters()):
+        each.requires_grad_(False)
+    for whole in (False, True):
+        options = StateDictOptions(ignore_frozen_params=True, full_state_dict=whole)
+        found = get_model_state_dict(other, options=options)
+        assert len(found) == 2 or not whole, list(found)
+        assert found.keys() <= {"2.weight", "2.bias"}, list(found)
+    print("all right", flush=True)
+    """,
+    before=SETUP,
+)
+def test_distributed_checkpoint_loads_before_the_first_step_and_leaves_frozen_ones_out(done):
     assert done.stdout.count("all right") == 2, done.stderr
