@@ -438,8 +438,17 @@ class RaNNCModule(ModelInterface):
         """What is read through the wrapper is also written through it."""
         if name == "__class__":  # as fully_shard() does
             refuse_around(value.__name__)
-        if not self.__dict__.get("_is_made") or not own_names.write(self, name, value):
+        is_made = self.__dict__.get("_is_made")
+        if not is_made or not own_names.write(self, name, value):
             super().__setattr__(name, value)
+        if is_made and name == "training":  # by hand, which is of no other module of the model
+            self.module.training = value
+
+    def __delattr__(self, name):
+        if own_names.is_own(self, name) or not hasattr(self.module, name):
+            super().__delattr__(name)
+        else:
+            delattr(self.module, name)
 
     def __getattr__(self, name):
         try:

@@ -47,12 +47,34 @@ class ModelInterface(nn.Module):
     register_buffer = own_names.of_model("register_buffer")
     register_parameter = own_names.of_model("register_parameter")
     add_module = register_module = own_names.of_model("add_module")
+    register_state_dict_pre_hook = own_names.of_model(
+        "register_state_dict_pre_hook", at_any_time=True
+    )
+    register_state_dict_post_hook = own_names.of_model(
+        "register_state_dict_post_hook", at_any_time=True
+    )
+    register_load_state_dict_pre_hook = own_names.of_model(
+        "register_load_state_dict_pre_hook", at_any_time=True
+    )
+    register_load_state_dict_post_hook = own_names.of_model(
+        "register_load_state_dict_post_hook", at_any_time=True
+    )
+    # Under which older scripts know two of these.
+    _register_state_dict_hook = own_names.of_model("_register_state_dict_hook", at_any_time=True)
+    _register_load_state_dict_pre_hook = own_names.of_model(
+        "_register_load_state_dict_pre_hook", at_any_time=True
+    )
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
         return self.module.named_modules(memo, prefix, remove_duplicate)
 
     def named_children(self):
         return self.module.named_children()
+
+    def apply(self, fn):
+        """Of the model and its modules: ``fn`` may ask for their classes."""
+        self.module.apply(fn)
+        return self
 
     def train(self, mode=True):
         self.training = mode

@@ -53,6 +53,11 @@ def _own_names(wrapper) -> set:
     return {name for name in names if not name.startswith("_")}
 
 
+def is_own(wrapper, name: str) -> bool:
+    """Whether it is an attribute of the wrapper itself, or of its class."""
+    return name in wrapper.__dict__ or hasattr(type(wrapper), name)
+
+
 def read(wrapper, name: str):
     """An attribute that the wrapper itself does not have."""
     of_model = getattr(wrapper.module, name, wrapper) if name in AFTER_THE_MODELS else None
@@ -60,19 +65,24 @@ def read(wrapper, name: str):
 
 
 def write(wrapper, name: str, value) -> bool:
-    """Writes what is read through the wrapper; whether it was none of the wrapper's own attributes.
+    """Writes what is read through the wrapper, and what is new: forward() may ask for it with
+    ``getattr(self, name, default)``. Whether it was none of the wrapper's own attributes.
 
     Raises:
         AttributeError: It is RaNNC's, and cannot be replaced.
     """
     if name not in ("module", "rannc"):
-        if name in wrapper.__dict__ or hasattr(type(wrapper), name):
+        if is_own(wrapper, name):
             return False
         if hasattr(wrapper.module, name):
             setattr(wrapper.module, name, value)
             return True
         if name not in AFTER_THE_MODELS:
-            return False
+            # Another wrapped model, such as a teacher, is no part of this one.
+            if isinstance(getattr(value, "rannc", None), OwnNames):
+                return False
+            setattr(wrapper.module, name, value)
+            return True
         if name == "config":
             wrapper._given = dataclasses.replace(wrapper._given, config=value)
             return True
@@ -81,12 +91,13 @@ def write(wrapper, name: str, value) -> bool:
     )
 
 
-def of_model(name: str):
-    """The method ``name`` of nn.Module, with which a RaNNCModule gives its model something new."""
+def of_model(name: str, at_any_time=False):
+    """The method ``name`` of nn.Module, with which a RaNNCModule gives its model something new:
+    before the first call, or ``at_any_time`` where no plan has to know of it."""
 
     @functools.wraps(getattr(torch.nn.Module, name))
     def method(wrapper, *args, **kwargs):
-        if wrapper._deployment is not None:
+        if wrapper._deployment is not None and not at_any_time:
             raise RaNNCError(
                 f"{name}() after the first call, whose plan does not know what is new.\n  Call it "
                 "before that, or wrap the changed model anew."

@@ -57,6 +57,14 @@ def names_in_code(model) -> set[str]:
     }
 
 
+@functools.cache
+def names_in_class(kind) -> frozenset:
+    """The same of one class, which may be a library's."""
+    functions = filter(None, map(_function, vars(kind).values()))
+    codes = [each.__code__ for each in functions]
+    return frozenset(name for code in codes for name in (*_names(code), *_strings(code)))
+
+
 def _classes(model):
     """Of the modules, with the functions in them."""
     for kind in {kind for module in model.modules() for kind in type(module).__mro__}:

@@ -7,7 +7,7 @@ call PEFT's ``disable_adapter()``: a call with other attributes is of another ki
 
 import torch
 
-from pyrannc.capture.attributes.around import names_in_code
+from pyrannc.capture.attributes.around import names_in_class, names_in_code
 from pyrannc.capture.attributes.user_code import is_of_user
 from pyrannc.running.attributes.around import Around
 from pyrannc.running.attributes.comparable import NOTHING, comparable, comparables
@@ -55,18 +55,13 @@ class Attributes:
         return tuple(pair for pair in found if pair[0] not in self._left_out)
 
 
-class _All:
-    def __contains__(self, name):
-        return True
-
-
 def _readable(module, wanted):
     """Names of attributes with which ``module`` may compute. What a script puts there later under a
     name that stands nowhere in the code, such as a mean of the losses, is for the script."""
-    kinds = (kind for kind in type(module).__mro__ if kind not in (torch.nn.Module, object))
-    if not all(map(is_of_user, kinds)):
-        return _All()
-    return wanted.union(vars(module), dir(type(module)))  # ``forward`` may be another one
+    kinds = [kind for kind in type(module).__mro__ if kind not in (torch.nn.Module, object)]
+    of_libraries = [names_in_class(kind) for kind in kinds if not is_of_user(kind)]
+    # ``forward`` may be another one.
+    return wanted.union(vars(module), dir(type(module)), *of_libraries)
 
 
 def changed(before: tuple, now: tuple) -> list[str]:

@@ -1234,6 +1234,55 @@ def functions_tensors_and_settings_changed():
         equal_weights(plain, wrapped)
 
 
+def twins(kind, **settings):
+    """As pair(), of another model, which is always cut."""
+    torch.manual_seed(0)
+    plain = kind()
+    model = copy.deepcopy(plain)
+    own, theirs = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (plain, model))
+    config = Config(partition_num=min(SIZE, 2), calibrate=False, **settings)
+    return plain, own, RaNNCModule(model, theirs, config), theirs
+
+
+def step_alike(plain, own, wrapped, theirs, seed, *given):
+    """One step of both, with ``given`` beside the rows; weights are equal afterwards."""
+    own.zero_grad(), theirs.zero_grad()
+    plain(rows(seed=seed), *given).square().mean().backward()
+    wrapped(mine(rows(seed=seed)), *given).square().mean().backward()
+    own.step(), theirs.step()
+    equal_weights(plain, wrapped)
+
+
+class Dropping(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, self.training) * self.scale
+
+
+@case
+def initialised_through_the_wrapper_and_states_with_hooks():
+    """`model.apply(init)`, `model.register_state_dict_post_hook(...)`, `model.training = False`"""
+    both = twins(Dropping)
+    plain, _, wrapped, _ = both
+
+    def init(module):
+        if isinstance(module, Dropping):
+            nn.init.constant_(module.scale, 3.0)
+
+    for model in (plain, wrapped):
+        model.apply(init)
+        model.training = False
+    for step in range(2):
+        step_alike(*both, step)
+    wrapped.register_state_dict_post_hook(
+        lambda module, state, prefix, _: state.update({f"{prefix}kind": type(module).__name__})
+    )
+    assert wrapped.state_dict(rank0_only=False)["kind"] == "Dropping"
+
+
 @case
 def layers_added_later():
     """`model.layers.append(nn.Linear(...))` after the first call"""

@@ -49,6 +49,41 @@ def test_what_is_read_of_the_model_is_also_written_there():
     assert wrapped.module is plain
 
 
+class Scaled(nn.Linear):
+    def forward(self, x):
+        x = nn.functional.dropout(super().forward(x), 0.5, self.training)
+        return x * getattr(self, "alpha", 1.0)
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_what_is_new_is_the_models_and_so_is_its_mode(called):
+    # Both stayed at the wrapper, where forward() does not look.
+    plain = Scaled(4, 2)
+    plain.training = False
+    wrapped = RaNNCModule(copy.deepcopy(plain), config=Config(calibrate=False))
+    wrapped.training = True
+    if called:
+        wrapped(torch.ones(3, 4))
+    assert wrapped.module.training
+    wrapped.training = False
+    assert not wrapped.module.training
+    plain.alpha = wrapped.alpha = 5.0
+    assert wrapped.module.alpha == 5.0 == wrapped.alpha
+    torch.testing.assert_close(wrapped(torch.ones(3, 4)), plain(torch.ones(3, 4)))
+    del plain.alpha, wrapped.alpha
+    assert not hasattr(wrapped.module, "alpha") and not hasattr(wrapped, "alpha")
+    torch.testing.assert_close(wrapped(torch.ones(3, 4)), plain(torch.ones(3, 4)))
+    with pytest.raises(AttributeError, match="alpha"):
+        del wrapped.alpha
+
+
+def test_a_parameter_set_through_the_wrapper_is_the_models_and_another_wrapped_model_is_not():
+    wrapped = RaNNCModule(nn.Linear(4, 2))
+    wrapped.scale, wrapped.teacher = nn.Parameter(torch.ones(2)), copy.deepcopy(wrapped)
+    assert [name for name, _ in wrapped.named_parameters()] == ["weight", "bias", "scale"]
+    assert isinstance(wrapped.teacher, RaNNCModule) and not hasattr(wrapped.module, "teacher")
+
+
 def test_where_the_model_has_none_ours_answer():
     plain, config = nn.Linear(4, 2), Config()
     wrapped = RaNNCModule(plain, None, config)

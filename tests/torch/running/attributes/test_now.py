@@ -63,6 +63,16 @@ def test_what_a_script_puts_into_a_model_for_itself_is_not_compared():
     assert difference(before, attributes.now()) == "forward = None"
 
 
+def test_nor_where_the_model_is_a_librarys():
+    layer = nn.TransformerEncoderLayer(4, 2)
+    attributes = Attributes(layer)
+    before = attributes.now()
+    layer.mean_loss, layer.norm1.curve = 0.5, [0.5]
+    assert not difference(before, attributes.now())
+    layer.norm_first = True
+    assert difference(before, attributes.now()) == "norm_first = True"
+
+
 def test_what_the_code_does_not_read_of_an_object_is_not_compared():
     layer = Layer()
     attributes = Attributes(layer)
