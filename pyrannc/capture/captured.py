@@ -66,7 +66,7 @@ class Capture:
         self.buffer_names = [names[0] for names, tensor, kind in states if kind == "buffer"]
         hooks = choices.hooks
         self.hooks = hooks if hooks and (hooks.observed or hooks.watched) else None
-        self._shape = call.shape
+        self._shape = pytree.kept(call.shape)
         self._likes = [
             Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims, strict=True)
         ]

@@ -1,16 +1,19 @@
 """Nested arguments and results: their tensors as a flat list, and everything else as a shape.
 
 Containers are tuples (named ones too), lists, dicts and their subclasses (a Hugging Face
-``ModelOutput`` comes back as that class), dataclasses, and any object that keeps tensors in its
-attributes. What is no container and no tensor is a constant.
+``ModelOutput`` comes back as that class), dataclasses, namespaces, and any object that keeps
+tensors in its attributes. What is no container and no tensor is a constant.
 """
 
+import argparse
 import collections
 import collections.abc
+import copy
 import dataclasses
 import enum
 import types
 
+import numpy as np
 import torch
 
 from pyrannc.errors import TraceError
@@ -20,6 +23,12 @@ _ATOMS = (
     torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module, torch.Generator,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType,
 )  # fmt: skip
+_CONTAINERS = (
+    list, tuple, collections.abc.Mapping, argparse.Namespace, types.SimpleNamespace,
+)  # fmt: skip
+# What a loop may write into: numbers in a row.
+_WRITTEN = (np.ndarray, set, bytearray)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, np.generic, torch.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +46,18 @@ class Constant:
 
     def __eq__(self, other):
         return isinstance(other, Constant) and equal(self.value, other.value)
+
+    __hash__ = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Object(Constant):
+    """A constant with attributes, and what these were: a loop may set them."""
+
+    attributes: dict
+
+    def __eq__(self, other):
+        return super().__eq__(other) and equal(self.attributes, _attributes(other.value))
 
     __hash__ = None
 
@@ -79,16 +100,63 @@ class Container:
     __hash__ = None
 
 
+def kept(shape):
+    """``shape`` as it is now, for a comparison with later ones, whose constants may be the same
+    objects with something else in them."""
+    if isinstance(shape, Container):
+        return dataclasses.replace(shape, children=tuple(map(kept, shape.children)))
+    if not isinstance(shape, Constant):
+        return shape
+    if isinstance(shape.value, _WRITTEN):
+        return Constant(copy.copy(shape.value))
+    attributes = _attributes(shape.value)
+    if not attributes:
+        return shape
+    return Object(shape.value, {name: copy.copy(each) for name, each in attributes.items()})
+
+
+def _attributes(value) -> dict:
+    """Those of an object that can be compared: numbers and the like, and a few of them together."""
+    if isinstance(value, _ATOMS):
+        return {}
+    return {name: each for name, each in getattr(value, "__dict__", {}).items() if _is_data(each)}
+
+
+def _is_data(value) -> bool:
+    if isinstance(value, np.ndarray):
+        return not value.dtype.hasobject
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple, set)):
+        return all(isinstance(each, _PLAIN) for each in value)
+    return isinstance(value, (*_PLAIN, bytearray))
+
+
 def equal(a, b) -> bool:
     """Whether two constants are the same; objects that cannot be compared are not."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(each, b[key]) for key, each in a.items())
+    if isinstance(a, np.ndarray):
+        return _equal_arrays(a, b)
     try:
         same = a == b
         return bool(same.all()) if hasattr(same, "all") else bool(same) or (a != a and b != b)
     except Exception:  # whatever a user's __eq__ raises: the call is then captured anew
+        return False
+
+
+def _equal_arrays(a, b) -> bool:
+    """An entry that is not a number equals itself, too."""
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return False
+    try:
+        same = a == b
+        return bool(same.all() or (same | ((a != a) & (b != b))).all())
+    except Exception:  # of the objects in it: the call is then captured anew
         return False
 
 
@@ -108,9 +176,7 @@ def _parts(value):
 
 
 def _is_plain(value) -> bool:
-    return isinstance(value, (list, tuple, collections.abc.Mapping)) or dataclasses.is_dataclass(
-        value
-    )
+    return isinstance(value, _CONTAINERS) or dataclasses.is_dataclass(value)
 
 
 def _holds_tensor(value, seen) -> bool:
@@ -147,7 +213,7 @@ def _take_tensors(value, tensors, whole_of):
         tensors.append(value)
         return Tensor(len(tensors) - 1)
     parts = _parts(value)
-    # Objects that hold no tensor are constants: their attributes are nobody's business.
+    # Other objects that hold no tensor are constants: what they are made of is nobody's business.
     if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
         return Constant(value)
     keys, children = zip(*parts, strict=True) if parts else ((), ())
@@ -207,7 +273,9 @@ def unflatten(shape, tensors, rows=None):
         return made
     if issubclass(kind, collections.abc.Mapping):
         return kind(items)
-    rebuilt = object.__new__(kind)
+    # Not that of a class of the user's, which may want arguments.
+    base = types.SimpleNamespace if issubclass(kind, types.SimpleNamespace) else object
+    rebuilt = base.__new__(kind)
     for name, child in items.items():
         object.__setattr__(rebuilt, name, child)
     return rebuilt
@@ -259,6 +327,8 @@ def difference(expected, got, path: str) -> str | None:
     if isinstance(expected, Constant) and isinstance(got, Constant):
         if expected == got:
             return None
+        if isinstance(expected, Object) and equal(expected.value, got.value):
+            return _attribute_difference(expected.attributes, _attributes(got.value), path)
         return f"{path} is {_short(got.value)}, but was {_short(expected.value)}"
     if not (isinstance(expected, Container) and isinstance(got, Container)):
         return f"{path} is {_kind(got)}, but was {_kind(expected)}"
@@ -275,6 +345,16 @@ def difference(expected, got, path: str) -> str | None:
         if found := difference(left, right, _child_path(path, expected.type, key)):
             return found
     return None
+
+
+def _attribute_difference(expected, got, path: str) -> str:
+    name = next(
+        name
+        for name in {**expected, **got}
+        if not (name in expected and name in got and equal(expected[name], got[name]))
+    )
+    now, before = (_short(held[name]) if name in held else "not there" for held in (got, expected))
+    return f"{path}.{name} is {now}, but was {before}"
 
 
 def _short(value) -> str:

@@ -1,19 +1,25 @@
-"""What can be compared before each call: numbers, flags, strings, functions and tensors, and what
-holds a few of them."""
+"""What can be compared before each call: numbers, also numpy's, flags, strings, functions and
+tensors, and what holds a few of them."""
 
 import argparse
 import dataclasses
+import enum
 import types
 
+import numpy as np
 import torch
 
+from pyrannc.capture.arguments import pytree
 from pyrannc.capture.attributes.user_code import LIBRARIES, is_object
 
-#: Elements of a list that is compared.
+#: Elements of a list, a set or an array that is compared.
 #: tuned by: a safety margin: lists of settings have a few elements.
 #: without it: a list with an entry for each class or token would be gone through in every call.
 _MOST_ELEMENTS = 16
-_PLAIN = bool | int | float | str | None
+_PLAIN = (
+    bool | int | float | complex | str | bytes | None | enum.Enum | np.generic | torch.dtype
+    | torch.device
+)  # fmt: skip
 _FUNCTION = types.FunctionType | types.BuiltinFunctionType | types.MethodType
 NOTHING = object()
 
@@ -40,6 +46,21 @@ class _Same:
         return self._value.__name__
 
 
+class _Array:
+    """Is equal where an array of the same numbers stands."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __eq__(self, other):
+        return isinstance(other, _Array) and pytree.equal(self._array, other._array)
+
+    __hash__ = None
+
+    def __repr__(self):
+        return repr(self._array)
+
+
 def comparable(value):
     """``value`` as it is compared, or ``NOTHING``."""
     if isinstance(value, _PLAIN):
@@ -48,8 +69,13 @@ def comparable(value):
         return _Same(value)
     if isinstance(value, _FUNCTION):
         return NOTHING if _is_put_there(value) else _Same(value)
-    if not isinstance(value, list | tuple) or len(value) > _MOST_ELEMENTS:
+    if isinstance(value, np.ndarray):
+        few = value.size <= _MOST_ELEMENTS and not value.dtype.hasobject
+        return _Array(value.copy()) if few else NOTHING
+    if not isinstance(value, list | tuple | set | frozenset) or len(value) > _MOST_ELEMENTS:
         return NOTHING
+    if isinstance(value, set | frozenset):
+        return frozenset(value) if all(isinstance(each, _PLAIN) for each in value) else NOTHING
     found = tuple(map(comparable, value))
     return NOTHING if any(each is NOTHING for each in found) else found
 

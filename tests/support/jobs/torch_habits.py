@@ -1,12 +1,15 @@
 """Habits of PyTorch users that stand in no list of ours, on several ranks; see habits.py."""
 
+import argparse
 import collections
 import contextlib
 import copy
+import enum
 import inspect
 import io
 import types
 
+import numpy as np
 import torch
 from habits import RANK, SIZE, Net, backward, equal_weights, main, mine, pair, raises, rows
 from torch import nn
@@ -1234,6 +1237,20 @@ def functions_tensors_and_settings_changed():
         equal_weights(plain, wrapped)
 
 
+class Phase(enum.Enum):
+    WARM_UP, MAIN = 1, 2
+
+
+class Configured(Net):
+    def __init__(self):
+        super().__init__()
+        self.rate, self.phase, self.table = np.float32(1), Phase.WARM_UP, np.ones(2)
+
+    def forward(self, x):
+        factor = float(self.rate) * float(self.table[0]) * (2 if self.phase is Phase.MAIN else 1)
+        return super().forward(x) * factor * getattr(self, "gamma", 1.0)
+
+
 def twins(kind, **settings):
     """As pair(), of another model, which is always cut."""
     torch.manual_seed(0)
@@ -1251,6 +1268,52 @@ def step_alike(plain, own, wrapped, theirs, seed, *given):
     wrapped(mine(rows(seed=seed)), *given).square().mean().backward()
     own.step(), theirs.step()
     equal_weights(plain, wrapped)
+
+
+@case
+def numbers_of_numpy_enumerators_and_new_attributes():
+    """`model.rate = np.float32(2)`, `model.phase = Phase.MAIN`, `model.gamma = 3.0`, new to it"""
+    both = twins(Configured)
+    plain, _, wrapped, _ = both
+    for step, change in enumerate((
+        lambda model: None,
+        lambda model: setattr(model, "rate", np.float32(2)),
+        lambda model: setattr(model, "phase", Phase.MAIN),
+        lambda model: setattr(model, "table", np.full(2, 0.5)),
+        lambda model: setattr(model, "gamma", 3.0),
+        lambda model: delattr(model, "gamma"),
+    )):  # fmt: skip
+        change(plain), change(wrapped)
+        step_alike(*both, step)
+
+
+class Told(Net):
+    """Computes with settings among its arguments."""
+
+    def forward(self, x, args, table, tags, state):
+        factor = args.alpha * float(table[0]) * state.rate
+        return super().forward(x) * (2 * factor if "twice" in tags else factor)
+
+
+class State:
+    def __init__(self):
+        self.rate = 1.0
+
+
+@case
+def settings_among_the_arguments():
+    """`model(x, args)`, then `args.alpha = 0.5`; so with arrays of numpy, sets and other objects"""
+    both = twins(Told)
+    args, table, tags, state = argparse.Namespace(alpha=1.0), np.ones(3), set(), State()
+    for step, change in enumerate((
+        lambda: None,
+        lambda: setattr(args, "alpha", 0.5),
+        lambda: table.fill(2),
+        lambda: tags.add("twice"),
+        lambda: setattr(state, "rate", 3.0),
+    )):  # fmt: skip
+        change()
+        step_alike(*both, step, args, table, tags, state)
 
 
 class Dropping(Net):

@@ -1,7 +1,9 @@
 """Calls after the first one: other batches, shapes, constants, modes, in one process."""
 
 import copy
+import types
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -55,6 +57,35 @@ def check(pair, *args, **kwargs):
         torch.testing.assert_close(
             dict(model.named_parameters())[name].grad, parameter.grad, msg=name
         )
+
+
+def test_what_a_loop_has_written_to_an_argument_counts():
+    # The same object stood in the shape of the captured call, and was equal to itself: the graph
+    # went on with what it had held then.
+    class Weights:
+        def __init__(self):
+            self.weight = 1.0
+
+    class Weighted(nn.Linear):
+        def forward(self, x, args, table, tags, weights):
+            factor = args.alpha * float(table[0]) * weights.weight
+            return super().forward(x) * (-factor if "negative" in tags else factor)
+
+    args, table, tags, weights = types.SimpleNamespace(alpha=1.0), np.ones(3), set(), Weights()
+    plain = Weighted(4, 2)
+    model = RaNNCModule(copy.deepcopy(plain), config=Config(calibrate=False))
+    for write in (
+        lambda: None,
+        lambda: setattr(args, "alpha", 2.0),
+        lambda: table.fill(3.0),
+        lambda: tags.add("negative"),
+        lambda: setattr(weights, "weight", 5.0),
+        lambda: None,
+    ):
+        write()
+        given = torch.ones(3, 4), args, table, tags, weights
+        torch.testing.assert_close(model(*given), plain(*given))
+    assert len(list(model._runs)) == 5
 
 
 def test_every_batch_size_uses_the_first_capture(pair, monkeypatch):

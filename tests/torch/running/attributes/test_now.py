@@ -1,8 +1,10 @@
 """What modules hold is what it is now, not at the first capture: also functions, tensors, and what
 dicts and objects in attributes hold."""
 
+import enum
 import types
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,10 @@ from torch import nn
 import pyrannc
 from pyrannc import Config, RaNNCError, RaNNCModule
 from pyrannc.running.attributes.now import Attributes, difference
+
+
+class Phase(enum.Enum):
+    WARM_UP, MAIN = 1, 2
 
 
 class Settings:
@@ -23,9 +29,13 @@ class Layer(nn.Module):
         self.linear, self.act, self.mask = nn.Linear(4, 4), torch.tanh, torch.ones(4)
         self.args, self.settings = types.SimpleNamespace(scale=1.0), Settings()
         self.weights, self.terms = {"a": 1.0}, [torch.zeros(4), 0.5]
+        self.rate, self.turn, self.phase = np.float32(1), 1 + 0j, Phase.WARM_UP
+        self.dtype, self.table, self.tags = torch.float32, np.ones(2), {"a"}
 
     def forward(self, x):
         x = self.act(self.linear(x)) * self.mask * self.args.scale * self.weights["a"]
+        x = x * float(self.rate) * self.turn.real * (2 if self.phase is Phase.MAIN else 1)
+        x = x.to(self.dtype).float() * float(self.table[0]) * (2 if "b" in self.tags else 1)
         return x + self.settings.shift + self.terms[0] * self.terms[1]
 
 
@@ -37,6 +47,13 @@ CHANGES = {
     "settings.shift": lambda layer: setattr(layer.settings, "shift", 3.0),
     "weights.a": lambda layer: layer.weights.update(a=3.0),
     "terms": lambda layer: layer.terms.__setitem__(0, torch.ones(4)),
+    "rate": lambda layer: setattr(layer, "rate", np.float32(3)),
+    "turn": lambda layer: setattr(layer, "turn", 3 + 0j),
+    "phase": lambda layer: setattr(layer, "phase", Phase.MAIN),
+    "dtype": lambda layer: setattr(layer, "dtype", torch.float16),
+    "table": lambda layer: setattr(layer, "table", np.full(2, 3.0)),
+    "table, in place": lambda layer: layer.table.fill(3),
+    "tags": lambda layer: layer.tags.add("b"),
     "forward": lambda layer: setattr(layer, "forward", lambda x: layer.linear(x)),
 }
 
@@ -71,6 +88,17 @@ def test_nor_where_the_model_is_a_librarys():
     assert not difference(before, attributes.now())
     layer.norm_first = True
     assert difference(before, attributes.now()) == "norm_first = True"
+
+
+def test_an_array_that_stays_what_it_is_does_not_differ_and_is_shown_where_it_does():
+    layer = Layer()
+    layer.table[0] = np.nan
+    attributes = Attributes(layer)
+    before = attributes.now()
+    layer.table = layer.table.copy()
+    assert not difference(before, attributes.now())
+    layer.table = np.zeros(1)
+    assert difference(before, attributes.now()) == "table = array([0.])"
 
 
 def test_what_the_code_does_not_read_of_an_object_is_not_compared():
