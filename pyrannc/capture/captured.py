@@ -39,6 +39,8 @@ class Capture:
         parameter_names, buffer_names: Of the model, tied ones under their first name.
         changed_attributes: Paths of the attributes that forward() changes in Python.
         tensors_left: Those of them that hold tensors; see ``module_attributes.tensors_left``.
+        grad: What forward() was told where it asks torch.is_grad_enabled(), so that the graph is of
+            calls in that mode alone; None where it does not ask.
         probes: Of hooks for the backward of modules: further inputs of the graph.
         hooked_calls: Where they are; ``hook_probes.ModuleCalls.ends``.
     """
@@ -47,7 +49,7 @@ class Capture:
         self.native = native_capture
         self.changed_attributes = module_attributes.without_marks(traced.changes)
         self.tensors_left = module_attributes.tensors_left(traced.changes)
-        self.probes = probes
+        self.probes, self.grad = probes, None
         self.hooked_calls = traced.watching.ends if traced.watching else []
         graph, changed = _C.ir.dense_gradients(native_capture.graph)
         nodes = (graph.nodes[index] for index in changed)

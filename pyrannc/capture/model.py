@@ -13,6 +13,7 @@ from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture, Choices
 from pyrannc.capture.traced import joined
 from pyrannc.capture.traced.joined import trace_rows
+from pyrannc.capture.values.grad_mode import GradMode
 
 
 def capture(
@@ -27,6 +28,7 @@ def capture(
     hooks=None,
     places=None,
     front_end=None,
+    grad=True,
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
@@ -47,6 +49,7 @@ def capture(
             as on its new device. Default: where it is.
         front_end: "torchscript", torch's tracer, or "export", torch.export; default: the tracer,
             where this build has it.
+        grad: What code of the user's is told where it asks torch.is_grad_enabled().
         sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
 
     Raises:
@@ -63,7 +66,7 @@ def capture(
     dims = find_batch_dims(call, names, batch_dims, known)
     states = _states(model)
     choices = Choices(exact_loss, explicit_draws, sync_batch_norm, hooks)
-    result = {}
+    result, mode = {}, GradMode(grad)
     state = _C.frontend.ThreadState()
     cache = torch.is_autocast_cache_enabled()
 
@@ -73,8 +76,12 @@ def capture(
                 torch.set_autocast_cache_enabled(cache)
                 if places and places.device.type != "cpu":
                     torch.accelerator.set_device_index(places.device.index)
-                work_of = _exported if front_end == "export" else joined.captured
-                result["capture"] = work_of(model, call, names, dims, states, choices, places)
+                # Before anything is replaced: the compiler keeps what it finds in torch.
+                captured = _exporting() if front_end == "export" else joined.captured
+                with mode.answered(model):
+                    made = captured(model, call, names, dims, states, choices, places)
+                made.grad = mode.told
+                result["capture"] = made
         except BaseException as error:
             result["error"] = error
 
@@ -88,13 +95,18 @@ def capture(
     return result["capture"]
 
 
-def _exported(model, call, names, dims, states, choices, places):
+def _exporting():
     from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
 
-    with UserCaches() as caches:
-        rows = trace_rows(call, dims)
-        made = program.export(model, call, names, dims, states, places, rows, caches, choices.hooks)
-    return Capture(made, call, dims, made.outputs, states, choices, made.probes, made)
+    def captured(model, call, names, dims, states, choices, places):
+        with UserCaches() as caches:
+            rows = trace_rows(call, dims)
+            made = program.export(
+                model, call, names, dims, states, places, rows, caches, choices.hooks
+            )
+        return Capture(made, call, dims, made.outputs, states, choices, made.probes, made)
+
+    return captured
 
 
 def _states(model):

@@ -38,7 +38,8 @@ class CallKinds:
 
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
     hold: modes and plain attributes of the modules, which parameters take a gradient, shapes,
-    dtypes and constant arguments are in the captured graph.
+    dtypes and constant arguments are in the captured graph. Where forward() asks for the grad mode,
+    that is in it, too.
 
     Args:
         call: The first one, which the deployment was made for; None where the model is a copy.
@@ -133,7 +134,7 @@ class CallKinds:
 
     def _find(self, settings, call):
         for position, kind in enumerate(self._kinds):
-            if kind.settings == settings and kind.run.capture.difference(call) is None:
+            if _is_of(kind, settings, call):
                 self._kinds.insert(0, self._kinds.pop(position))
                 return kind
         return None
@@ -142,7 +143,7 @@ class CallKinds:
         """A kind that differs from the call's in nothing but the lengths of padded arguments."""
         padded = self._padding.places(self._deployment.model, call) if self._padding else ()
         for kind in self._kinds:
-            if kind.settings == settings and kind.run.capture.difference(call, padded) is None:
+            if _is_of(kind, settings, call, padded):
                 return kind
         return None
 
@@ -186,6 +187,7 @@ class CallKinds:
     def _capture(self, settings, call):
         log.info("deploy", f"captured again, for a call in {self._describe(call)}")
         config, before = self._deployment.task.config, self._attributes.now()
+        grad = torch.is_grad_enabled()
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 self._deployment.model,
@@ -198,6 +200,7 @@ class CallKinds:
                 hooks=self._hooks,
                 places=self._places,
                 front_end=self._deployment.task.front_ends.used,
+                grad=grad,
             )
         self._hooks.refuse_unsent(captured, self._deployment.world.size)
         at_work.forget()
@@ -244,11 +247,24 @@ class CallKinds:
         mode = "training mode" if model.training else "eval mode"
         if (now := trained(self._modules)) != self._trained:
             mode += f", with gradients for {sum(now)} parameters instead of {sum(self._trained)}"
+        asked = any(kind.run.capture.grad is not None for kind in self._kinds)
+        if asked and not torch.is_grad_enabled():
+            mode += ", under no_grad()"
         if not self._deployment.dropout:
             mode += ", after enable_dropout(False)"
         if changed := difference(self._first_attributes, self._attributes.now()):
             mode += f", with {changed}"
         return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"
+
+
+def _is_of(kind, settings, call, any_length=()) -> bool:
+    """Whether a call is of this kind; ``any_length``: see ``Capture.difference``."""
+    captured = kind.run.capture
+    return (
+        kind.settings == settings
+        and captured.grad in (None, torch.is_grad_enabled())
+        and captured.difference(call, any_length) is None
+    )
 
 
 def trained(modules) -> tuple:

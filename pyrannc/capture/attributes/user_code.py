@@ -27,15 +27,16 @@ def is_object(value) -> bool:
 def is_of_user(kind) -> bool:
     """Whether the code of a class or function is no library's: objects of others, as loggers are,
     may be in use."""
-    return kind in _NAMESPACES or _is_of_users_file(kind.__module__)
+    return kind in _NAMESPACES or is_of_users_file(kind.__module__)
 
 
 def is_module_of_user(value) -> bool:
-    return isinstance(value, types.ModuleType) and _is_of_users_file(value.__name__)
+    return isinstance(value, types.ModuleType) and is_of_users_file(value.__name__)
 
 
 @functools.cache
-def _is_of_users_file(name) -> bool:
+def is_of_users_file(name) -> bool:
+    """Whether the module of this name is no library's."""
     package = name.partition(".")[0]
     if package in LIBRARIES or package in sys.stdlib_module_names - {"__main__"}:
         return False

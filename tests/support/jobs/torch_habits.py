@@ -1316,6 +1316,23 @@ def settings_among_the_arguments():
         step_alike(*both, step, args, table, tags, state)
 
 
+class Asking(Net):
+    def forward(self, x):
+        scores = super().forward(x)
+        return scores if torch.is_grad_enabled() else scores.softmax(-1)
+
+
+@case
+def a_model_that_asks_for_the_grad_mode():
+    """`if torch.is_grad_enabled():` in forward(), as for probabilities in evaluation"""
+    for front_end in ("torchscript", "export"):
+        both = twins(Asking, frontend=front_end)
+        for step in range(2):
+            step_alike(*both, step)
+            with torch.no_grad():
+                torch.testing.assert_close(both[2](mine(rows())), both[0](mine(rows())))
+
+
 class Dropping(Net):
     def __init__(self):
         super().__init__()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc import Config, ConfigError, RaNNCError, RaNNCModule, log
+from pyrannc import _C, Config, ConfigError, RaNNCError, RaNNCModule, log
 from pyrannc.capture.arguments.call import CallMismatch
 from pyrannc.running import call_kinds
 
@@ -86,6 +86,32 @@ def test_what_a_loop_has_written_to_an_argument_counts():
         given = torch.ones(3, 4), args, table, tags, weights
         torch.testing.assert_close(model(*given), plain(*given))
     assert len(list(model._runs)) == 5
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("front_end", ["torchscript", "export"])
+def test_a_model_that_asks_for_the_grad_mode_is_told_that_of_the_call(front_end, begins):
+    # Every call took the branch of the capture, which is made with gradients: probabilities in
+    # evaluation under no_grad() were logits.
+    if front_end == "torchscript" and not hasattr(_C.frontend, "Tracer"):
+        pytest.skip("needs torch's tracer")
+
+    class Asking(nn.Linear):
+        def forward(self, x):
+            scores = super().forward(x)
+            with torch.no_grad():
+                assert not torch.is_grad_enabled()
+            return scores if torch.is_grad_enabled() else scores.softmax(-1)
+
+    plain = Asking(4, 3)
+    config = Config(calibrate=False, frontend=front_end)
+    model = RaNNCModule(copy.deepcopy(plain), config=config)
+    for grad in (begins, not begins, begins, not begins):
+        with torch.set_grad_enabled(grad):
+            torch.testing.assert_close(model(torch.ones(3, 4)), plain(torch.ones(3, 4)))
+    with torch.inference_mode():
+        torch.testing.assert_close(model(torch.ones(3, 4)), plain(torch.ones(3, 4)))
+    assert len(list(model._runs)) == 2
 
 
 def test_every_batch_size_uses_the_first_capture(pair, monkeypatch):
