@@ -6,6 +6,7 @@ that are prepared with it, instead of DistributedDataParallel.
 
 import contextlib
 import functools
+import types
 
 import accelerate
 import torch
@@ -41,16 +42,18 @@ class Accelerator(accelerate.Accelerator):
 
     def prepare(self, *args, **kwargs):
         self.rannc_optimizers = [each for each in args if isinstance(each, torch.optim.Optimizer)]
+        self.rannc_models = [each for each in args if isinstance(each, torch.nn.Module)]
         return super().prepare(*args, **kwargs)
 
     def prepare_model(self, model, device_placement=None, evaluation_mode=False):
         if not isinstance(model, RaNNCModule):
-            optimizers = _stepping(model, self.rannc_optimizers)
+            others = [each for each in (*self.rannc_models, *self._models) if each is not model]
+            optimizers = _stepping(model, others, self.rannc_optimizers)
             if self.device_placement if device_placement is None else device_placement:
                 model = model.to(self.device)
             model = RaNNCModule(model, optimizers or None, self.rannc_config, **self.rannc_settings)
             if self.mixed_precision == "bf16":
-                vars(model)["forward"] = self._in_bfloat16(model.forward)
+                vars(model)["forward"] = self._in_bfloat16(model)
         if not any(model is each for each in self._models):
             self._models.append(model)
         return model
@@ -61,16 +64,20 @@ class Accelerator(accelerate.Accelerator):
             repeats.warn(rows, batch if self.split_batches else batch * self.num_processes)
         return super().prepare_data_loader(data_loader, *args, **kwargs)
 
-    def _in_bfloat16(self, forward):
-        """As Accelerate calls a model in mixed precision: what it returns is float32."""
+    def _in_bfloat16(self, model):
+        """``forward`` of a wrapped model as Accelerate calls one in mixed precision: what it
+        returns is float32."""
+        ours = model.forward.__func__
 
-        def call(*args, **kwargs):
+        @functools.wraps(ours)
+        def forward(model, *args, **kwargs):
             with self.autocast():
-                found = forward(*args, **kwargs)
+                found = ours(model, *args, **kwargs)
             # Accelerate's own conversion asks all that has a dtype, also what was not sent.
             return recursively_apply(torch.Tensor.float, found, test_type=_is_half)
 
-        return functools.wraps(forward)(call)
+        # A method: deepcopy() gives a copy of the model that of the copy.
+        return types.MethodType(forward, model)
 
     def wait_for_everyone(self):
         """A rank that does something with the model meanwhile that all ranks have to do, such as
@@ -97,14 +104,17 @@ class Accelerator(accelerate.Accelerator):
                 self._models = wrapped
 
 
-def _stepping(model, optimizers) -> list:
-    """Those that hold a parameter of ``model``, as several models may be prepared together."""
+def _stepping(model, others, optimizers) -> list:
+    """Those that hold a parameter of ``model``, and none of ``others`` that are prepared, too: one
+    over several models is given to none of them, and found at its first step."""
     own = set(map(id, model.parameters()))
-    return [
-        getattr(each, "optimizer", each)
-        for each in optimizers
-        if any(id(held) in own for group in each.param_groups for held in group["params"])
-    ]
+    elsewhere = {id(each) for other in others for each in other.parameters()} - own
+    found = []
+    for each in optimizers:
+        held = {id(parameter) for group in each.param_groups for parameter in group["params"]}
+        if held & own and not held & elsewhere:
+            found.append(getattr(each, "optimizer", each))
+    return found
 
 
 def _size(loader):
@@ -134,4 +144,4 @@ def adopt(accelerator, config=None, settings=None) -> None:
         )
     accelerator.__class__ = Accelerator
     accelerator.rannc_config, accelerator.rannc_settings = config, settings or {}
-    accelerator.rannc_optimizers = []
+    accelerator.rannc_optimizers, accelerator.rannc_models = [], []

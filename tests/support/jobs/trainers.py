@@ -2,12 +2,14 @@
 on several ranks those of pyrannc.integrations. Rank 0 prints by case what was logged, as JSON.
 """
 
+import copy
 import json
 import sys
 from pathlib import Path
 
 import torch
 import transformers
+from accelerate.state import AcceleratorState
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -266,6 +268,47 @@ def distilled(folder):
     return {"log": log, "weights": found}
 
 
+def embedded(folder):
+    """Two models in one prepare(), and one optimizer over both."""
+    accelerator = Accelerator(cpu=True, **OF_ACCELERATE)
+    torch.manual_seed(0)
+    embedding = nn.Sequential(nn.Embedding(32, 16), nn.Linear(16, 16))
+    model = gpt2()
+    optimizer = torch.optim.AdamW([*embedding.parameters(), *model.parameters()], lr=0.01)
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=8 // SIZE)
+    embedding, model, optimizer, loader = accelerator.prepare(embedding, model, optimizer, loader)
+    log = []
+    for batch in loader:
+        loss = model(inputs_embeds=embedding(batch["input_ids"]), labels=batch["labels"]).loss
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        log.append({"loss": loss.item()})
+    state = accelerator.get_state_dict(model) | accelerator.get_state_dict(embedding)
+    return {"log": log, "weights": {n: v.double().square().sum().item() for n, v in state.items()}}
+
+
+def averaged(folder):
+    """A copy of a model in mixed precision, as for an average in the loop, computes by itself."""
+    AcceleratorState._reset_state(True)  # of the precision of other cases
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16", **OF_ACCELERATE)
+    model = gpt2()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=8 // SIZE)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    average, log = copy.deepcopy(model), []
+    for batch in loader:
+        accelerator.backward(model(**batch).loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            output = average(**batch)
+        assert output.logits.dtype == torch.float32
+        log.append({"loss": accelerator.reduce(output.loss, "mean").item()})
+    state = accelerator.get_state_dict(average)
+    return {"log": log, "weights": {n: v.double().square().sum().item() for n, v in state.items()}}
+
+
 def main(folder):
     cases = {
         "gpt2": lambda at: trained(at, gpt2(), save_strategy="epoch", load_best_model_at_end=True),
@@ -309,6 +352,8 @@ def main(folder):
         "refused": refused,
         "accelerate": accelerated,
         "distilled": distilled,
+        "embedded": embedded,
+        "averaged": averaged,
         # From the checkpoint of one process, on any number of ranks.
         "resumed": lambda at: trained(
             at, gpt2(), str(folder.parent / "1" / "gpt2" / "checkpoint-2"), save_strategy="no"
