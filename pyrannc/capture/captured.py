@@ -41,6 +41,7 @@ class Capture:
         tensors_left: Those of them that hold tensors; see ``module_attributes.tensors_left``.
         grad: What forward() was told where it asks torch.is_grad_enabled(), so that the graph is of
             calls in that mode alone; None where it does not ask.
+        written_arguments: Paths of those that forward() writes.
         probes: Of hooks for the backward of modules: further inputs of the graph.
         hooked_calls: Where they are; ``hook_probes.ModuleCalls.ends``.
     """
@@ -49,6 +50,7 @@ class Capture:
         self.native = native_capture
         self.changed_attributes = module_attributes.without_marks(traced.changes)
         self.tensors_left = module_attributes.tensors_left(traced.changes)
+        self.written_arguments = traced.written_arguments
         self.probes, self.grad = probes, None
         self.hooked_calls = traced.watching.ends if traced.watching else []
         graph, changed = _C.ir.dense_gradients(native_capture.graph)
@@ -177,6 +179,11 @@ class Capture:
             result, seen = self._outputs.children
             paths = pytree.paths(result, "output") + pytree.paths(seen, "hooks")
         return [paths[index] for index in self._output_order]
+
+    def counts(self) -> list[str]:
+        """Where integers stand in what the model returns that follow from the rows of the call."""
+        result = self._outputs if self.hooks is None else self._outputs.children[0]
+        return pytree.counts(result, "output")
 
     def seen_in(self) -> list:
         """For each of ``graph.outputs`` the path of the module whose hooks see it, or None."""

@@ -82,6 +82,10 @@ def tell(captured, mixing, optimizers, world) -> None:
             warn_of_averages(captured.graph)
         if captured.changed_attributes:
             warn_of_attributes(captured.changed_attributes)
+        if captured.written_arguments:
+            warn_of_arguments(captured.written_arguments)
+        if world.size > 1 and (counts := captured.counts()) and _returns_sum(captured):
+            warn_of_counts(counts)
     if captured.made_dense:
         note_dense(captured.made_dense, optimizers, world)
 
@@ -112,6 +116,40 @@ def warn_of_attributes(changed) -> None:
         "from now on, which does not update them, and computes with what they held at its capture. "
         "Return a tensor that you want to see as an output of forward(), and keep numbers that "
         "change in a buffer.",
+    )
+
+
+def _returns_sum(captured) -> bool:
+    """Whether one of the numbers that the model returns, with a gradient, is a sum over the rows of
+    all ranks."""
+    graph = captured.graph
+    of_result = [
+        graph.values[value]
+        for value, seen_in in zip(graph.outputs, captured.seen_in(), strict=True)
+        if seen_in is None
+    ]
+    return any(v.rows.kind == "sum" and not v.dims and v.requires_grad for v in of_result)
+
+
+def warn_of_arguments(paths) -> None:
+    """Says which arguments no longer change, once."""
+    others = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    log.warn(
+        "deploy",
+        f"forward() writes into its arguments: {', '.join(paths[:3])}{others}. It runs as a "
+        "captured graph, which computes with what it has written, but the tensors of the loop stay "
+        "what they were. Return what you want to see of them.",
+    )
+
+
+def warn_of_counts(paths) -> None:
+    """Says which number is of this rank's rows, beside a sum over those of all ranks, once."""
+    log.warn(
+        "deploy",
+        f"forward() returns a sum over the rows of all ranks, and {paths[0]}, which follows from "
+        "the number of this rank's rows: one divided by the other is no mean. Divide in forward(), "
+        "or count with a tensor, as torch.ones_like(x[:, 0]).sum(), which counts those of all "
+        "ranks, too.",
     )
 
 

@@ -680,6 +680,21 @@ def test_attributes_that_forward_changes_are_a_warning_once(capfd):
     assert model.model[0].count == 0
 
 
+def test_arguments_that_forward_writes_stay_what_they_were_and_are_a_warning_once(capfd):
+    class Doubling(nn.Linear):
+        def forward(self, x):
+            x.mul_(2)
+            return super().forward(x)
+
+    plain = Doubling(8, 4)
+    model, _ = wrap(copy.deepcopy(plain), calibrate=False)
+    for _ in range(2):
+        x = batch()
+        torch.testing.assert_close(model(x), plain(batch()))
+        torch.testing.assert_close(x, batch())
+    assert capfd.readouterr().err.count("forward() writes into its arguments: args[0]. It") == 1
+
+
 def test_one_rank_returns_what_pairs_every_row_with_every_other():
     """CLIP's logits; several ranks could not tell their rows apart in it."""
 

@@ -34,6 +34,12 @@ class Call:
         tree = pytree.unflatten(self.shape, self.tensors)
         return tree["args"], tree["kwargs"]
 
+    def written(self, tensors, versions) -> list[str]:
+        """The paths of those of ``tensors``, one for each of the call's, that were written since
+        they had ``versions``."""
+        pairs = zip(self.paths, tensors, versions, strict=True)
+        return [path for path, tensor, version in pairs if tensor._version != version]
+
     def rows(self, batch_dims) -> int:
         """The number of rows, with the dimension of each tensor that holds them, or None.
 

@@ -234,6 +234,19 @@ def paths(shape, path: str = "") -> list[str]:
     ]
 
 
+def counts(shape, path: str = "") -> list[str]:
+    """The same of the integers that grow with the rows."""
+    if isinstance(shape, Count):
+        return [path]
+    if not isinstance(shape, Container):
+        return []
+    return [
+        found
+        for key, child in zip(shape.keys, shape.children, strict=True)
+        for found in counts(child, _child_path(path, shape.type, key))
+    ]
+
+
 def _extra(value):
     if isinstance(value, collections.defaultdict):
         return value.default_factory

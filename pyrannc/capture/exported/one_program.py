@@ -43,6 +43,7 @@ class Program:
         replaced: Paths of the modules, and names, of the buffers that it replaced.
         changes: The attributes that it changed; see ``module_attributes.changed``.
         watching: ``hook_probes.ModuleCalls``, or None.
+        written_arguments: Paths of those that it wrote.
     """
 
     written: dict
@@ -51,6 +52,7 @@ class Program:
     replaced: set
     changes: dict
     watching: object
+    written_arguments: list
 
 
 class _OfTensors(nn.Module):
@@ -71,6 +73,7 @@ class _OfTensors(nn.Module):
         own = len(self._call.tensors)
         call = pytree.unflatten(self._call.shape, list(tensors[:own]))
         probes = list(tensors[own:]) if self._has_probes else None
+        versions = [tensor._version for tensor in tensors[:own]]
         attributes = module_attributes.snapshot(self.model)
         before = [
             (path, name, module._buffers, buffer)
@@ -96,6 +99,7 @@ class _OfTensors(nn.Module):
         found, shape = pytree.flatten(result, self._row_lists.whole_of)
         mask_selections.refuse_in(shape)
         self._seen.shape, self._seen.watching = shape, watching
+        self._seen.written_arguments = self._call.written(tensors[:own], versions)
         self._seen.changes = module_attributes.changed(attributes, self.model)
         return tuple(found)
 
@@ -133,7 +137,15 @@ def one_program(
     names = [*names, *(probe.name for probe in probes or ())]
     dims = [*dims, *(probe.dim for probe in probes or ())]
     written, objects = _written(program, model, inputs, names, dims, states, session)
-    return Program(written, objects, seen.shape, seen.replaced, seen.changes, seen.watching)
+    return Program(
+        written,
+        objects,
+        seen.shape,
+        seen.replaced,
+        seen.changes,
+        seen.watching,
+        seen.written_arguments,
+    )
 
 
 def _exported(outer, inputs, dims):

@@ -36,6 +36,7 @@ class Exported:
         changes: The attributes that forward() changes, by their paths.
         probes: Of hooks for the backward of modules.
         watching: ``hook_probes.ModuleCalls`` of the last run, or None.
+        written_arguments: Paths of those that forward() writes.
     """
 
     graph: object
@@ -44,6 +45,7 @@ class Exported:
     changes: dict
     probes: list = dataclasses.field(default_factory=list)
     watching: object = None
+    written_arguments: list = dataclasses.field(default_factory=list)
 
     def difference(self, other) -> str:
         """How ``other`` computes otherwise; empty where it does not, whatever nodes are called."""
@@ -107,7 +109,13 @@ class _Calls:
                 program = self._program(states, self._rows[0], True, None)
                 outputs = _counts(program.shape)
                 made = graph.made(program.written)
-                return Exported(made, program.objects, outputs, program.changes)
+                return Exported(
+                    made,
+                    program.objects,
+                    outputs,
+                    program.changes,
+                    written_arguments=program.written_arguments,
+                )
             except (guards.PlainNumber, OfValues) as error:
                 log.debug("frontend", f"one program for each of {self._rows} rows, because {error}")
         probes = []
@@ -123,7 +131,15 @@ class _Calls:
             ]
         )
         last = programs[-1]
-        return Exported(joined.graph, joined.objects, outputs, last.changes, probes, last.watching)
+        return Exported(
+            joined.graph,
+            joined.objects,
+            outputs,
+            last.changes,
+            probes,
+            last.watching,
+            last.written_arguments,
+        )
 
     def _program(self, states, rows, symbol, probes):
         """See :func:`one_program`."""

@@ -30,6 +30,8 @@ class Traced:
         replaced: Ids of the buffers that it replaced.
         changes: The attributes that it changed; see ``attributes.changed``.
         again: Traces of calls after it; see ``second_calls.look``.
+        watching: ``hook_probes.ModuleCalls``, or None.
+        written_arguments: Paths of those that it wrote.
     """
 
     trace: object
@@ -37,7 +39,8 @@ class Traced:
     replaced: set
     changes: dict = dataclasses.field(default_factory=dict)
     again: list = dataclasses.field(default_factory=list)
-    watching: object = None  # hook_probes.ModuleCalls
+    watching: object = None
+    written_arguments: list = dataclasses.field(default_factory=list)
 
 
 def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole, hooks, probes):
@@ -50,6 +53,8 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
     def run():
         session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths, whole)
         watching = _watching(session, hooks, probes, rows)
+        arguments, _ = pytree.flatten(tree)
+        versions = [tensor._version for tensor in arguments]
         try:
             with session.recording(), random_states.refused_outside_torch():
                 copy_replaced_buffers(model, states, fakes, replaced)
@@ -70,7 +75,8 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
             _, module = session.failure or (None, "")
             text = f"{type(error).__name__} while the model was traced: {error}"
             raise explain(error, module, text + doubt(call, names, dims, rows)) from error
-        return Traced(trace, shape, found, watching=watching)
+        written = call.written(arguments, versions)
+        return Traced(trace, shape, found, watching=watching, written_arguments=written)
 
     def followed():
         session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths, whole)
