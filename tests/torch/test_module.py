@@ -10,6 +10,7 @@ import models
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Categorical, Normal
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import pyrannc
@@ -728,6 +729,32 @@ def test_a_model_may_return_the_number_of_its_rows():
 
     model, _ = wrap(Counting(), calibrate=False, pipeline_num=2)
     assert [model(batch(rows=rows))[1] for rows in (6, 4)] == [6, 4]
+
+
+@pytest.mark.parametrize(
+    "made", [lambda y: Normal(y, 1.0), lambda y: Categorical(logits=y), lambda y: (y, y.shape)]
+)
+def test_a_model_may_return_a_distribution_or_sizes(made):
+    # "the result of the model depends on the batch size": a size was one constant.
+    class Policy(nn.Linear):
+        def forward(self, x):
+            return made(super().forward(x))
+
+    plain = Policy(8, 4)
+    twin = copy.deepcopy(plain)
+    model, _ = wrap(plain, calibrate=False, pipeline_num=2)
+    for rows in (6, 4):
+        found, expected = model(batch(rows=rows)), twin(batch(rows=rows))
+        assert type(found) is type(expected)
+        if isinstance(found, tuple):
+            assert found[1] == expected[1]
+            continue
+        assert (found.batch_shape, found.event_shape) == (expected.batch_shape, torch.Size())
+        actions = expected.sample()
+        assert found.sample().shape == actions.shape
+        for each in (found, expected):
+            each.log_prob(actions).mean().backward()
+        torch.testing.assert_close(plain.weight.grad, twin.weight.grad)
 
 
 def test_rows_that_interact_run_as_one_micro_batch_and_say_so(capfd, tmp_path):

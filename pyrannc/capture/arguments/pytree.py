@@ -20,7 +20,7 @@ from pyrannc.errors import TraceError
 
 _ATOMS = (
     type(None), bool, int, float, complex, str, bytes, type, enum.Enum, torch.dtype, torch.device,
-    torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module, torch.Generator,
+    torch.SymInt, torch.SymFloat, torch.SymBool, torch.nn.Module, torch.Generator,
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType,
 )  # fmt: skip
 _CONTAINERS = (

@@ -55,6 +55,8 @@ TREES = {
     "an object": Holder(A, B),
     "a namespace": argparse.Namespace(x=A, rate=0.5),
     "a simple namespace": types.SimpleNamespace(rate=0.5),
+    "a size": torch.Size([2, 3]),
+    "a distribution": torch.distributions.Normal(A, 1.0),
     "no tensor at all": (1, "a", None, 2.5),
 }
 
