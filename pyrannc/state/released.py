@@ -263,7 +263,9 @@ def _complaint(function, args, kwargs) -> str:
     return (
         f"{text}.\n  Its shape, dtype, device and requires_grad can be read on every rank. For its "
         "values use state_dict() of the RaNNCModule, which all ranks call; for this rank's own "
-        "parameters parameters(from_global=False)."
+        "parameters parameters(from_global=False). Where a module was called: call the RaNNCModule "
+        "instead, on all ranks (trainer.model_wrapped of transformers' Trainer), or enter its "
+        "summon()."
     )
 
 

@@ -200,6 +200,10 @@ def released_parameters_raise_on_use():
             if (SIZE == 1)
             else AssertionError
         )
+    if SIZE > 1:
+        # As after trainer.train(): the script has no RaNNCModule of its own to call.
+        with raises("call the RaNNCModule instead, on all ranks (trainer.model_wrapped of"):
+            wrapped.module(mine(rows()))
 
 
 def ema(shadow, parameter):
