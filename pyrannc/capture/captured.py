@@ -150,15 +150,17 @@ class Capture:
         """How a :class:`Call` differs from the captured one in more than its rows, if it does; in
         the tensors ``any_length`` (indices) also in more than other lengths.
         """
-        if found := pytree.difference(self._shape, call.shape, "the call"):
-            found = found.replace("the call['args']", "args").replace(
-                "the call['kwargs']", "kwargs"
-            )
+        if found := self.difference_beside_tensors(call):
             return f"{found} when the model was captured"
         for index, (tensor, like) in enumerate(zip(call.tensors, self._likes, strict=True)):
             if found := like.difference(tensor, index in any_length):
                 return f"{call.paths[index]} {found} when the model was captured"
         return None
+
+    def difference_beside_tensors(self, call) -> str:
+        """The same of the places of tensors, and of all else; empty where there is none."""
+        found = pytree.difference(self._shape, call.shape, "the call") or ""
+        return found.replace("the call['args']", "args").replace("the call['kwargs']", "kwargs")
 
     def sizes(self) -> dict[str, list]:
         """Of each tensor of the call, by its path; None in the dimension of the rows."""

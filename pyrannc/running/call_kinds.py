@@ -19,7 +19,8 @@ from pyrannc.state.model_device import Places
 #: without it: a model that is called in changing ways is captured anew at every change; with more,
 #: each capture keeps its stages.
 MOST_KINDS = 16
-#: Calls, one after the other, that were captured because of attributes, until a warning says so.
+#: Calls, one after the other, that were captured because of attributes, or of arguments that are no
+#: tensors, until a warning says so.
 #: tuned by: when a warning comes; nothing is decided by it.
 #: without it: whoever counts steps in an attribute of the model would not learn why each is slow.
 OFTEN = 4
@@ -71,7 +72,7 @@ class CallKinds:
         self._first_attributes = self._attributes.now()
         self._left = AttributesLeft(deployment.model)
         self._left.add(first.capture.tensors_left)
-        self._changes = 0  # captures because of attributes
+        self._changes = 0  # captures in a row because of attributes, or of constant arguments
         self._batch_dims, self._padding = batch_dims, padding
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made, self._families = 0, 0
@@ -112,6 +113,8 @@ class CallKinds:
         if kind is None:
             with self.own_attributes():
                 kind = self._capture(settings, call)
+        else:
+            self._changes = 0
         self._left.put()
         self._deployment.note_batch(turn.local_rows)
         return kind.run, turn, call
@@ -209,22 +212,27 @@ class CallKinds:
         self._attributes.leave_out(captured.changed_attributes)
         self._attributes.leave_out(changed(before, self._attributes.now()))
         self._left.add(captured.tensors_left)
-        self._warn_of_attributes(settings)
+        self._warn_of_changes(settings, call)
         settings = settings[0], self._attributes.now()
         return self._add(settings, call, self._deployment.run_of(captured))
 
-    def _warn_of_attributes(self, settings):
-        """Says once that each call is captured anew, as an attribute changes from call to call."""
+    def _warn_of_changes(self, settings, call):
+        """Says once that each call is captured anew, as an attribute or an argument that is no
+        tensor changes from call to call."""
         if not self._kinds:
             return
-        last = self._kinds[0].settings
-        self._changes = self._changes + 1 if last[0] == settings[0] and last != settings else 0
+        last, found = self._kinds[0], ""
+        if last.settings[0] == settings[0]:
+            found = difference(last.settings[1], settings[1])
+            found = f"attributes of the model change from call to call: {found}" if found else ""
+            if argument := last.run.capture.difference_beside_tensors(call):
+                found = found or f"arguments change from call to call: {argument}"
+        self._changes = self._changes + 1 if found else 0
         if self._changes == OFTEN and self._deployment.world.rank == 0:
             log.warn(
                 "deploy",
-                f"each of the last {OFTEN} calls was captured anew, because attributes of the "
-                f"model change from call to call: {difference(last[1], settings[1])}. Pass what "
-                "changes as a tensor, or keep it outside of the model.",
+                f"each of the last {OFTEN} calls was captured anew, because {found}. Pass what "
+                "changes as a tensor, or keep it outside of the model and its arguments.",
             )
 
     def _add(self, settings, call, run):

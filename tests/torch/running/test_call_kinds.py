@@ -88,6 +88,25 @@ def test_what_a_loop_has_written_to_an_argument_counts():
     assert len(list(model._runs)) == 5
 
 
+def test_a_count_among_the_arguments_that_each_call_changes_is_a_warning_once(capfd):
+    class Counted(nn.Linear):
+        def forward(self, x, args):
+            return super().forward(x) * args.scale
+
+    args = types.SimpleNamespace(scale=1.0, step=0)
+    model = RaNNCModule(Counted(4, 2), config=Config(calibrate=False))
+    for step in range(8):
+        args.step = step // 2  # each second call is of a kind that is there
+        model(torch.ones(3, 4), args)
+    assert "captured anew" not in capfd.readouterr().err
+    for step in range(4, 10):
+        args.step = step
+        model(torch.ones(3, 4), args)
+    err = capfd.readouterr().err
+    assert err.count("calls was captured anew, because arguments change from call to call") == 1
+    assert "args[1].step is 7, but was 6. Pass what" in err
+
+
 @pytest.mark.parametrize("begins", [True, False])
 @pytest.mark.parametrize("front_end", ["torchscript", "export"])
 def test_a_model_that_asks_for_the_grad_mode_is_told_that_of_the_call(front_end, begins):
