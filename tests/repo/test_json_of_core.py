@@ -18,6 +18,7 @@ ALLOWED = {
     "job/nccl.py": (1, BETWEEN_RANKS),
     "job/process.py": (1, BETWEEN_RANKS),
     "loop/gradient_norm.py": (1, BETWEEN_RANKS),
+    "loop/late_optimizers.py": (1, BETWEEN_RANKS),
     "running/alike/equal_replicas.py": (1, BETWEEN_RANKS),
     "profiling/operators.py": (1, BETWEEN_RANKS),
     "hooks/module_hooks.py": (2, BETWEEN_RANKS),
