@@ -64,6 +64,8 @@ NEEDS_TRACER = {
         "tests/torch/wrapper/test_front_ends.py::"
         "test_one_that_is_not_installed_is_an_error_that_names_the_other[torchscript-export]",
         "tests/torch/wrapper/test_front_ends.py::test_auto_passes_over_one_that_is_not_installed",
+        "tests/torch/wrapper/test_front_ends.py::"
+        "test_hooks_of_the_backward_see_what_they_see_in_eager[torchscript]",
     ],
     "the libraries that torch.export loads take 12 MiB more": [
         "tests/torch/job/test_process.py::"
