@@ -65,7 +65,7 @@ class _OfTensors(nn.Module):
         self._replaced = replaced_buffers  # of which that is known: path of the module, and name
         self._call, self._row_lists = call, row_lists
         self._hooks, self._has_probes = hooks, probes is not None
-        # Gets the shape of the result and what the model changes: export puts attributes back.
+        # Gets what else Program holds: export puts attributes back.
         self._seen = seen
         self.training = model.training
 
@@ -137,15 +137,7 @@ def one_program(
     names = [*names, *(probe.name for probe in probes or ())]
     dims = [*dims, *(probe.dim for probe in probes or ())]
     written, objects = _written(program, model, inputs, names, dims, states, session)
-    return Program(
-        written,
-        objects,
-        seen.shape,
-        seen.replaced,
-        seen.changes,
-        seen.watching,
-        seen.written_arguments,
-    )
+    return Program(written, objects, **vars(seen))
 
 
 def _exported(outer, inputs, dims):

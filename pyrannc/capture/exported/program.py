@@ -43,9 +43,9 @@ class Exported:
     objects: list
     outputs: object
     changes: dict
-    probes: list = dataclasses.field(default_factory=list)
-    watching: object = None
-    written_arguments: list = dataclasses.field(default_factory=list)
+    probes: list
+    watching: object
+    written_arguments: list
 
     def difference(self, other) -> str:
         """How ``other`` computes otherwise; empty where it does not, whatever nodes are called."""
@@ -109,13 +109,7 @@ class _Calls:
                 program = self._program(states, self._rows[0], True, None)
                 outputs = _counts(program.shape)
                 made = graph.made(program.written)
-                return Exported(
-                    made,
-                    program.objects,
-                    outputs,
-                    program.changes,
-                    written_arguments=program.written_arguments,
-                )
+                return _exported(made, program.objects, outputs, [], program)
             except (guards.PlainNumber, OfValues) as error:
                 log.debug("frontend", f"one program for each of {self._rows} rows, because {error}")
         probes = []
@@ -130,16 +124,7 @@ class _Calls:
                 for rows, each in zip(self._rows, programs, strict=True)
             ]
         )
-        last = programs[-1]
-        return Exported(
-            joined.graph,
-            joined.objects,
-            outputs,
-            last.changes,
-            probes,
-            last.watching,
-            last.written_arguments,
-        )
+        return _exported(joined.graph, joined.objects, outputs, probes, programs[-1])
 
     def _program(self, states, rows, symbol, probes):
         """See :func:`one_program`."""
@@ -203,6 +188,12 @@ class _Calls:
             result = seen_by_hooks.result_of(self._model, tree["args"], tree["kwargs"], self._hooks)
             results, _ = pytree.flatten(result)
         return of_call, of_call.leading_to(results)
+
+
+def _exported(made, objects, outputs, probes, last) -> Exported:
+    """``last``: the Program of which the rest is told."""
+    changes, watching, written = last.changes, last.watching, last.written_arguments
+    return Exported(made, objects, outputs, changes, probes, watching, written)
 
 
 def _counts(shape):
