@@ -216,7 +216,8 @@ def held_bytes(model, optimizers, with_gradients=True) -> int:
     }
     total = sum(tensor.nbytes for tensor in held.values())
     if with_gradients:
-        total += sum(tensor.grad.nbytes for tensor in held.values() if tensor.grad is not None)
+        leaves = (tensor for tensor in held.values() if tensor.is_leaf)
+        total += sum(tensor.grad.nbytes for tensor in leaves if tensor.grad is not None)
     return total + sum(map(user_optimizer.state_bytes, optimizers))
 
 

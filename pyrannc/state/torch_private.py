@@ -6,7 +6,7 @@ for all of them in each supported release.
 
 import torch
 from torch import nn
-from torch.nn.utils import clip_grad
+from torch.nn.utils import _named_member_accessor, clip_grad
 from torch.utils import _python_dispatch
 
 #: Gives two tensors each other's memory, and lets both Python objects be. torch.utils.swap_tensors
@@ -46,6 +46,10 @@ HOOKS_OF_ALL = (
     nn.modules.module._global_backward_pre_hooks,
     nn.modules.module._global_backward_hooks,
 )
+
+#: Where torch.func.functional_call() puts tensors in place of a module's parameters. Without it a
+#: parameter of the model's root cannot be replaced so.
+ACCESSOR = _named_member_accessor.__name__
 
 #: What load_state_dict() returns.
 IncompatibleKeys = nn.modules.module._IncompatibleKeys

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import inspect
 
 import torch
 
 from pyrannc.errors import RaNNCError
+from pyrannc.state.torch_private import ACCESSOR
 
 #: Where the model has no attribute of that name, RaNNC's answers.
 AFTER_THE_MODELS = ("config", "model", "plan")
@@ -75,7 +77,11 @@ def write(wrapper, name: str, value) -> bool:
         if is_own(wrapper, name):
             return False
         if hasattr(wrapper.module, name):
-            setattr(wrapper.module, name, value)
+            caller = inspect.currentframe().f_back.f_back
+            if name in wrapper.module._parameters and caller.f_globals["__name__"] == ACCESSOR:
+                wrapper.module._parameters[name] = value
+            else:
+                setattr(wrapper.module, name, value)
             return True
         if name not in AFTER_THE_MODELS:
             # Another wrapped model, such as a teacher, is no part of this one.

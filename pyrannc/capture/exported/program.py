@@ -3,10 +3,12 @@ Python takes that as a plain number, the graph is what programs at several numbe
 common, as it is of traces.
 """
 
+import contextlib
 import dataclasses
 import gc
 
 import torch
+from torch import nn
 
 from pyrannc import _C, log
 from pyrannc.capture import hook_probes, random_states, seen_by_hooks
@@ -78,7 +80,16 @@ def export(model, call, names, dims, states, places, rows, caches, hooks=None) -
         TraceError: torch.export refuses the model, or would lose something of it.
     """
     grad = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.set_grad_enabled(grad):
+    # torch.func.functional_call() puts plain tensors in their places, of which torch.export wants
+    # parameters.
+    parameters = {
+        id(each): nn.Parameter(each.detach(), each.requires_grad)
+        for _, each, kind in states
+        if kind == "parameter" and not isinstance(each, nn.Parameter)
+    }
+    states = [(given, parameters.get(id(each), each), kind) for given, each, kind in states]
+    in_place = substituted(model, parameters) if parameters else contextlib.nullcontext()
+    with torch.inference_mode(False), torch.set_grad_enabled(grad), in_place:
         calls = _Calls(model, call, names, dims, states, places, rows, caches, hooks)
         with module_attributes.kept(model):
             first = calls.exported(states)

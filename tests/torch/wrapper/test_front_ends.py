@@ -102,6 +102,19 @@ def test_auto_passes_over_one_that_is_not_installed(monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_tensors_in_place_of_parameters(frontend):
+    model = RaNNCModule(nn.Linear(4, 4), None, Config(frontend=frontend))
+    weight, bias = torch.ones(4, 4, requires_grad=True), torch.ones(4)
+    found = torch.func.functional_call(
+        model, {"weight": 2 * weight, "bias": bias}, torch.ones(2, 4)
+    )
+    torch.testing.assert_close(found, torch.full((2, 4), 9.0))
+    found.sum().backward()
+    torch.testing.assert_close(weight.grad, torch.full((4, 4), 4.0))
+    assert isinstance(model.module.weight, nn.Parameter)
+
+
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
 def test_hooks_of_the_backward_see_what_they_see_in_eager(frontend):
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))

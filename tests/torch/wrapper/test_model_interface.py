@@ -59,3 +59,14 @@ def test_hooks_of_states_are_the_models(called):
             handle.remove()
         model.load_state_dict(model.state_dict())
     assert seen == expected
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_other_tensors_for_one_call_reach_the_root(copied):
+    model = RaNNCModule(Model(), None)
+    model = copy.deepcopy(model) if copied else model
+    x, others = torch.ones(2, 4), {"scale": torch.zeros(2)}
+    assert torch.func.functional_call(model, others, x).tolist() == [[0, 0], [0, 0]]
+    torch.testing.assert_close(model(x), model.module(x))
+    with pytest.raises(TypeError):  # as of any module
+        model.scale = torch.zeros(2)
