@@ -61,3 +61,17 @@ def test_a_step_leaves_no_cycles_and_frees_its_batch(schedule, train, without_co
             assert found == 0
     step()
     assert batches[-1]() is None
+
+
+# torch keeps the nodes of its last export, and what they refer to.
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_a_model_that_nobody_holds_is_gone(frontend):
+    model = WithLoss()
+    held = [weakref.ref(each) for each in (model, *model.parameters())]
+    batch = {"x": torch.randn(6, 8)}
+    held.append(weakref.ref(batch["x"]))
+    model = RaNNCModule(model, None, Config(frontend=frontend))
+    model(batch)["loss"].backward()
+    del model, batch
+    gc.collect()
+    assert [each() for each in held] == [None] * len(held)

@@ -38,8 +38,12 @@ def used(states, places, symbols):
                     self._made[id(tensor)] = like(tensor, places)
             return self._made[id(tensor)]
 
-    with replaced(torch_private.exporting(), FakeTensorMode=Fakes):
-        yield modes
+    try:
+        with replaced(torch_private.exporting(), FakeTensorMode=Fakes):
+            yield modes
+    finally:
+        # torch keeps the nodes of its last export, and with them this mode.
+        tensors.clear()
 
 
 def like(tensor, places):
