@@ -77,6 +77,7 @@ class Writer:
         self._attributes, self.autocast = frozenset(attributes), autocast
         self.objects, self.written_constants = [], set()
         self._entries, self._operators, self._inputs, self._outputs = [], [], [], []
+        self._devices = set()  # types of those that tensors are on
         self._first = {}  # storage -> the value that has it first
         self._members = collections.defaultdict(list)  # by the first value of a storage
         self._taken, self._repeats, self._counts = (
@@ -131,6 +132,7 @@ class Writer:
         for value in outputs:
             if not isinstance(value, Value):
                 raise TraceError(f"the model returns {value!r}, which is no tensor")
+        self._mark_host()
         return {
             "format": "rannc-graph",
             "version": 1,
@@ -140,6 +142,20 @@ class Writer:
             "values": self._entries,
             "nodes": self._operators,
         }
+
+    def _mark_host(self) -> None:
+        """Where some tensor is on an accelerator, the model is, and what is on the CPU is there on
+        purpose. Else "cpu" means the device of the model."""
+        on_accelerator = self._devices - {"cpu", "meta"}
+        for entry in self._entries:
+            if entry.pop("device") == "cpu" and on_accelerator:
+                entry["host"] = True
+        if on_accelerator:
+            for operator in self._operators:
+                operator["inputs"] = [
+                    {"device": "host"} if each == {"device": "cpu"} else each
+                    for each in operator["inputs"]
+                ]
 
     # -- one operator -----------------------------------------------------------------------------
 
@@ -219,7 +235,7 @@ class Writer:
             inputs = [{"value": value}, _DTYPES[dtype][0], False, False, None]
             node = self._new_operator("aten::to.dtype", inputs)
             made = {"name": self._unique(node["name"]), "kind": "result", "dims": entry["dims"]}
-            made["dtype"] = _DTYPES[dtype][1]
+            made |= {"dtype": _DTYPES[dtype][1], "device": entry["device"]}
             if self.grad_enabled and entry.get("requires_grad"):
                 made["requires_grad"] = True
             found = Value(len(self._entries))
@@ -280,7 +296,9 @@ class Writer:
         if tensor.dtype not in _DTYPES:
             raise TraceError(f"{self.place()}: a tensor of dtype {tensor.dtype} in a graph")
         dims = [self.affine(size) for size in tensor.shape]
-        return {"name": name, "kind": kind, "dtype": _DTYPES[tensor.dtype][1], "dims": dims}
+        dtype, device = _DTYPES[tensor.dtype][1], tensor.device.type
+        self._devices.add(device)
+        return {"name": name, "kind": kind, "dtype": dtype, "dims": dims, "device": device}
 
     def _add(self, entry, tensor) -> Value:
         value = Value(len(self._entries))

@@ -229,7 +229,7 @@ class _Described:
             tensor.dtype,
             tensor.requires_grad,
         )
-        self.untyped_storage = fake.untyped_storage
+        self.untyped_storage, self.device = fake.untyped_storage, fake.device
 
 
 def _own(target):
