@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo docs extension test test-one-process test-ranks test-all test-all-one-process test-all-ranks test-export sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
+.PHONY: demo docs extension test test-one-process test-ranks test-all test-all-one-process test-all-ranks test-export test-export-one-process sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -53,9 +53,13 @@ test-one-process:
 test-ranks:
 	$(BIN)/pytest -q tests/dist -m "not all"
 
-# The tests of one process, captured by torch.export in a RaNNC that lacks torch's tracer. Nine minutes.
+# The tests that capture models, by torch.export in a RaNNC that lacks torch's tracer. Half an hour.
 test-export: build
-	PYTHONPATH=$(CURDIR)/tests/support/without_tracer $(BIN)/pytest -q tests/torch -m "not all"
+	@PYTHONPATH=$(CURDIR)/tests/support/without_tracer $(MAKE) --no-print-directory -j2 --output-sync=target \
+	  test-export-one-process test-ranks
+
+test-export-one-process:
+	$(BIN)/pytest -q tests/torch -m "not all"
 
 # A browser for the pages of plans, and a library with a trainer of its own.
 $(VENV)/test-all: third_party/browser.sh $(VENV)/installed
