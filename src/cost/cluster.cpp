@@ -49,8 +49,15 @@ class Table {
 
   [[nodiscard]] double number(std::string_view key) const {
     const toml::node& node = at(key);
-    if (!node.is_number()) fail(node, key, "expected a number");
-    const double value = *node.value<double>();
+    // value<double>() has nothing to say of integers that no double is, such as some above 2^53.
+    double value = 0;
+    if (const toml::value<int64_t>* whole = node.as_integer()) {
+      value = static_cast<double>(whole->get());
+    } else if (const toml::value<double>* real = node.as_floating_point()) {
+      value = real->get();
+    } else {
+      fail(node, key, "expected a number");
+    }
     if (!std::isfinite(value) || value < 0) {
       fail(node, key, fmt::format("expected a finite number of at least 0, found {}", value));
     }

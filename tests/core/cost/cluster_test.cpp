@@ -52,6 +52,15 @@ TEST(ClusterFile, ReadsBackWhatItWrites) {
   EXPECT_EQ(cluster_from_toml(to_toml(one), "f"), one);
 }
 
+TEST(ClusterFile, TakesIntegersOfAnySize) {
+  std::string text = kFile;
+  text.replace(text.find("100000"), 6, "9007199254740993");  // 2^53 + 1
+  text.replace(text.find("1e9"), 3, "9223372036854775807");
+  const Cluster cluster = cluster_from_toml(text, "cluster.toml");
+  EXPECT_EQ(cluster.device_memory_bytes, 0x1p53);
+  EXPECT_EQ(cluster.intra_host.bandwidth_bytes_per_s, 0x1p63);
+}
+
 TEST(ClusterFile, NamesLineColumnAndKey) {
   EXPECT_EQ(
       error_with("hosts = 2\n", "hosts = 0\n"),
