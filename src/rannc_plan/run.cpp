@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <new>
 
 #include "rannc/util/error.h"
@@ -50,13 +52,54 @@ std::string one_line(std::string_view text) {
   return line.substr(0, head) + "..." + line.substr(tail);
 }
 
+/// Like CLI::Range, in words that name what was expected.
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  const auto check = [=](const std::string& text) {
+    int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end && value >= least && value <= most) {
+      return std::string();
+    }
+    return fmt::format("expected a whole number from {} to {}, found '{}'", least, most, text);
+  };
+  return {check, fmt::format("{} to {}", least, most)};
+}
+
+CLI::Validator seconds() {
+  const auto check = [](const std::string& text) {
+    double value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    const bool fine = error == std::errc() && stop == end && std::isfinite(value) && value > 0;
+    return fine ? std::string()
+                : fmt::format("expected a number of seconds above 0, found '{}'", text);
+  };
+  return {check, "above 0"};
+}
+
+/// What was wrong with the options, and the command that lists them. A required option that is
+/// missing is often there, but misspelt.
+std::string wrong_options(const CLI::App& app, const std::string& name,
+                          const CLI::ParseError& error) {
+  std::string why = error.what();
+  std::string command = name;
+  for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError)) {
+    for (const std::string& word : app.remaining(/*recurse=*/true)) {
+      if (word.starts_with("--")) why += fmt::format("; there is no option '{}'", word);
+    }
+  }
+  return fmt::format("{} ({} --help lists the options)", why, command);
+}
+
 void add_inputs(CLI::App& command, std::string& graph, std::string& cluster, std::string& request,
                 std::optional<int64_t>& global_batch) {
   command.add_option("--graph", graph, "rannc-graph-profile, JSON")->required();
   command.add_option("--cluster", cluster, "rannc-cluster, TOML")->required();
   CLI::Option* file = command.add_option("--request", request, "rannc-plan-request, JSON");
   command.add_option("--global-batch", global_batch, "rows, for the default request")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->check(whole_number(1, int64_t{1} << 40))
       ->excludes(file);
 }
 
@@ -89,9 +132,9 @@ class CommandLine {
     command
         ->add_option("--time-limit", plan_.time_limit_s,
                      "seconds; then, or at Ctrl-C, the best plan so far is the answer")
-        ->check(CLI::PositiveNumber);
+        ->check(seconds());
     command->add_option("--threads", plan_.threads, "default: one for each core")
-        ->check(CLI::Range(1, 1024));
+        ->check(whole_number(1, 1024));
     command->add_option("--pin", plan_.pins, "MODULE=STAGE: a module's stage, a number or 'last'")
         ->allow_extra_args(false);
     command->add_option("--whole", plan_.whole, "a module that one stage must hold")
@@ -117,7 +160,7 @@ class CommandLine {
     command
         ->add_option("--global-batch", show_.global_batch,
                      "rows, where the plan does not say how many it is for")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+        ->check(whole_number(1, int64_t{1} << 40));
     add_width(*command, show_.width);
     command->add_flag("--names", show_.names, "also the names of all operators of each stage");
     command->add_flag("--timeline", show_.timeline, "when each stage computes what, as a picture");
@@ -133,7 +176,7 @@ class CommandLine {
 
   static void add_width(CLI::App& command, std::optional<size_t>& width) {
     command.add_option("--width", width, "columns; default: the terminal's")
-        ->check(CLI::Range(40, 10000));
+        ->check(whole_number(40, 10000));
   }
 
   CLI::App app_;
@@ -158,7 +201,7 @@ int run(std::span<const char* const> words, std::ostream& out, std::ostream& err
   } catch (const CLI::CallForHelp& help) {
     return line.app().exit(help, out, err);
   } catch (const CLI::ParseError& error) {
-    return bad_input(fmt::format("{} ({} --help lists the options)", error.what(), name));
+    return bad_input(wrong_options(line.app(), name, error));
   }
   try {
     return line.run(out, err);

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -213,6 +214,28 @@ TEST_F(Program, WrongOptionsAreOneLine) {
   EXPECT_EQ(plan({"--global-batch", "8", "--pin", "emb"}).err,
             "rannc-plan: --pin: expected MODULE=STAGE, with a stage's number or 'last', found "
             "'emb'\n");
+}
+
+TEST_F(Program, AnOptionThatIsMisspeltIsNamedBesideTheOneThatIsMissing) {
+  EXPECT_EQ(run({"plan", "--grph", "g.json"}).err,
+            "rannc-plan: --graph is required; there is no option '--grph' (rannc-plan plan --help "
+            "lists the options)\n");
+}
+
+TEST_F(Program, NumbersOfOptionsAreWhatTheyHaveToBe) {
+  constexpr std::string_view kHelp = " (rannc-plan plan --help lists the options)\n";
+  for (const std::string wrong : {"0", "-3", "1e3", "1.5", "nan", "1099511627777", ""}) {
+    EXPECT_EQ(plan({"--global-batch", wrong.c_str()}).err,
+              fmt::format("rannc-plan: --global-batch: expected a whole number from 1 to "
+                          "1099511627776, found '{}'{}",
+                          wrong, kHelp));
+  }
+  for (const std::string wrong : {"0", "-1", "nan", "inf", "1e999", "1s", ""}) {
+    EXPECT_EQ(plan({"--global-batch", "8", "--time-limit", wrong.c_str()}).err,
+              fmt::format("rannc-plan: --time-limit: expected a number of seconds above 0, found "
+                          "'{}'{}",
+                          wrong, kHelp));
+  }
 }
 
 TEST_F(Program, HelpIsNoError) {
