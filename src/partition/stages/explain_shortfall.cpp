@@ -1,6 +1,7 @@
 #include "partition/stages/explain_shortfall.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -304,6 +305,41 @@ std::string advice(const Request& request, const SearchSpace& space, const cost:
   return text + ".";
 }
 
+bool only_interleaves(const SearchSpace& space) {
+  return space.schedules == std::vector{plan::Schedule::interleaved};
+}
+
+/// Whether some numbers of groups, of their stages and of micro-batches go together.
+bool can_interleave(int blocks, const cost::Cluster& cluster, const SearchSpace& space) {
+  for (int v = space.fewest_chunks; v <= space.most_chunks; ++v) {
+    for (int p = 2; p <= cluster.ranks() && v * p <= blocks; ++p) {
+      if (space.stages > 0 && space.stages != v * p) continue;
+      if (!space.replicas.empty() && !replicas_repeat(space, p)) continue;
+      for (const int64_t m : space.micro_batches) {
+        if (m % p == 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::string cannot_interleave(int blocks, const cost::Cluster& cluster, const SearchSpace& space) {
+  const int ranks = cluster.ranks();
+  const std::string stages =
+      space.stages > 0 ? fmt::format("{} stages are forced", space.stages)
+                       : fmt::format("{} block{} can be cut apart", blocks, blocks == 1 ? "" : "s");
+  return fmt::format(
+      "no plan exists: only the schedule 'interleaved' is allowed, which needs groups of ranks, 2 "
+      "or more, each with {} stages, and a multiple of the number of groups as micro-batches. "
+      "There {} {} rank{}, {}, and the numbers of micro-batches are {}.\n"
+      "  Try the schedule \"1f1b\", too, or other numbers of micro-batches, stages or ranks.",
+      space.most_chunks == space.fewest_chunks
+          ? fmt::format("{}", space.most_chunks)
+          : fmt::format("{} to {}", space.fewest_chunks, space.most_chunks),
+      ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", stages,
+      fmt::join(space.micro_batches, ", "));
+}
+
 /// The request leaves no stages at all, whatever their memory.
 std::string nothing_to_try(const Request& request, const SearchSpace& space,
                            const cost::Cluster& cluster) {
@@ -331,6 +367,11 @@ std::string explain_shortfall(const cost::GraphProfile& profile,
   const double available = cluster.device_memory_bytes * (1 - request.memory_margin);
   Fullest fullest = largest_block(ranges, cluster, request, space);
   const bool alone = fullest.memory.peak_bytes() > available;
+  if (!alone && only_interleaves(space)) {
+    return can_interleave(ranges.blocks(), cluster, space)
+               ? nothing_to_try(request, space, cluster)
+               : cannot_interleave(ranges.blocks(), cluster, space);
+  }
   if (!alone) {
     const ClosestPlan closest = closest_plan(ranges, cluster, request, space);
     if (closest.stages.empty()) return nothing_to_try(request, space, cluster);

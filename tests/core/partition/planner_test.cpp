@@ -242,6 +242,22 @@ TEST(Planner, InterleavesWhenThatIsFaster) {
   EXPECT_LT(chunks.iteration_ns, plain.iteration_ns);
 }
 
+TEST(Planner, SaysWhatInterleavingNeeds) {
+  // Two ranks are two groups, and three micro-batches no multiple of them.
+  Request request = batch(6);
+  request.schedules = {plan::Schedule::interleaved};
+  request.max_interleave = 2;
+  request.micro_batches = {1, 3};
+  const plan::Plan plan = make_plan(chain({{}, {}, {}, {}}), cluster(1, 2), request);
+  EXPECT_EQ(
+      plan.reason,
+      "no plan exists: only the schedule 'interleaved' is allowed, which needs groups of "
+      "ranks, 2 or more, each with 2 stages, and a multiple of the number of groups as "
+      "micro-batches. There are 2 ranks, 4 blocks can be cut apart, and the numbers of "
+      "micro-batches are 1, 3.\n"
+      "  Try the schedule \"1f1b\", too, or other numbers of micro-batches, stages or ranks.");
+}
+
 TEST(Planner, KeepsModulesWholeAndPinned) {
   cost::GraphProfile profile = chain({{}, {}, {}, {}});
   for (uint32_t k = 0; k < 4; ++k)
