@@ -8,7 +8,7 @@ error that names the closest valid one.
 import difflib
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ from pyrannc.original import settings as original
 FILE_NAME = "rannc_conf.toml"
 # Read by this module or the launcher, not settings of a plan.
 OTHER_VARIABLES = {"RANNC_CONF_DIR", "RANNC_TERMINAL_WIDTH"}
+# The core counts in 32 bits.
+MOST = 2**31 - 1
+# Bytes are counted in 64 bits, and several ranks' are added up.
+MOST_GIB = 2**30
 
 
 def boolean(value) -> bool:
@@ -34,14 +38,20 @@ def boolean(value) -> bool:
 
 
 def whole(value, least: int) -> int:
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+    if isinstance(value, bool):
         raise ValueError("expected a whole number")
     try:
         number = int(value)
-    except (TypeError, ValueError):
-        raise ValueError("expected a whole number") from None
+        # int() drops the fraction of a number of whatever class.
+        is_whole = isinstance(value, str) or bool(number == value)
+    except (TypeError, ValueError, ArithmeticError):
+        is_whole = False
+    if not is_whole:
+        raise ValueError("expected a whole number")
     if number < least:
         raise ValueError(f"expected at least {least}")
+    if number > MOST:
+        raise ValueError(f"expected at most {MOST}")
     return number
 
 
@@ -55,12 +65,21 @@ def positive(value) -> int:
 
 
 def number(value) -> float:
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
     try:
         result = float(value)
     except (TypeError, ValueError):
         raise ValueError("expected a number") from None
     if not 0 <= result < float("inf"):
         raise ValueError("expected a finite number, 0 or more")
+    return result
+
+
+def gib(value) -> float:
+    result = number(value)
+    if result > MOST_GIB:
+        raise ValueError(f"expected at most {MOST_GIB}")
     return result
 
 
@@ -81,6 +100,8 @@ def fraction(value) -> float:
 def counts(value) -> tuple[int, ...]:
     """``"1,3"``, ``[1, 3]``; empty leaves the choice to the planner."""
     items = value.split(",") if isinstance(value, str) else value
+    if isinstance(value, bytes | Mapping | Set):  # the order says which stage
+        raise ValueError("expected a list of whole numbers, such as 1,3")
     try:
         return tuple(whole(item, 1) for item in items if item != "")
     except TypeError:
@@ -91,7 +112,10 @@ def text(value) -> str:
     """A path, too; str() would make a folder of the name "None"."""
     if not isinstance(value, str | os.PathLike):
         raise ValueError("expected a text")
-    return os.fspath(value)
+    path = os.fspath(value)
+    if not isinstance(path, str) or "\0" in path:
+        raise ValueError("expected a text without bytes of zero")
+    return path
 
 
 def word(*allowed: str) -> Callable[[Any], str]:
@@ -127,7 +151,7 @@ ITEMS = {
     "share_device": Item(boolean, False, "several ranks may compute on one accelerator"),
     "pinned_memory_mib": Item(count, 256, "most pinned memory of a rank for such messages, in MiB"),
     "mem_limit_gb": Item(
-        number, 0.0, "memory of each rank's device in GiB, fractions allowed; 0: what it has"
+        gib, 0.0, "memory of each rank's device in GiB, fractions allowed; 0: what it has"
     ),
     "mem_margin": Item(
         fraction, 0.1, "share of that memory that plans leave free, as for what allocators reserve"
@@ -334,7 +358,7 @@ def _from_file(notes: list[str]) -> dict[str, Any]:
     found = {}
     if of_loggers.is_file():
         found["log_level"] = loggers.of_file(of_loggers)
-    elif not path.is_file() and given is not None:
+    elif not path.is_file() and given:
         raise ConfigError(f"RANNC_CONF_DIR is {given}, but there is no {path}")
     if not path.is_file():
         return found
@@ -375,6 +399,12 @@ class Config:
             setattr(self, name, value)
         if isinstance(self.replica_nums, _EachStage):
             self._repeat_replicas(int(self.replica_nums))
+        stages = len(self.replica_nums)
+        if stages and self.partition_num and stages != self.partition_num:
+            raise ConfigError(
+                f"replica_nums = {list(self.replica_nums)} is of {stages} stages, but "
+                f"partition_num = {self.partition_num}; leave one of them out, or let them agree"
+            )
         if self.min_pipeline > self.max_pipeline:
             raise ConfigError(
                 f"min_pipeline = {self.min_pipeline} is larger than "

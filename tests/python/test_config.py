@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import pytest
 
 from pyrannc import ConfigError
@@ -64,13 +66,27 @@ def test_replica_nums_reads_a_comma_list(monkeypatch):
         {"partition_num": -1},
         {"partition_num": 1.5},
         {"recompute": "sometimes"},
+        {"partition_num": Fraction(3, 2)},
+        {"partition_num": 2**31},
+        {"partition_num": 1e300},
         {"mem_limit_gb": "nan"},
+        {"mem_limit_gb": True},
+        {"mem_limit_gb": 1e300},
+        {"replica_nums": {1, 2}},
+        {"replica_nums": {1: 2}},
+        {"replica_nums": b"12"},
+        {"metrics_file": "a\0b"},
         {"profile_cache": None},
     ],
 )
 def test_a_wrong_argument_is_an_error_that_names_it(items):
     with pytest.raises(ConfigError, match=next(iter(items))):
         Config(**items)
+
+
+def test_replicas_of_another_number_of_stages_are_refused():
+    with pytest.raises(ConfigError, match=r"\[1, 1, 1\] is of 3 stages, but partition_num = 2"):
+        Config(partition_num=2, replica_nums=[1, 1, 1])
 
 
 def test_an_unknown_name_names_the_closest_one(monkeypatch):
@@ -97,6 +113,12 @@ def test_a_named_folder_without_the_file_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("RANNC_CONF_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="there is no"):
         Config()
+
+
+def test_a_variable_that_names_no_folder_is_as_if_it_were_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANNC_CONF_DIR", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Config().partition_num == 0
 
 
 def test_the_page_of_settings_lists_every_item():
