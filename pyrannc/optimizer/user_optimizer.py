@@ -29,13 +29,18 @@ def listed(given) -> tuple[torch.optim.Optimizer, ...]:
     """The optimizers that a user gives: none, one, or several that share nothing.
 
     Raises:
-        ConfigError: One stands there twice, or a parameter is in two of them.
+        ConfigError: One is none, one stands there twice, or a parameter is in two of them.
     """
     if given is None:
         return ()
     optimizers = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     holder = {}  # by parameter: position of its optimizer, and group
     for position, optimizer in enumerate(optimizers):
+        if isinstance(optimizer, type) or not hasattr(optimizer, "param_groups"):
+            raise ConfigError(
+                f"optimizer is {optimizer!r}: it must be an optimizer over model.parameters(), a "
+                "list of such, or None.\n  Make it first: torch.optim.AdamW(model.parameters())."
+            )
         if any(optimizer is before for before in optimizers[:position]):
             raise ConfigError(
                 f"optimizer {position} of the list, {type(optimizer).__name__}, stands there "

@@ -1,6 +1,8 @@
 """What the constructor of a RaNNCModule was given."""
 
 import dataclasses
+import os
+from collections.abc import Mapping
 
 from pyrannc import _C, launch, log
 from pyrannc.capture.arguments.padding import Padding
@@ -70,6 +72,7 @@ def read(
         raise ConfigError(f"outside_loss is {outside_loss!r}; it must be 'mean' or 'sum'")
     if outputs not in ("loss", "all"):
         raise ConfigError(f"outputs = {outputs!r}: expected 'loss' or 'all'")
+    _check_kinds(pad=pad, gather_inputs=gather_inputs, **as_they_are)
     if not isinstance(config, Config | None):
         raise TypeError(
             f"config is {config!r}: the third argument of RaNNCModule is a pyrannc.Config; "
@@ -95,3 +98,20 @@ def read(
         zero=per_number.possible(zero, optimizers),
         **as_they_are,
     )
+
+
+def _check_kinds(*, elementwise_optimizer, master_weights, gather_inputs, pad, batch_dims,
+                 load_deployment) -> None:  # fmt: skip
+    """Raises ConfigError for arguments that could only be misunderstood: a word is always true."""
+    switches = {
+        "elementwise_optimizer": elementwise_optimizer,
+        "master_weights": master_weights,
+        "gather_inputs": gather_inputs,
+    }
+    for name, value in switches.items():
+        if value not in (False, True):
+            raise ConfigError(f"{name} is {value!r}; it must be True or False")
+    if not isinstance(pad, Mapping | None):
+        raise ConfigError(f'pad is {pad!r}; it must name arguments, as {{"input_ids": 0}}')
+    if not isinstance(load_deployment, str | os.PathLike | None):
+        raise ConfigError(f"load_deployment is {load_deployment!r}; it must be the path of a plan")

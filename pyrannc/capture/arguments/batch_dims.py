@@ -154,9 +154,10 @@ def _said_batch_dims(call, names, batch_dims, known):
     for i, (tensor, these) in enumerate(zip(call.tensors, keys, strict=True)):
         for key in these & set(batch_dims):
             dim = batch_dims[key]
-            if dim is not None and not -tensor.dim() <= dim < tensor.dim():
+            is_number = isinstance(dim, int) and not isinstance(dim, bool)
+            if dim is not None and not (is_number and -tensor.dim() <= dim < tensor.dim()):
                 raise ConfigError(
-                    f"batch_dims says dimension {dim} for {call.paths[i]}, which has shape "
+                    f"batch_dims says dimension {dim!r} for {call.paths[i]}, which has shape "
                     f"{list(tensor.shape)}"
                 )
             said[i] = dim if dim is None else dim % tensor.dim()

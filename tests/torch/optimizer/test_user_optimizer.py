@@ -97,3 +97,9 @@ def test_a_closure_counts_once_in_the_time_of_a_step():
         times.append(steps.seconds - before)
     # Forward and backward are a part of it, and do not look.
     assert times == [pytest.approx(1)], times
+
+
+@pytest.mark.parametrize("given", ["adamw", torch.optim.AdamW, [torch.optim.AdamW]])
+def test_what_is_no_optimizer_is_refused(given):
+    with pytest.raises(ConfigError, match=r"optimizer is .*: it must be an optimizer over"):
+        RaNNCModule(build(), given)

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from pyrannc import TraceError
+from pyrannc import ConfigError, TraceError
 from pyrannc.capture.arguments.batch_dims import find_batch_dims
 from pyrannc.capture.arguments.call import Call
 
@@ -32,3 +32,10 @@ def test_lists_beside_a_tensor_with_rows_are_none_of_examples(caplog):
     caplog.set_level(logging.WARNING, "rannc")
     assert dims_of(torch.ones(8, 4), [torch.ones(8, 2), torch.ones(8, 3)]) == [0, 0, 0]
     assert dims_of((torch.ones(8, 2), torch.ones(8, 3))) == [0, 0] and not caplog.text
+
+
+@pytest.mark.parametrize("dim", [2, -3, "a", 1.0, True])
+def test_what_is_no_dimension_of_the_tensor_is_named(dim):
+    call = Call((torch.ones(8, 4),), {})
+    with pytest.raises(ConfigError, match=f"batch_dims says dimension {dim!r} for args"):
+        find_batch_dims(call, call.paths, {0: dim})
