@@ -146,7 +146,8 @@ def prove(task, call, agreed) -> Proved:
             world,
             lambda: planner_inputs.request(rows, config, mixing, synced, wanted, shard).to_json(),
         )
-        return _C.partition.Request.from_json(made)
+        with planner_inputs.named_by_settings():
+            return _C.partition.Request.from_json(made)
 
     may_share = task.zero == "auto" and not mixing and world.size > 1
     return Proved(mixing, request(task.zero is True), request(True) if may_share else None)
@@ -190,7 +191,12 @@ def choose(task, agreed, proved, measured) -> Chosen:
         return planner.plan().to_json()
 
     plan = _C.plan.Plan.from_json(on_rank(0, world, content))
-    _C.plan.verify(plan, graph, world.size)
+    try:
+        _C.plan.verify(plan, graph, world.size)
+    except PlanError as error:
+        if path is None:
+            raise
+        raise PlanError(f"{path} is no plan for this job: {error}") from None
     if path is not None:
         schedules.check_loaded(plan, path, task.captured, task.model.training, task.config)
         if task.zero != "auto":  # the state is shared out as the script says, not the file

@@ -2,6 +2,7 @@
 
 from pyrannc import _C, progress
 from pyrannc.errors import InfeasibleError
+from pyrannc.planning.planner_inputs import named_by_settings
 
 #: A plan of another arrangement that is slower by more than this share, by its operators, is not
 #: worth a run.
@@ -36,13 +37,18 @@ class Planner:
             powers_of_two=config.limit_dev_num_pot,
             fewest_stages=not config.dp_search_all,
         )
-        self._candidates, self._sharing = (
-            each and _C.partition.Candidates(step, each, options, allowed, held_bytes)
-            for each in (request, sharing)
-        )
+        with named_by_settings():
+            self._candidates, self._sharing = (
+                each and _C.partition.Candidates(step, each, options, allowed, held_bytes)
+                for each in (request, sharing)
+            )
 
     def plan(self):
         """The best one that fits; all others share the state of the optimizer as it does."""
+        with named_by_settings():
+            return self._plan()
+
+    def _plan(self):
         if self._sharing is None:
             return self._candidates.best()
         try:

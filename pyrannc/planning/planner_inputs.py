@@ -1,6 +1,8 @@
 """The planner's inputs for the job at hand, and plans from files."""
 
+import contextlib
 import functools
+import math
 import os
 
 from pyrannc import _C, log
@@ -10,6 +12,27 @@ from pyrannc.optimizer import master_weights, user_optimizer
 from pyrannc.planning import device_memory
 
 GIB = 2**30
+
+# What an error of the planner calls a value that a setting forces.
+_SETTINGS = {
+    "force.stages": "partition_num",
+    "force.replicas": "replica_nums",
+    "force.micro_batches": "pipeline_num",
+}
+
+
+@contextlib.contextmanager
+def named_by_settings():
+    """An error of the planner about a forced value names the setting that forces it."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        for key, name in _SETTINGS.items():
+            text = text.replace(f"plan request: $.{key}", name).replace(key, name)
+        if text == str(error):
+            raise
+        raise ConfigError(text) from None
 
 
 def memory_bytes(task, ranks_on_host: int) -> int:
@@ -30,7 +53,7 @@ def memory_of(device, task, ranks_on_host: int) -> int:
     Where the backend of an accelerator does not say what is there, the limit alone counts, or the
     share of the host's memory, with a warning.
     """
-    limit = int(task.config.mem_limit_gb * GIB)
+    limit = math.ceil(task.config.mem_limit_gb * GIB)  # 0 is none, and less than a byte is not
     if device.type != "cpu":
         there = device_memory.available_bytes(device, task.model, task.optimizers)
         if there is None:
@@ -104,6 +127,21 @@ def whole_batch(graph) -> str:
     return f"module '{graph.nodes[found[0]].module}'" if found else ""
 
 
+def micro_batch_counts(global_rows, config) -> list[int]:
+    """The powers of two from min_pipeline to max_pipeline, each with a row for each micro-batch;
+    where there is none, the number that is closest to what the settings ask for."""
+    most = max(1, min(config.max_pipeline, global_rows))
+    if config.min_pipeline > most:
+        log.warn(
+            "deploy",
+            f"min_pipeline = {config.min_pipeline}, but a batch of {global_rows} rows has no more "
+            "micro-batches than rows",
+        )
+    least = min(config.min_pipeline, most)
+    powers = (2**power for power in range(most.bit_length()))
+    return [count for count in powers if count >= least] or [least]
+
+
 def request(global_rows, config, mixing, synced, wanted_schedules, shard_optimizer=False):
     """The planner's ``_C.partition.Request``, from the settings.
 
@@ -112,10 +150,7 @@ def request(global_rows, config, mixing, synced, wanted_schedules, shard_optimiz
         synced: What :func:`whole_batch` found.
         shard_optimizer: The replicas of a stage share the state of its optimizer.
     """
-    counts = [1]
-    while counts[-1] * 2 <= min(config.max_pipeline, global_rows):
-        counts.append(counts[-1] * 2)
-    force = {}
+    counts, force = [], {}
     if config.partition_num:
         force["stages"] = config.partition_num
     if config.replica_nums:
@@ -145,7 +180,7 @@ def request(global_rows, config, mixing, synced, wanted_schedules, shard_optimiz
     return _C.partition.Request(
         global_rows,
         memory_margin=config.mem_margin,
-        micro_batches=[count for count in counts if count >= config.min_pipeline] or counts,
+        micro_batches=counts or micro_batch_counts(global_rows, config),
         recompute=config.recompute,
         force=_C.partition.Force(**force),
         shard_optimizer=shard_optimizer,

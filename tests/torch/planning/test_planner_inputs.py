@@ -1,0 +1,60 @@
+"""Settings that the planner is given."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from pyrannc import _C, Config, ConfigError, InfeasibleError, PlanError, RaNNCModule
+from pyrannc.planning import planner_inputs
+
+
+def wrap(**settings):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    load = settings.pop("load_deployment", None)
+    config = Config(calibrate=False, self_check=False, **settings)
+    return RaNNCModule(model, config=config, load_deployment=load)
+
+
+@pytest.mark.parametrize(
+    "settings, rows, expected",
+    [
+        ({}, 100, [1, 2, 4, 8, 16, 32]),
+        ({"min_pipeline": 3, "max_pipeline": 9}, 100, [4, 8]),
+        ({"min_pipeline": 3, "max_pipeline": 3}, 100, [3]),
+        ({"min_pipeline": 4}, 6, [4]),
+        ({"min_pipeline": 10}, 6, [6]),
+        ({}, 0, [1]),
+    ],
+)
+def test_micro_batches_are_as_many_as_the_settings_ask_for(settings, rows, expected):
+    assert planner_inputs.micro_batch_counts(rows, Config(**settings)) == expected
+
+
+def test_an_error_of_the_planner_names_the_setting():
+    with pytest.raises(ConfigError, match=r"^pipeline_num: must be from 1 to .*, found 5"):
+        wrap(pipeline_num=5)(torch.randn(4, 4))
+    forced = _C.partition.Force(stages=2, replicas=[1, 1, 1])
+    request = _C.partition.Request(8, force=forced).to_json()
+    told = "^replica_nums: names 3 stages, but partition_num = 2$"
+    with pytest.raises(ConfigError, match=told), planner_inputs.named_by_settings():
+        _C.partition.Request.from_json(request)
+
+
+def test_less_than_a_byte_is_a_limit():
+    with pytest.raises(InfeasibleError):
+        wrap(mem_limit_gb=1e-12)(torch.randn(4, 4))
+
+
+def test_a_plan_for_another_job_is_named(tmp_path):
+    made = wrap()
+    made(torch.randn(4, 4))
+    path = tmp_path / "plan.json"
+    made.save_deployment(path)
+    plan = json.loads(path.read_text())
+    plan["stages"][0]["ranks"] = [3]
+    del plan["notes"]["world"]
+    path.write_text(json.dumps(plan))
+    with pytest.raises(PlanError, match=r"plan\.json is no plan for this job: .* rank 3"):
+        wrap(load_deployment=path)(torch.randn(4, 4))
