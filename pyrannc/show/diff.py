@@ -4,6 +4,7 @@ import json
 import textwrap
 
 from pyrannc import planner
+from pyrannc.show import size
 from pyrannc.show.page import read
 
 
@@ -44,7 +45,10 @@ def facts(first, second) -> list[tuple]:
     for name, of in _FACTS.items():
         found.append((name, *(of(plan) for plan in plans)))
     for s in range(max(len(plan["stages"]) for plan in plans)):
-        found.append((f"stage {s}", *(_stage(plan, s) for plan in plans)))
+        here = [_stage(plan, s) for plan in plans]
+        if here[0] == here[1]:  # what their words leave out
+            here = [text + more for text, more in zip(here, _more(plans, s), strict=True)]
+        found.append((f"stage {s}", *here))
     return found
 
 
@@ -73,10 +77,23 @@ def _stage(plan, stage):
         return "-"
     at = plan["stages"][stage]
     names = at.get("notes", {}).get("modules") or f"{len(at['nodes'])} operators"
-    return f"{len(at['ranks'])} x {names}"
+    recomputed = ", recomputed" if at.get("recompute") else ""
+    return f"{len(at['ranks'])} x {names}{recomputed}"
+
+
+def _more(plans, stage):
+    """What stages of equal replicas and modules differ in: their ranks, or their operators."""
+    a, b = (plan["stages"][stage] for plan in plans)
+    if a["ranks"] != b["ranks"]:
+        return [f" on ranks {', '.join(map(str, each['ranks']))}" for each in (a, b)]
+    if set(a["nodes"]) != set(b["nodes"]):
+        return [f", {len(each['nodes'])} operators" for each in (a, b)]
+    return ["", ""]
 
 
 def _time(ns):
+    if ns < 1e5:
+        return f"{ns / 1e3:.3f} us"
     return f"{ns / 1e6:.3f} ms" if ns < 1e10 else f"{ns / 1e9:.3f} s"
 
 
@@ -89,7 +106,5 @@ _FACTS = {
     "recompute": lambda plan: (
         f"{sum(bool(stage.get('recompute')) for stage in plan['stages'])} stages"
     ),
-    "fullest rank": lambda plan: (
-        f"{max(_peak(plan, s) for s in range(len(plan['stages']))) / 2**30:.2f} GiB"
-    ),
+    "fullest rank": lambda plan: size(max(_peak(plan, s) for s in range(len(plan["stages"])))),
 }

@@ -5,6 +5,7 @@ import textwrap
 
 from pyrannc import planner
 from pyrannc.planner import PlannerInputError
+from pyrannc.show import size
 from pyrannc.show.page import read
 
 
@@ -70,11 +71,11 @@ def text(found) -> str:
             lines += textwrap.wrap(case["problem"], 78, initial_indent="  ", subsequent_indent="  ")
             continue
         more = case["iteration_ns"] - now["iteration_ns"] if now["valid"] else 0
-        seconds = now["valid"] and now["iteration_ns"] >= 1e10
-        unit, size = ("s", 1e9) if seconds else ("ms", 1e6)
-        change = "" if case is now else f"{more / size:+.2f} {unit}"
-        time = f"{case['iteration_ns'] / size:.{2 if seconds else 1}f} {unit}"
-        lines.append(f"{line}{time:>10}  {change:>8}  {case['peak_bytes'] / 2**30:8.2f} GiB")
+        step = now["iteration_ns"] if now["valid"] else case["iteration_ns"]
+        unit, ns = ("s", 1e9) if step >= 1e10 else ("ms", 1e6) if step >= 1e6 else ("us", 1e3)
+        change = "" if case is now else f"{more / ns:+.2f} {unit}"
+        time = f"{case['iteration_ns'] / ns:.{2 if unit == 's' else 1}f} {unit}"
+        lines.append(f"{line}{time:>10}  {change:>8}  {size(case['peak_bytes']):>12}")
     return "\n".join(lines) + "\n"
 
 

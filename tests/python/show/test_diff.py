@@ -33,6 +33,33 @@ def test_what_differs_is_marked_and_lines_fit_the_terminal(tmp_path):
     assert iteration.split()[2:] == ["2.000", "ms", "1.500", "ms"]
 
 
+def test_stages_that_recompute_or_lie_elsewhere_are_marked(tmp_path):
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    first, second = plan([1, 1]), plan([1, 1])
+    first["stages"][0]["recompute"] = second["stages"][1]["recompute"] = True
+    a.write_text(json.dumps(first))
+    b.write_text(json.dumps(second))
+    facts = {name: found for name, *found in diff.facts(a, b)}
+    assert facts["recompute"] == ["1 stages", "1 stages"]
+    assert facts["stage 0"] == ["1 x layers.0, recomputed", "1 x layers.0"]
+    third = plan([1, 1])
+    third["stages"][1]["ranks"] = [7]
+    a.write_text(json.dumps(plan([1, 1])))
+    b.write_text(json.dumps(third))
+    facts = {name: found for name, *found in diff.facts(a, b)}
+    assert facts["stage 0"] == ["1 x layers.0"] * 2
+    assert facts["stage 1"] == ["1 x layers.1 on ranks 1", "1 x layers.1 on ranks 7"]
+
+
+def test_small_plans_have_small_units(tmp_path):
+    a = tmp_path / "a.json"
+    small = plan([1], iteration_ns=31_000)
+    small["notes"] = {"step_peak_bytes": [54_400]}
+    a.write_text(json.dumps(small))
+    facts = {name: found for name, *found in diff.facts(a, a)}
+    assert (facts["iteration"][0], facts["fullest rank"][0]) == ("31.000 us", "53.12 KiB")
+
+
 def test_plans_of_other_models_say_how_many_operators_the_other_does_not_have(tmp_path):
     a, b = tmp_path / "a.json", tmp_path / "b.json"
     a.write_text(json.dumps(plan([1, 1, 1])))

@@ -59,6 +59,15 @@ def test_a_border_moves_over_all_that_lies_between_it_and_the_module(costs):
     assert max(map(len, text.splitlines())) <= 80 and "+2.00 ms" in text
 
 
+def test_small_steps_and_small_memory_have_small_units():
+    case = {"what": "as it is", "moved": 0, "valid": True, "problem": ""}
+    cases = [case | {"iteration_ns": 31_000, "peak_bytes": 54_400},
+             case | {"what": "on stage 1", "iteration_ns": 31_400, "peak_bytes": 900}]  # fmt: skip
+    first, second = moves.text(cases).splitlines()[3:]
+    assert first.split()[-4:] == ["31.0", "us", "53.12", "KiB"]
+    assert second.split()[-6:] == ["31.4", "us", "+0.40", "us", "900", "B"]
+
+
 def test_what_is_no_module_of_one_stage_is_said(costs):
     with pytest.raises(PlannerInputError, match="no module and no node 'e'"):
         costs("e")
