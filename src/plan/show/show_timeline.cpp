@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "plan/show/clock.h"
 #include "plan/show/notes.h"
@@ -17,31 +18,47 @@ namespace {
 /// without it: a picture of a thousand ranks would be shown, which nobody reads.
 constexpr size_t kMostTimelines = 64;
 
-/// One line of the picture: in each column what takes most of it.
+/// One line of the picture: in each column what takes most of it, or waiting. Where all actions are
+/// too short for that, as many columns have one as the actions are long together.
 class Line {
  public:
-  Line(size_t columns, double column_ns) : column_ns_(column_ns), text_(columns, '.') {
-    share_.assign(columns, 0.5);  // less than half of a column is not drawn over waiting
-  }
+  Line(size_t columns, double column_ns) : column_ns_(column_ns), columns_(columns) {}
 
   void draw(double begin_ns, double end_ns, char symbol) {
     const double begin = begin_ns / column_ns_, end = end_ns / column_ns_;
-    for (auto column = static_cast<size_t>(begin); column < text_.size(); ++column) {
+    for (auto column = static_cast<size_t>(begin); column < columns_.size(); ++column) {
       const auto left = static_cast<double>(column);
       if (left >= end) break;
       const double share = std::min(end, left + 1) - std::max(begin, left);
-      if (share < share_[column]) continue;
-      share_[column] = share;
-      text_[column] = symbol;
+      Column& here = columns_[column];
+      here.busy += share;
+      if (share < here.longest) continue;
+      here.longest = share;
+      here.symbol = symbol;
     }
   }
 
-  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    double owed = 0;  // of what is too short for a column of its own
+    for (const Column& column : columns_) {
+      const bool mostly = column.busy >= 0.5;
+      owed = mostly ? 0 : owed + column.busy;
+      const bool drawn = mostly || (column.busy > 0 && owed >= 1);
+      text += drawn ? column.symbol : '.';
+      if (drawn && !mostly) owed -= 1;
+    }
+    return text;
+  }
 
  private:
+  struct Column {
+    double busy = 0, longest = 0;
+    char symbol = '.';
+  };
+
   double column_ns_;
-  std::string text_;
-  std::vector<double> share_;
+  std::vector<Column> columns_;
 };
 
 std::string label(const Plan& plan, size_t group, size_t groups) {
@@ -87,7 +104,7 @@ std::string show_timeline(const Plan& plan, size_t width) {
   if (times.size() > shown) text += fmt::format("and {} more\n", times.size() - shown);
   text += fmt::format(
       "\n0-9: forward of a micro-batch, by its last digit; a-j: its backward; =: the stage's own "
-      "gradient\nreduction, were none of it hidden; one column is {}.{}\n",
+      "gradient\nreduction, were none of it hidden; .: waiting; one column is {}.{}\n",
       human_ns(column_ns),
       notes.transfers ? "" : " Transfers are not known, and take no time here.");
   return text;
