@@ -95,6 +95,19 @@ def test_rannc_commands_of_the_readme_run_in_their_order(tmp_path):
     run_commands(commands, tmp_path)
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_files_that_a_page_names_are_there(page):
+    """And a name that is said to be in one of them stands there."""
+    if page.stem == "coming-from-others":
+        return  # names files of others
+    text = page.read_text()
+    folders = "src|include|pyrannc|tests|benchmarks|examples|docs"
+    for name in re.findall(rf"`((?:{folders})/[\w/.-]+)`", text):
+        assert (ROOT / name).exists(), name
+    for word, name in re.findall(rf"`(\w+)(?:\(\))?`\s+in\s+`((?:{folders})/[\w/-]+\.\w+)`", text):
+        assert re.search(rf"\b{word}\b", (ROOT / name).read_text()), f"{word} in {name}"
+
+
 def test_the_readme_names_the_two_commands():
     assert "make demo" in README and "make test" in README
 
