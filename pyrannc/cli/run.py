@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyrannc import files, launch
@@ -38,6 +41,10 @@ def run(
     except OSError as error:
         print(f"rannc run: --log-dir {log_dir}: {error.strerror}", file=sys.stderr)
         return 2
+    script = command[0]  # with hosts, perhaps one of theirs; "-m" is none
+    if not hosts and not hostfile and not script.startswith("-") and not os.path.exists(script):
+        print(f"rannc run: {script}: No such file or directory", file=sys.stderr)
+        return 2
     for restart in range(max_restarts + 1):
         counts = {"RESTART_COUNT": restart, "MAX_RESTARTS": max_restarts} if max_restarts else {}
         variables = {f"TORCHELASTIC_{name}": str(value) for name, value in counts.items()}
@@ -57,8 +64,8 @@ def run(
 
 
 def _started(ranks, command, hosts, hostfile, log_dir, variables):
-    """The exit code of one start, and whether the terminal has ended it; ``variables`` are set in
-    its ranks."""
+    """The exit code of one start, and whether the terminal or SIGTERM has ended it; ``variables``
+    are set in its ranks."""
     rank = str(Path(__file__).with_name("rank.py"))
     argv = [sys.executable, "-IS", rank, log_dir, sys.executable, *command]
     variables = variables | launch.meeting_place(os.environ, hosts, hostfile)
@@ -76,11 +83,37 @@ def _started(ranks, command, hosts, hostfile, log_dir, variables):
         environment.setdefault("RANNC_TERMINAL_WIDTH", str(width))
     process = subprocess.Popen(argv, env=environment)
     interrupted = False
-    while True:
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            interrupted = True  # the terminal has told the job, too; its end is worth waiting for
-            continue
-        # A signal that ended the process, in the way of a shell.
-        return code if code >= 0 else 128 - code, interrupted
+    with _handing_on(process) as ended:
+        while True:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                interrupted = True  # the terminal has told the job, too; its end is worth the wait
+                continue
+            # A signal that ended the process, in the way of a shell.
+            return code if code >= 0 else 128 - code, interrupted or bool(ended)
+
+
+@contextmanager
+def _handing_on(process):
+    """What ends this process alone (kill, a batch system, a container that stops) ends the job,
+    whose ranks would go on without it. Gives the signals that have come."""
+    ended = []
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
+
+    def hand_on(number, _):
+        ended.append(number)
+        process.send_signal(number)
+
+    before = {
+        number: signal.signal(number, hand_on)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
+    }
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

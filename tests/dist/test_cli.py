@@ -2,9 +2,11 @@
 
 import importlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import mpi
 import pytest
@@ -167,6 +169,36 @@ def test_run_returns_the_exit_code_of_the_rank_that_failed(tmp_path):
         "import os, sys; sys.exit(5 if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else 0)"
     )
     assert rannc("run", "-n", "2", str(script)).returncode == 5
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_what_ends_rannc_run_ends_its_ranks(tmp_path, ranks):
+    """As a batch system does, or a container that stops: only the first process is told."""
+    script = tmp_path / "wait.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(tmp_path)!r}, os.environ['RANK']).write_text(str(os.getpid()))\n"
+        "time.sleep(60)\n"
+    )
+    arguments = ["run", "-n", ranks, "--max-restarts", "1", str(script)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from pyrannc.cli import main; main()", *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    files = [tmp_path / str(rank) for rank in range(int(ranks))]
+    written = [True] * len(files)
+    assert comes_to(lambda: [file.exists() and file.read_text() != "" for file in files], written)
+    pids = [int(file.read_text()) for file in files]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) not in (0, None)
+    gone = [False] * len(pids)
+    assert comes_to(lambda: [Path(f"/proc/{pid}").exists() for pid in pids], gone) == gone
+
+
+def test_a_script_that_is_not_there_is_one_line():
+    done = rannc("run", "-n", "2", "nowhere.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "rannc run: nowhere.py: No such file or directory\n"
 
 
 def test_a_job_that_fails_is_started_again_as_often_as_is_allowed(tmp_path):
