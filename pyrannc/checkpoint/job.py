@@ -6,9 +6,11 @@ from torch import nn
 
 from pyrannc import launch
 from pyrannc.errors import RaNNCError
+from pyrannc.loop import at_work
 from pyrannc.module import RaNNCModule
 from pyrannc.optimizer import around_another, named_state, user_optimizer
 from pyrannc.shards import states
+from pyrannc.state import named_tensors
 from pyrannc.state.model_device import device_of
 
 
@@ -18,8 +20,8 @@ class Job:
 
     Attributes:
         model: The user's.
-        deployment: None before the first call, and for a model that is not wrapped: then every rank
-            has the whole of it.
+        deployment: Of the model. None before the first call, and for a model that is not wrapped.
+        holders: By id of a tensor that not every rank has, those that do.
         optimizers: Tuple.
         world: All ranks.
         device: Of the model.
@@ -27,13 +29,14 @@ class Job:
 
     model: nn.Module
     deployment: object
+    holders: dict
     optimizers: tuple
     world: object
     device: object
 
-    def ranks_of(self, name: str) -> list[int]:
+    def ranks_of(self, tensor) -> list[int]:
         """Who holds a tensor of the model, and answers for it."""
-        return [0] if self.deployment is None else self.deployment.owners.ranks[name]
+        return self.holders.get(id(tensor), [0])
 
     def piece(self, parameter) -> tuple | None:
         """The range of its numbers of which this rank has the optimizer's state; None: of all."""
@@ -62,19 +65,26 @@ def of(what: str, module, optimizer) -> Job:
 
     Raises:
         RaNNCError: ``module`` is no module, or the ranks do not do the same; an optimizer is around
-            another one.
+            another one, or of a wrapped model that is a part of ``module`` only.
     """
     if not isinstance(module, nn.Module):
         raise RaNNCError(
             f"{what} takes the model as its second argument, not {type(module).__name__}"
         )
-    wrapped = isinstance(module, RaNNCModule)
-    deployment = module._deployment if wrapped else None
-    model = module.module if wrapped else module
-    world = launch.world() if deployment is None else deployment.world
-    if deployment is not None:
-        deployment.call_agreement.other(what)
+    model = module.module if isinstance(module, RaNNCModule) else module
+    # Also those of models inside, as of the one that torch's AveragedModel has in it.
+    parts = at_work.of_tensors(model.parameters())
+    deployment = next((each for each in parts if each.model is model), None)
+    world = parts[0].world if parts else launch.world()
+    for each in parts:
+        each.call_agreement.other(what)
     optimizers = user_optimizer.listed(optimizer)
     for each in optimizers:
         around_another.refuse(each, what)
-    return Job(model, deployment, optimizers, world, device_of(model))
+        named_state.refuse_outer(each, model, what)
+    holders = {
+        id(tensor): each.owners.ranks[name]
+        for each in parts
+        for name, tensor in named_tensors.tensors(each.model).items()
+    }
+    return Job(model, deployment, holders, optimizers, world, device_of(model))

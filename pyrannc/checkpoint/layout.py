@@ -28,7 +28,7 @@ def make(model: torch.nn.Module, ranks_of, size: int) -> dict:
     orders.
 
     Args:
-        ranks_of: Function that gives the ranks that hold a tensor, by name.
+        ranks_of: Function that gives the ranks that hold a tensor.
         size: Ranks.
     """
     found = checkpoint.persistent(model)
@@ -46,6 +46,6 @@ def make(model: torch.nn.Module, ranks_of, size: int) -> dict:
             tensors[name] = found[name]
     load, writer = [0] * size, {}
     for name in sorted(tensors, key=lambda name: -tensors[name].nbytes):  # the largest ones first
-        writer[name] = min(ranks_of(name), key=lambda rank: (load[rank], rank))
+        writer[name] = min(ranks_of(tensors[name]), key=lambda rank: (load[rank], rank))
         load[writer[name]] += tensors[name].nbytes
     return {"writer": {name: writer[name] for name in tensors}, "tied": tied}

@@ -36,6 +36,18 @@ def note_groups(optimizer: torch.optim.Optimizer) -> None:
         _whole[optimizer] = _of_all_ranks(optimizer, _model[optimizer]())
 
 
+def refuse_outer(optimizer: torch.optim.Optimizer, model: torch.nn.Module, what: str) -> None:
+    """Raises RaNNCError where the optimizer is that of a wrapped model, and ``model`` is another:
+    one around that, as its state has the names of the wrapped one."""
+    wrapped = _model[optimizer]() if optimizer in _model else model
+    if wrapped is not model and wrapped is not None:
+        raise RaNNCError(
+            f"{what}: the {type(optimizer).__name__} is that of the {type(wrapped).__name__} that "
+            f"was wrapped, and was given with another model, {type(model).__name__}.\n  Give the "
+            "RaNNCModule and its optimizer; what is around it may go into extra=."
+        )
+
+
 def _held(optimizer, model, first=0):
     """Names of what it holds now, by group, from the group ``first`` on."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}

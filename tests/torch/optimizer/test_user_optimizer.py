@@ -47,6 +47,8 @@ def test_a_list_trains_as_without_the_wrapper():
 def test_an_optimizer_twice_and_one_parameter_in_two_are_errors():
     model = build()
     one, other = two_of(model)
+    with pytest.raises(ConfigError, match="or a list of some, is to be given, and not a dict"):
+        RaNNCModule(model, {"weights": one})
     with pytest.raises(ConfigError, match="optimizer 2 of the list, AdamW, stands there twice"):
         RaNNCModule(model, [one, other, one])
     whole = torch.optim.SGD([{"params": model[2].weight}, {"params": model[0].bias}], lr=0.1)
