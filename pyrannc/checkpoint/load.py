@@ -1,5 +1,7 @@
 """``pyrannc.load()``: a training run goes on from what ``save()`` has written."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import torch
@@ -39,14 +41,12 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
     """
     task = job.of("pyrannc.load()", module, optimizer)
     world, folder = task.world, Path(folder)
-    read = []
-    on_all(world, lambda: read.append(index_file.read(folder)))
-    (index,) = read
+    index = _read_on_all(world, folder)
     held = checkpoint.persistent(task.model)
 
     def check():
         index_file.check_sizes(folder, index)
-        _check_model(folder, index, held, strict)
+        _check_model(folder, index, task.model, held, strict)
         _check_optimizers(folder, index, task)
         for name, given in (("scheduler", scheduler), ("scaler", scaler)):
             _check_beside(folder, index, name, given)
@@ -60,6 +60,26 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
             on_all(world, lambda: _load_model(index, held, reader))
             on_all(world, lambda: _load_optimizers(index, task, reader))
     return _load_beside(index, task, reader, scheduler, scaler)
+
+
+def _read_on_all(world, folder):
+    """The index, the same on every rank: files are named anew in each save."""
+    read = []
+
+    def mine():
+        read.append(index_file.read(folder))
+        files = json.dumps(read[0].files, sort_keys=True).encode()
+        return [str(folder), hashlib.blake2b(files, digest_size=8).hexdigest()]
+
+    told = on_all(world, mine)
+    for rank, (path, digest) in enumerate(told):
+        if digest != told[0][1]:
+            raise RaNNCError(
+                f"pyrannc.load(): rank 0 reads '{told[0][0]}', and rank {rank} another checkpoint, "
+                f"'{path}'.\n  Give the same folder on every rank; let one of them choose where "
+                "several may see others, as the newest one."
+            )
+    return read[0]
 
 
 def _load_later(folder, module, strict, then):
@@ -91,7 +111,7 @@ def _load_beside(index, task, reader, scheduler, scaler):
     return found["extra"]
 
 
-def _check_model(folder, index, held, strict):
+def _check_model(folder, index, model, held, strict):
     missing = [name for name in held if index.named(name) is None]
     # A tied tensor of the model may be in the checkpoint under another of its names.
     names_of = {}
@@ -104,10 +124,14 @@ def _check_model(folder, index, held, strict):
     ]
     extra = [name for name in index.model if name not in held]
     extra = [n for n in extra if not any(a in held and m == n for a, m in index.tied.items())]
+    # As of torch's state_dict(): what get_extra_state() has given is one of its entries.
+    takes, has = checkpoint.takers_of_extra_states(model), index.beside.get("modules", {})
+    missing += [each for path, each in takes.items() if path not in has]
+    extra += [checkpoint.extra_state_name(path) for path in has if path not in takes]
     if strict and (missing or extra):
         lines = [
             f"{folder} is not a checkpoint of this model:",
-            *differences.lines(missing, len(held), extra, len(index.model)),
+            *differences.lines(missing, len(held) + len(takes), extra, len(index.model) + len(has)),
             "  Build the model that was saved, or load with strict=False.",
         ]
         raise RaNNCError("\n".join(lines))
@@ -204,5 +228,8 @@ def _load_optimizers(index, task, reader):
 
 
 def _decoded(value, index, reader):
-    tensors = {path: reader.tensor(path, index.state[path]) for path in nested.tensor_paths(value)}
+    """With tensors of their own: the folder may go, or another save write into it."""
+    tensors = {
+        path: reader.tensor(path, index.state[path]).clone() for path in nested.tensor_paths(value)
+    }
     return nested.decode(value, tensors)

@@ -1,12 +1,13 @@
 """Numbers, texts, tensors and nested collections of them, as JSON and a table of tensors.
 
 No pickle: what comes from a file is nothing but data. What is anything else is an error that says
-where it stands.
+where it stands. Single numbers of numpy become Python's.
 """
 
 import collections
 import math
 
+import numpy
 import torch
 
 from pyrannc.errors import RaNNCError
@@ -28,6 +29,8 @@ def encode(value, path: str, tensors: dict[str, torch.Tensor]):
             path += "'"
         tensors[path] = value.detach()
         return {_KIND: "tensor", "path": path}
+    if isinstance(value, numpy.bool_ | numpy.integer | numpy.floating):
+        value = value.item()  # a rate by numpy's cosine, a step counted by it
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int) and type(value).__module__ == "builtins":

@@ -4,6 +4,8 @@ import contextlib
 import secrets
 from pathlib import Path
 
+import torch
+
 import pyrannc
 from pyrannc import progress
 from pyrannc.checkpoint import job, layout, nested, random_states
@@ -14,6 +16,11 @@ from pyrannc.optimizer import kept_state, named_state
 from pyrannc.state import checkpoint
 from pyrannc.stored import hugging_face, parts
 from pyrannc.stored import index as index_file
+
+_SAME_FOLDER = (
+    "Give the same folder on every rank, without its number or the time in its name, on a file "
+    "system that all ranks see."
+)
 
 
 def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=None) -> None:
@@ -101,6 +108,8 @@ def _begin(folder, task):
 def _write(folder, token, task, where, beside, entries) -> dict:
     """This rank's files; what the index says of them."""
     rank = task.world.rank
+    if not folder.is_dir():  # rank 0 has made its own
+        raise RaNNCError(f"pyrannc.save(): there is no '{folder}' on this rank.\n  {_SAME_FOLDER}")
     mine = {
         name: tensor
         for name, tensor in checkpoint.persistent(task.model).items()
@@ -188,6 +197,13 @@ def _finish(folder, task, where, written) -> None:
             "draws": random_states.of_model(task.model, task.deployment),
         },
     )
+    for rank, each in enumerate(written):
+        for file in each["files"]:
+            if not (folder / file).exists():
+                raise RaNNCError(
+                    f"pyrannc.save(): rank {rank} has written '{file}', which rank 0 does not find "
+                    f"in '{folder}'.\n  {_SAME_FOLDER}"
+                )
     with _writing(folder):
         hugging_face.write_config(task.model, folder)
         index_file.write(folder, index, pyrannc.__version__)
@@ -214,4 +230,5 @@ def _numbers(value):
     """Also those in a tuple, as the members of ``betas`` may be tensors."""
     if type(value) in (list, tuple):
         return type(value)(map(_numbers, value))
-    return value.item() if hasattr(value, "item") and value.numel() == 1 else value
+    single = isinstance(value, torch.Tensor) and value.numel() == 1
+    return value.item() if single else value

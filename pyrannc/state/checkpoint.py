@@ -103,7 +103,7 @@ class _News:
 def _news(model, given, loaded, found):
     extra = {}
     for path, module in model.named_modules():
-        key = f"{path}.{EXTRA_STATE}" if path else EXTRA_STATE
+        key = extra_state_name(path)
         if key in given and type(module).set_extra_state is not nn.Module.set_extra_state:
             extra[path] = given[key]
     return _News(found, set(loaded), extra)
@@ -209,8 +209,24 @@ def extra_states(model) -> dict:
 
 
 def set_extra_states(model, states: dict) -> None:
+    """Of modules that take none, or are not there, what is in ``states`` is left alone."""
+    takes = takers_of_extra_states(model)
     for path, state in states.items():
-        model.get_submodule(path).set_extra_state(state)
+        if path in takes:
+            model.get_submodule(path).set_extra_state(state)
+
+
+def takers_of_extra_states(model) -> dict[str, str]:
+    """By path of a module that has a set_extra_state(): the key in a state_dict()."""
+    return {
+        path: extra_state_name(path)
+        for path, module in model.named_modules()
+        if type(module).set_extra_state is not nn.Module.set_extra_state
+    }
+
+
+def extra_state_name(path: str) -> str:
+    return f"{path}.{EXTRA_STATE}" if path else EXTRA_STATE
 
 
 def persistent(model) -> dict[str, torch.Tensor]:

@@ -10,13 +10,6 @@ from pyrannc.errors import RaNNCError
 from pyrannc.stored import index as index_file
 from pyrannc.stored import parts
 
-#: The file of weights that are not cut into several.
-WHOLE = "model.safetensors"
-#: What is read of a file before it is opened anew, which lets go of its pages.
-#: tuned by: a bound on memory, small beside what a rank holds of a model that needs this.
-#: without it: a rank that reads its part of one large file takes that part twice.
-MOST_MAPPED_BYTES = 64 << 20
-
 
 def opened(path: Path):
     """The weights at ``path``.
@@ -30,10 +23,10 @@ def opened(path: Path):
         return _Saved(path)
     if (path / index_file.WEIGHTS).exists():
         return _Safetensors(path, _files_of_index(path))
-    if (path / WHOLE).exists():
-        return _Safetensors(path, {WHOLE: None})
+    if (path / index_file.WHOLE).exists():
+        return _Safetensors(path, {index_file.WHOLE: None})
     raise RaNNCError(
-        f"'{path}' holds no weights: it is neither a file nor a folder with {WHOLE}, "
+        f"'{path}' holds no weights: it is neither a file nor a folder with {index_file.WHOLE}, "
         f"{index_file.WEIGHTS} or {index_file.NAME} in it.\n  Name a folder of pyrannc.save() or "
         "of save_pretrained() of transformers, or a file of safetensors."
     )
@@ -102,7 +95,7 @@ class _Safetensors:
         return tensor
 
     def _file(self, name):
-        if self._mapped > MOST_MAPPED_BYTES:
+        if self._mapped > parts.MOST_MAPPED_BYTES:
             self._open.clear()
             self._mapped = 0
         if name not in self._open:
@@ -131,12 +124,9 @@ class _Saved:
             name: getattr(torch, entry["dtype"]).is_floating_point
             for name, entry in self._entries.items()
         }
-        self._reader, self._mapped = parts.Reader(folder), 0
+        self._reader = parts.Reader(folder)
 
     def tensor(self, key: str) -> torch.Tensor:
-        if self._mapped > MOST_MAPPED_BYTES:
-            self._reader, self._mapped = parts.Reader(self.folder), 0
         tensor = self._reader.tensor(self._names[key], self._entries[key])
         self.bytes_read += tensor.nbytes
-        self._mapped += tensor.nbytes
         return tensor

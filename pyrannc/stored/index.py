@@ -17,6 +17,8 @@ from pyrannc.errors import RaNNCError
 NAME = "rannc.json"
 #: Of Hugging Face: which file has which of the model's tensors.
 WEIGHTS = "model.safetensors.index.json"
+#: Of Hugging Face: the file of weights that are not cut into several.
+WHOLE = "model.safetensors"
 INDEX_FORMAT = 1
 #: What save() writes beside the index: kind, eight digits of the save, rank, number of the part.
 _PARTS = re.compile(
@@ -70,11 +72,8 @@ def read(folder: Path) -> Index:
     path = folder / NAME
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RaNNCError(
-            f"'{folder}' holds no checkpoint: there is no {NAME} in it.\n  Name a folder that "
-            "pyrannc.save() has written to the end."
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise RaNNCError(_no_checkpoint(folder)) from None
     except (OSError, ValueError) as error:
         raise RaNNCError(f"{path} cannot be read: {error}\n  Load another checkpoint.") from error
     written = content.get("format") if isinstance(content, dict) else None
@@ -103,6 +102,21 @@ def read(folder: Path) -> Index:
                 "edited; load another checkpoint."
             )
     return index
+
+
+def _no_checkpoint(folder) -> str:
+    advice = "Name a folder that pyrannc.save() has written to the end."
+    if folder.is_file():
+        what = "it is a file."
+        advice += " What torch.save() has written loads by load_state_dict(torch.load(...))."
+    else:
+        what = f"there is no {NAME} in it."
+    if (folder / WEIGHTS).exists() or (folder / WHOLE).exists():
+        advice = (
+            "It holds weights alone, which RaNNCModule(weights=...) and from_pretrained() of "
+            "transformers read."
+        )
+    return f"'{folder}' holds no checkpoint: {what}\n  {advice}"
 
 
 def check_sizes(folder: Path, index: Index) -> None:

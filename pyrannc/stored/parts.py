@@ -25,6 +25,10 @@ MOST_HOST_COPIES_BYTES = 128 << 20
 #: tuned by: the format's custom: Hugging Face's libraries cut theirs so.
 #: without it: a file system or a store with a limit refuses the part of a large model.
 MOST_FILE_BYTES = 5 << 30
+#: What is read of a file before it is opened anew, which lets go of its pages.
+#: tuned by: a bound on memory, small beside what a rank holds of a model that needs this.
+#: without it: a rank that reads its part of one large file takes that part twice.
+MOST_MAPPED_BYTES = 64 << 20
 
 
 def write(
@@ -148,15 +152,17 @@ class Reader:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._files = {}  # by name
+        self._files, self._mapped = {}, 0  # by name
 
     def tensor(self, key: str, entry: dict) -> torch.Tensor:
-        """The tensor of that key, on the host.
+        """The tensor of that key, in memory of the file: what is kept is to be copied.
 
         Raises:
             RaNNCError: The file has another one than the index says, or has changed since.
         """
         path = self._folder / entry["file"]
+        if self._mapped > MOST_MAPPED_BYTES:
+            self._files, self._mapped = {}, 0
         try:
             if entry["file"] not in self._files:
                 self._files[entry["file"]] = safetensors.safe_open(path, framework="pt")
@@ -174,4 +180,5 @@ class Reader:
                 f"'{key}' of {path} is damaged: its bytes are not those that were saved.\n  Load "
                 "another checkpoint."
             )
+        self._mapped += tensor.nbytes
         return tensor

@@ -5,7 +5,9 @@ import errno
 import json
 import os
 import random
+from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from counting_steps import CountingSteps
@@ -133,6 +135,30 @@ def test_options_of_groups_may_be_tensors_of_one_number(tmp_path):
     assert saved[1] == saved[0] and all(map(torch.is_tensor, saved[1]))
 
 
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    """A rate by numpy's cosine ended save() with an AttributeError."""
+    model, optimizer = make(wrapped=False)
+    optimizer.param_groups[0]["lr"] = 0.1 * (1 + numpy.cos(0.3))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: numpy.float32(0.5))
+    before = scheduler.get_last_lr()
+    extra = {"step": numpy.int64(3), "done": numpy.bool_(True)}
+    pyrannc.save(tmp_path, model, optimizer, scheduler=scheduler, extra=extra)
+    optimizer.param_groups[0]["lr"] = scheduler.last_epoch = 0
+    found = pyrannc.load(tmp_path, model, optimizer, scheduler=scheduler)
+    assert found == extra and type(found["step"]) is int and found["done"] is True
+    assert [optimizer.param_groups[0]["lr"]] == before == scheduler.get_last_lr()
+
+
+def test_what_is_loaded_does_not_lie_in_the_file(tmp_path):
+    """What another host removed was gone from the memory of an optimizer that had not stepped."""
+    model, optimizer = make(wrapped=False)
+    train(model, optimizer)
+    pyrannc.save(tmp_path, model, optimizer, extra=torch.ones(3))
+    extra = pyrannc.load(tmp_path, model, optimizer)
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    assert len(extra) == 3 and optimizer.state
+
+
 def test_options_that_are_tensors_of_several_numbers_are_named(tmp_path):
     model, optimizer = make()
     optimizer.param_groups[0]["scales"] = torch.ones(3)
@@ -219,6 +245,9 @@ def refused(folder, words, model=None, optimizer=None, **kwargs):
 
 def test_what_is_not_a_whole_checkpoint_is_refused(saved, tmp_path):
     refused(tmp_path, "holds no checkpoint: there is no rannc.json in it")
+    (tmp_path / index.WHOLE).touch()
+    refused(tmp_path, "It holds weights alone, which RaNNCModule(weights=...)")
+    refused(tmp_path / index.WHOLE, "holds no checkpoint: it is a file")
     name = next(iter(index.read(saved).files))
     content = (saved / name).read_bytes()
     (saved / name).write_bytes(content[:-1])
@@ -272,6 +301,32 @@ def test_another_models_or_optimizers_is_refused_and_nothing_changes(saved):
         torch.optim.AdamW(model[0].parameters()), torch.optim.AdamW(model[2:].parameters())
     ])  # fmt: skip
     refused(saved, "has no scheduler: it was saved without", model, scheduler=object())
+
+
+class Counted(nn.Linear):
+    rounds = 3
+
+    def get_extra_state(self):
+        return {"rounds": self.rounds}
+
+    def set_extra_state(self, state):
+        self.rounds = state["rounds"]
+
+
+def test_the_extra_state_of_a_module_is_one_of_the_tensors_that_are_compared(tmp_path):
+    """It was an error of torch's once all else had been loaded, with strict=False, too."""
+    shapes = [(4, 2), (2, 2)]
+    counted = nn.Sequential(nn.Linear(*shapes[0]), Counted(*shapes[1]))
+    plain = nn.Sequential(*(nn.Linear(*shape) for shape in shapes))
+    pyrannc.save(tmp_path / "counted", counted)
+    pyrannc.save(tmp_path / "plain", plain)
+    counted[1].rounds = 5
+    pyrannc.load(tmp_path / "counted", counted)
+    assert counted[1].rounds == 3
+    refused(tmp_path / "counted", "1 of its 5 tensors are not in the model: '1._extra", plain)
+    refused(tmp_path / "plain", "1 of the model's 5 tensors are not in it: '1._extra", counted)
+    for folder, model in (("counted", plain), ("plain", counted), ("counted", plain[:1])):
+        pyrannc.load(tmp_path / folder, model, strict=False)
 
 
 def test_what_is_no_data_is_an_error_and_the_old_checkpoint_stays(saved):
