@@ -6,6 +6,7 @@ ranks; all others take torch's own way.
 """
 
 import copy
+import pickle
 
 import torch
 
@@ -52,6 +53,10 @@ def _get_model(torchs, model, info):
         state = model.state_dict(rank0_only=info.cpu_offload)
     else:
         state = checkpoint.own_part(deployment.model)
+        # Modules, and what they keep beside tensors, are on every rank; that of rank 0 counts.
+        told = pickle.dumps(checkpoint.extra_states(deployment.model))
+        extra = pickle.loads(deployment.world.broadcast(told, 0))
+        state |= {checkpoint.extra_state_name(path): each for path, each in extra.items()}
     if info.ignore_frozen_params:
         for name, parameter in deployment.model.named_parameters(remove_duplicate=False):
             if not parameter.requires_grad:

@@ -185,9 +185,10 @@ def load_own_part(model, state: dict[str, torch.Tensor], strict: bool):
     Raises:
         RaNNCError: With ``strict``, a tensor of this rank is missing, or one is of no model.
     """
-    held = persistent(model)
-    missing = [name for name in own_part(model) if name not in state]
-    extra = [name for name in state if name not in held]
+    held, takes = persistent(model), takers_of_extra_states(model)
+    wanted = [*own_part(model), *takes.values()]
+    missing = [name for name in wanted if name not in state]
+    extra = [name for name in state if name not in held and name not in takes.values()]
     if strict and (missing or extra):
         raise RaNNCError(
             f"the state lacks {missing} of this rank's part, and has {extra}, which the model has "
@@ -196,6 +197,7 @@ def load_own_part(model, state: dict[str, torch.Tensor], strict: bool):
     for name, value in state.items():
         if name in held and not is_released(held[name]):
             named_tensors.write(held[name], value)
+    set_extra_states(model, {path: state[name] for path, name in takes.items() if name in state})
     return torch_private.IncompatibleKeys(missing, extra)
 
 
