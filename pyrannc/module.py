@@ -25,6 +25,7 @@ from pyrannc.loop import (
     shared_overflow,
     writers,
 )
+from pyrannc.materialize import values
 from pyrannc.optimizer import scheduled_rates
 from pyrannc.original import methods, switches
 from pyrannc.planning import plan_file
@@ -157,7 +158,7 @@ class RaNNCModule(ModelInterface):
         self._given.attach(model)
         # Not a registered child: every name stays that of the user's model, without a prefix.
         object.__setattr__(self, "module", model)
-        self._weights, self._when_held = weights, None
+        self._first_values = values.Wanted(weights)
         self._ended = ""  # why there will be no other plan
         self._deployment = None
         self._runs = None  # see CallKinds; from the first call on
@@ -221,11 +222,9 @@ class RaNNCModule(ModelInterface):
                 "another RaNNCModule was made of this model, or of a part of it, and is at work."
                 "\n  Call that one, or its undeploy() before this one."
             )
-        task, call = first_call.task_of(
-            self.module, self._given, call, known, self._weights, self._when_held
-        )
+        task, call = first_call.task_of(self.module, self._given, call, known, self._first_values)
         self._put_to_work(deploy.deploy(task, call.arguments()), call)
-        self._weights, self._when_held = None, None  # a later plan keeps what was trained
+        self._first_values = values.Wanted()  # a later plan keeps what was trained
         writers.install()
         distributed_checkpoint.install()
         scheduled_rates.install()
@@ -235,7 +234,11 @@ class RaNNCModule(ModelInterface):
     def read_in_first_call(self, weights, then) -> None:
         """The first call reads ``weights``, as if the constructor had been given them, and calls
         ``then()`` once this rank holds its part; for :func:`pyrannc.load`."""
-        self._weights, self._when_held = weights, then
+        self._first_values = values.Wanted(weights, then)
+
+    def note_loaded(self, names) -> None:
+        """These tensors have been loaded: the first call does not read them from ``weights``."""
+        self._first_values.loaded.update(names)
 
     def _put_to_work(self, deployment, call) -> None:
         """From here on calls run on ``deployment``; ``call``: the first one, or None."""

@@ -11,6 +11,7 @@ from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all
 from pyrannc.materialize import values
+from pyrannc.module import RaNNCModule
 from pyrannc.optimizer import named_state
 from pyrannc.shards import states
 from pyrannc.state import checkpoint, named_tensors
@@ -58,6 +59,8 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
     else:
         with progress.phase(f"reading {folder}", world.rank == 0):
             on_all(world, lambda: _load_model(index, held, reader))
+            if hasattr(module, "read_in_first_call"):
+                module.note_loaded(name for name in held if index.named(name) is not None)
             on_all(world, lambda: _load_optimizers(index, task, reader))
     return _load_beside(index, task, reader, scheduler, scaler)
 
@@ -86,9 +89,13 @@ def _load_later(folder, module, strict, then):
     """A model without values gets those of ``folder`` when each rank holds its part, which then
     loads the optimizers' state, too."""
     if not hasattr(module, "read_in_first_call"):
+        wrapped = any(isinstance(each, RaNNCModule) for each in module.children())
+        advice = "Wrap it in a RaNNCModule first: its first call gives each rank its part."
+        if wrapped:
+            advice = "Load it after the first call of the RaNNCModule in it, which gives it values."
         raise RaNNCError(
             "pyrannc.load(): the model was built without values, and nothing can be loaded into "
-            "it.\n  Wrap it in a RaNNCModule first: its first call gives each rank its part."
+            f"it.\n  {advice}"
         )
     module.read_in_first_call(values.Weights(folder, strict), then)
 

@@ -97,6 +97,32 @@ class Initialisers:
                 registry[key] = twin
 
 
+@contextlib.contextmanager
+def refuse_writes(model: nn.Module, what: str):
+    """Inside, what has no values must not be written to: nothing would come of it.
+
+    Raises:
+        RaNNCError: At the end; names ``what`` did so, and one of the tensors.
+    """
+    names = {
+        tensor.untyped_storage()._cdata: name
+        for name, tensor in named_tensors.tensors(model).items()
+        if tensor.is_meta
+    }
+    if not names:
+        yield
+        return
+    with _Writes() as writes:
+        yield
+    written = sorted(names[at] for at in writes.storages if at in names)
+    if written:
+        raise RaNNCError(
+            f"{what} has written to '{written[0]}', which has no values yet: the model was built "
+            "on the meta device.\n  Let a reset_parameters() of the module, or an _init_weights() "
+            "of the model, set it; or read it by RaNNCModule(weights=...)."
+        )
+
+
 class _Written:
     """Which tensors of a model, all of them on the meta device, a call writes.
 

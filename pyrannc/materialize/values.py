@@ -1,6 +1,8 @@
 """Where the values of a model come from that was built without them, and the rank's own part."""
 
+import dataclasses
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -28,6 +30,21 @@ class Weights:
         self.path, self.strict = Path(path), strict
 
 
+@dataclasses.dataclass
+class Wanted:
+    """What the first call of a wrapper gives its model.
+
+    Attributes:
+        weights: A path, :class:`Weights`, or None.
+        then: What is called once each rank holds its part, or None.
+        loaded: Names of tensors that were loaded since these were given: they stay as they are.
+    """
+
+    weights: object = None
+    then: object = None
+    loaded: set = dataclasses.field(default_factory=set)
+
+
 def without_values(model: nn.Module) -> list[str]:
     """The names of the tensors that are on the meta device."""
     return [name for name, tensor in named_tensors.tensors(model).items() if tensor.is_meta]
@@ -52,27 +69,47 @@ def refuse_constants(model, objects) -> None:
     )
 
 
-def of(model, weights, world, then=None):
-    """:class:`Values` of a model some of whose tensors have none, or for which there are
-    ``weights``, a path or :class:`Weights`; None for others. Collective.
+def refuse_loading(model: nn.Module, given: dict, assign: bool) -> None:
+    """Raises RaNNCError where torch's load_state_dict() would change nothing, and say it in a
+    warning alone: without values there, or in what is ``given``."""
+    if not isinstance(given, Mapping):  # torch says what it has to be
+        return
+    names = without_values(model)
+    lost = [name for name, value in given.items() if torch.is_tensor(value) and value.is_meta]
+    if not given or not (lost or (names and not assign)):
+        return
+    where = f"'{lost[0]}' of the state_dict" if lost else f"'{names[0]}' of the model"
+    raise RaNNCError(
+        f"load_state_dict(): {where} is on the meta device, without values, and nothing can be "
+        "loaded.\n  Use RaNNCModule(weights=...), or pyrannc.load(), which each read a rank's part "
+        "in the first call; or load after that call."
+    )
+
+
+def of(model, wanted, world, seed=None):
+    """:class:`Values` of a model some of whose tensors have none, or for which there are weights;
+    None for others. Collective.
 
     Args:
-        then: What is called once each rank holds its part, or None.
+        wanted: :class:`Wanted`.
+        seed: From which values are initialised; by default rank 0's of torch.
 
     Raises:
         ConfigError: The ranks have other tensors without values, or other weights.
         RaNNCError: Something sets no value, or the weights are not those of the model; on every
             rank.
     """
+    weights = wanted.weights
     if weights is not None and not isinstance(weights, Weights):
         weights = Weights(weights)
     names = without_values(model)
-    said = [names, None if weights is None else [str(weights.path), weights.strict]]
+    loaded = sorted(wanted.loaded) if weights is not None else []
+    said = [names, None if weights is None else [str(weights.path), weights.strict], loaded]
     mine = f"{hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()} {len(names)}"
     ranks = [item.decode() for item in world.all_gather(mine.encode())]
     if len(set(ranks)) > 1:
         raise ConfigError(
-            "the ranks have built different models, or read different weights: "
+            "the ranks have built different models, or read or loaded different weights: "
             + "; ".join(
                 f"on rank {rank} {text.split()[1]} tensors have no values"
                 for rank, text in enumerate(ranks)
@@ -81,12 +118,24 @@ def of(model, weights, world, then=None):
         )
     if not names and weights is None:
         return None
-    seed = int(world.broadcast(str(torch.initial_seed()).encode(), 0))
+    if seed is None:
+        seed = int(world.broadcast(str(torch.initial_seed()).encode(), 0))
     made = []
-    on_all(world, lambda: made.append(Values(model, weights, seed, then)))
+    on_all(world, lambda: made.append(Values(model, weights, seed, wanted.then, loaded)))
     if world.rank == 0:
         made[0].tell()
     return made[0]
+
+
+def of_copy(model, wanted, leaders, world):
+    """The same for the model of a copy that follows another wrapper; ``leaders``: of that one. What
+    the copy was given itself, or has loaded, comes first. Collective."""
+    weights, seed = wanted.weights, None
+    if leaders is not None:
+        seed = leaders.seed
+        if weights is None and without_values(model):
+            weights = leaders.weights
+    return of(model, dataclasses.replace(wanted, weights=weights), world, seed)
 
 
 class Values:
@@ -95,10 +144,13 @@ class Values:
     Attributes:
         bytes_read: Of the weights, on this rank.
         then: What is to be called once each rank holds its part, or None.
+
+    Args:
+        loaded: Names of tensors that keep their values, whatever the weights have.
     """
 
-    def __init__(self, model, weights, seed, then=None):
-        self._model, self._weights, self._seed, self.then = model, weights, seed, then
+    def __init__(self, model, weights, seed, then=None, loaded=()):
+        self._model, self.weights, self.seed, self.then = model, weights, seed, then
         self._held = named_tensors.tensors(model)
         self.missing = without_values(model)
         self._refuse_views()
@@ -106,7 +158,7 @@ class Values:
         self._source_of = {}  # by name of a tensor
         self._left_out, self._initialised = [], []
         if weights is not None:
-            self._find_sources()
+            self._find_sources(loaded)
         self._initialisers = None
         self._find_initialisers()
 
@@ -116,7 +168,7 @@ class Values:
 
     def tell(self) -> None:
         """What is not in the weights, in one line."""
-        if self._weights is None or self._weights.strict:
+        if self.weights is None or self.weights.strict:
             return
         for names, what in (
             (self._initialised, "are initialised, as they are not in it"),
@@ -124,11 +176,7 @@ class Values:
         ):
             if names:
                 said = f"{len(names)} tensors {what}: {differences.listed(names)}"
-                log.warn("deploy", f"{self._weights.path}: {said}")
-
-    def of_copy(self, model) -> "Values":
-        """The same for a copy of the model."""
-        return Values(model, self._weights, self._seed)
+                log.warn("deploy", f"{self.weights.path}: {said}")
 
     @torch.no_grad()
     def give(self, names) -> None:
@@ -141,7 +189,7 @@ class Values:
         sources = {id(each): each for each in self._source_of.values()}
         for count, source in enumerate(sources.values()):
             progress.advance(count, len(sources))
-            mine = [name for name in source.names if name in wanted]
+            mine = [name for name in source.names if name in wanted and name in self._source_of]
             if not mine:
                 continue
             if source.convert is None:
@@ -158,7 +206,7 @@ class Values:
                 tensor = self._held[name]
                 if name in wanted and id(tensor) not in done:
                     done.add(id(tensor))
-                    _take(tensor, make(name, tensor, self._seed))
+                    _take(tensor, make(name, tensor, self.seed))
 
     def _put(self, name, value):
         tensor = self._held[name]
@@ -179,9 +227,9 @@ class Values:
                     "Tie parameters by making them one: b.weight = a.weight."
                 )
 
-    def _find_sources(self):
+    def _find_sources(self, loaded):
         """By which keys of the files each persistent tensor comes."""
-        strict, persistent = self._weights.strict, checkpoint.persistent(self._model)
+        strict, persistent = self.weights.strict, checkpoint.persistent(self._model)
         names_of = {}
         for name, tensor in self._held.items():
             names_of.setdefault(id(tensor), []).append(name)
@@ -201,15 +249,18 @@ class Values:
         self._left_out = extra
         if strict and (lost or extra):
             lines = [
-                f"{self._weights.path} has not the weights of this model:",
+                f"{self.weights.path} has not the weights of this model:",
                 *differences.lines(lost, len(persistent), extra, len(self._stored.shapes)),
                 "  Build the model that was saved, tie what is tied (model.tie_weights()), or give "
                 "pyrannc.Weights(path, strict=False), which initialises what is missing.",
             ]
             raise RaNNCError("\n".join(lines))
         # Of tied names that one counts which the files have.
+        stay = {id(self._held[name]) for name in loaded if name in self._held}
         self._source_of = {
-            name: source for name, source in self._source_of.items() if name in source.names
+            name: source
+            for name, source in self._source_of.items()
+            if name in source.names and id(self._held[name]) not in stay
         }
 
     def _check(self, name, tensor, key):
@@ -219,14 +270,14 @@ class Values:
             kinds = ["whole", "floating"]
             raise RaNNCError(
                 f"'{name}' has {kinds[tensor.is_floating_point()]} numbers in the model and "
-                f"{kinds[self._stored.is_floating[key]]} ones in {self._weights.path}.\n  "
+                f"{kinds[self._stored.is_floating[key]]} ones in {self.weights.path}.\n  "
                 "Quantised weights cannot be trained: load those that they were made of."
             )
 
     def _misshapen(self, name, shape):
         return (
             f"'{name}' is {list(self._held[name].shape)} in the model and {shape} in "
-            f"{self._weights.path}.\n  Build the model with the sizes that it was saved with."
+            f"{self.weights.path}.\n  Build the model with the sizes that it was saved with."
         )
 
     def _find_initialisers(self):
@@ -239,7 +290,7 @@ class Values:
         made = {id(self._held[name]) for name in self._initialised}
         for name in left:
             if id(self._held[name]) not in made:
-                raise RaNNCError(_nothing_sets(name, self._held[name], self._weights))
+                raise RaNNCError(_nothing_sets(name, self._held[name], self.weights))
 
 
 def _take(tensor, value):

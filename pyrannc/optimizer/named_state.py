@@ -11,6 +11,7 @@ import weakref
 import torch
 
 from pyrannc.errors import RaNNCError
+from pyrannc.state.released import is_released
 
 KEY = "rannc_parameters"
 #: In the state that ranks other than 0 get where rank 0 alone gets the whole.
@@ -72,6 +73,17 @@ def _saved(optimizer, state):
 
 def _loading(optimizer, state):
     model = _model[optimizer]()
+    if state["state"] and any(
+        each.is_meta
+        for group in optimizer.param_groups
+        for each in group["params"]
+        if not is_released(each)
+    ):
+        raise RaNNCError(
+            f"load_state_dict() of {type(optimizer).__name__}: its parameters have no values yet, "
+            "as the model was built on the meta device, and torch would drop those of the state."
+            "\n  Use pyrannc.load(), or load after the first call of the model."
+        )
     mine, whole = _held(optimizer, model), _of_all_ranks(optimizer, model)
     theirs = state.get(KEY, whole)
     if theirs == mine:

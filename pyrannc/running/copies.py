@@ -8,6 +8,7 @@ import copy
 import json
 import weakref
 
+from pyrannc.materialize import values
 from pyrannc.optimizer import fused_step, named_state
 from pyrannc.state import named_tensors
 
@@ -31,6 +32,7 @@ class Kin:
         made.__setstate__(copy.deepcopy(wrapper.__getstate__(), memo))
         for optimizer in made._given.optimizers:
             named_state.mark(optimizer, made.module)
+        made._first_values.then = None  # it is about the optimizers of ``wrapper``
         self._members.append(weakref.ref(made))
         return made
 
@@ -65,4 +67,8 @@ def _follow(wrapper, deployment):
         named_tensors.broadcast_all(world, wrapper.module)
     for optimizer in wrapper._given.optimizers if config.fused_optimizer else ():
         fused_step.prefer(optimizer)
-    wrapper._put_to_work(deployment.of_copy(wrapper.module, wrapper._given.optimizers), None)
+    leaders, wanted = deployment.task.value_source, wrapper._first_values
+    source = values.of_copy(wrapper.module, wanted, leaders, world)
+    made = deployment.of_copy(wrapper.module, wrapper._given.optimizers, source)
+    wrapper._put_to_work(made, None)
+    wrapper._first_values = values.Wanted()

@@ -171,10 +171,9 @@ class Deployment:
         if self.first is not None:
             self.first.forget_tensors()
 
-    def of_copy(self, model, optimizers):
-        """That of a copy of the model, on the same plan. Collective."""
+    def of_copy(self, model, optimizers, source):
+        """That of a copy of the model, on the same plan; ``source``: of its values. Collective."""
         hooks = self.task.hooks.of_copy(model)
-        source = self.task.value_source and self.task.value_source.of_copy(model)
         task = dataclasses.replace(
             self.task, model=model, optimizers=optimizers, hooks=hooks, value_source=source
         )

@@ -15,18 +15,18 @@ from pyrannc.running.task import Task
 from pyrannc.wrapper.front_ends import FrontEnds
 
 
-def task_of(model, given, call, known, weights, then):
+def task_of(model, given, call, known, wanted):
     """The captured :class:`~pyrannc.running.task.Task` of ``call``, and the call as it is padded to
     the longest of all ranks. Collective.
 
     Args:
         given: :class:`~pyrannc.wrapper.given.Given`.
         known: Which dimension of an input holds the rows, by its path, where that is known.
-        weights, then: Where values come from; see ``RaNNCModule.read_in_first_call``.
+        wanted: Where values come from: :class:`~pyrannc.materialize.values.Wanted`.
     """
     config = given.config
     world = _joined(config)
-    source = values.of(model, weights, world, then)
+    source = values.of(model, wanted, world)
     places = devices.choose(model, call, given.optimizers, config, world)
     call = _padded(model, given, call, world, known)
     hooks = ModuleHooks(model)

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from torch import nn
 
 from pyrannc import log
+from pyrannc.materialize import initialised, values
 from pyrannc.state import checkpoint, moving, named_tensors
 from pyrannc.state.released import is_released
 from pyrannc.wrapper import own_names
@@ -73,7 +74,11 @@ class ModelInterface(nn.Module):
 
     def apply(self, fn):
         """Of the model and its modules: ``fn`` may ask for their classes."""
-        self.module.apply(fn)
+        if self._deployment is None:
+            with initialised.refuse_writes(self.module, "apply()"):
+                self.module.apply(fn)
+        else:
+            self.module.apply(fn)
         return self
 
     def train(self, mode=True):
@@ -139,7 +144,11 @@ class ModelInterface(nn.Module):
         After the first call a rank may pass an empty dict: then rank 0's values count everywhere.
         """
         if self._deployment is None:
-            return self.module.load_state_dict(state_dict, strict, assign)
+            values.refuse_loading(self.module, state_dict, assign)
+            found = self.module.load_state_dict(state_dict, strict, assign)
+            self._first_values.loaded |= checkpoint.persistent(self.module).keys()
+            self._first_values.loaded.difference_update(found.missing_keys)
+            return found
         self._deployment.given_copies.forget()
         self._deployment.call_agreement.other("load_state_dict()")
         return checkpoint.scatter_state(self.module, self._deployment, state_dict, strict)

@@ -277,6 +277,50 @@ def test_a_checkpoint_is_read_in_the_first_call_with_the_optimizers_state(tmp_pa
     assert model.second.bias.tolist() == [3] * 6
 
 
+@pytest.mark.parametrize("how", ["load", "load_state_dict", "in part"])
+def test_what_is_loaded_before_the_first_call_is_not_read_from_the_weights(saved, tmp_path, how):
+    """The first call put the weights in the place of the checkpoint."""
+    net, folder = saved
+    trained, model = Net(), Net()
+    wrapped = RaNNCModule(model, config=Config(pipeline_num=1), weights=folder)
+    if how == "load":
+        pyrannc.save(tmp_path / "trained", trained)
+        pyrannc.load(tmp_path / "trained", wrapped)
+    elif how == "load_state_dict":
+        wrapped.load_state_dict(trained.state_dict())
+    else:
+        wrapped.load_state_dict({"first.weight": trained.first.weight}, strict=False)
+    wrapped.eval()(torch.ones(4, 6))
+    for name, value in model.state_dict().items():
+        of_trained = how != "in part" or name in ("first.weight", "second.weight")
+        other = trained if of_trained else net
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def test_what_would_change_nothing_without_values_is_an_error(saved):
+    """Torch had a warning for it at most, and the first call initialised the model."""
+    net, _ = saved
+    plain = torch.optim.AdamW(net.parameters())
+    net(torch.randn(4, 6)).square().mean().backward()
+    plain.step()
+    model = on_meta()
+    optimizer = torch.optim.AdamW(model.parameters())
+    wrapped = RaNNCModule(model, optimizer)
+    with pytest.raises(RaNNCError, match=r"'first.bias' of the model is on the meta device, with"):
+        wrapped.load_state_dict(net.state_dict())
+    with pytest.raises(RaNNCError, match=r"'first.weight' of the state_dict is on the meta dev"):
+        RaNNCModule(Net()).load_state_dict(model.state_dict())
+    with pytest.raises(RaNNCError, match="of AdamW: its parameters have no values yet"):
+        optimizer.load_state_dict(plain.state_dict())
+    with pytest.raises(RaNNCError, match=r"apply\(\) has written to 'second.bias'"):
+        wrapped.apply(lambda each: torch.nn.init.zeros_(each.bias) if each is model.second else 0)
+    wrapped.apply(lambda each: setattr(each, "seen", True))
+    wrapped(torch.randn(4, 6))
+    wrapped.load_state_dict(net.state_dict())
+    optimizer.load_state_dict(plain.state_dict())
+    wrapped.apply(lambda each: torch.nn.init.zeros_(each.bias) if each is model.second else 0)
+
+
 def test_a_hook_that_may_compute_something_cannot_be_tried():
     model = on_meta()
     model.first.register_forward_hook(lambda module, args, output: None)
@@ -304,5 +348,5 @@ def test_ranks_that_build_other_models_are_told(monkeypatch):
             return [mine, b"another 0"]
 
     with pytest.raises(ConfigError, match="on rank 0 10 tensors have no values; on rank 1 0"):
-        values.of(on_meta(Net), None, World())
-    assert values.of(Net(), None, launch.world()) is None
+        values.of(on_meta(Net), values.Wanted(), World())
+    assert values.of(Net(), values.Wanted(), launch.world()) is None

@@ -2,11 +2,14 @@
 
 import copy
 import pickle
+from contextlib import nullcontext
 
+import pytest
 import torch
 from torch import nn
 from torch.optim import swa_utils
 
+import pyrannc
 from pyrannc import Config, RaNNCModule
 
 
@@ -76,3 +79,28 @@ def test_an_average_of_torch_is_called_in_both_modes():
     torch.testing.assert_close(both[1](batch(3)), both[0](batch(3)))
     expected, found = (dict(each.state_dict()) for each in both)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("on_meta", [True, False])
+def test_a_copy_reads_what_was_loaded_into_it(tmp_path, on_meta):
+    """It had the values of the other one, without a word."""
+    built = [build(), build()]
+    for number, each in enumerate(built):
+        with torch.no_grad():
+            each[0].weight.fill_(number)
+        pyrannc.save(tmp_path / str(number), each, optimizer_of(each))
+    with torch.device("meta") if on_meta else nullcontext():
+        model = build()
+    optimizer = optimizer_of(model)
+    wrapped = RaNNCModule(model, optimizer, Config(pipeline_num=1), weights=tmp_path / "0")
+    average, untouched = copy.deepcopy(wrapped), copy.deepcopy(wrapped)
+    pyrannc.load(tmp_path / "1", average)
+    wrapped.eval()(batch(0))
+    assert (average.module[0].weight == 1).all()
+    for each in (wrapped, untouched):
+        assert (each.module[0].weight == 0).all()
+    pyrannc.save(tmp_path / "outer", swa_utils.AveragedModel(build()))
+    with torch.device("meta"):
+        outer = swa_utils.AveragedModel(RaNNCModule(build()))
+    with pytest.raises(pyrannc.RaNNCError, match="Load it after the first call of the RaNNCModule"):
+        pyrannc.load(tmp_path / "outer", outer)
