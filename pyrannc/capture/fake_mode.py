@@ -1,25 +1,40 @@
 """FakeTensors, also where torch's own kernels for them refuse what the real ones take."""
 
 import torch
+from torch.utils import _pytree as pytree
 
 from pyrannc.capture.torch_favours import FAKE_KERNELS
 from pyrannc.capture.torch_private import FakeTensorMode
+from pyrannc.errors import TraceError
 
 
 class FakeMode(FakeTensorMode):
     """A FakeTensorMode with kernels of ours for some operators.
 
     ``user_caches``: of functions that may keep its tensors; see ``attributes.caches``.
+    ``overwritten``: what `x.data` was, of each `x` that has been given another one.
     """
 
     user_caches = None
+    overwritten = ()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.overwritten:
+            self._refuse_overwritten(args, kwargs)
         kernel = FAKE_KERNELS.get(func)
         if kernel is None:
             return super().__torch_dispatch__(func, types, args, kwargs)
         with self:
             return kernel(*args, **(kwargs or {}))
+
+    def _refuse_overwritten(self, args, kwargs):
+        used = pytree.tree_leaves((args, kwargs or {}))
+        if any(each is old for old in self.overwritten for each in used):
+            raise TraceError(
+                "forward() puts another tensor into the .data of one, and then uses the one that "
+                "was there before, which a captured model has overwritten.\n  Keep a copy of what "
+                "is used later: x.data.clone()."
+            )
 
 
 def fake_like(tensor, places):

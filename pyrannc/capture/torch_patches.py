@@ -11,6 +11,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from pyrannc.capture import mask_selections, torch_private
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_private import FakeTensor, SingleLevelFunction, disable_current_modes
 from pyrannc.errors import TraceError
@@ -67,12 +68,43 @@ def plain_sizes(session):
 
 
 def detached_data(session):
-    """`x.data` is not recorded; detach() is the same tensor without its history."""
+    """`x.data` is not recorded; detach() is the same tensor without its history. What is put there
+    is written into `x`, which is the same as long as nobody uses what was there before."""
+    given, overwritten = [], []
 
-    def detached(tensor):
-        return tensor.detach() if session.here() else torch.Tensor.data.__get__(tensor)
+    def get(tensor):
+        if not session.here():
+            return torch.Tensor.data.__get__(tensor)
+        detached = tensor.detach()
+        given.append((tensor, detached))
+        return detached
 
-    return replaced(FakeTensor, data=property(detached, torch.Tensor.data.__set__))
+    def put(tensor, value):
+        if not session.here():
+            return torch.Tensor.data.__set__(tensor, value)
+        if (value.shape, value.dtype) != (tensor.shape, tensor.dtype):
+            raise TraceError(
+                f"forward() puts a tensor of {value.dtype}, shape {list(value.shape)}, into the "
+                f".data of one of {tensor.dtype}, shape {list(tensor.shape)}: dtype and shape of a "
+                "tensor cannot change in a captured model."
+            )
+        overwritten.extend(detached for owner, detached in given if owner is tensor)
+        with torch.no_grad():
+            tensor.detach().copy_(value)
+
+    def set_(tensor, *args, **kwargs):
+        if not session.here():
+            return torch.Tensor.set_(tensor, *args, **kwargs)
+        raise TraceError(
+            "forward() gives a tensor the memory of another one (set_()), which a captured model "
+            "cannot do.\n  Write into it instead: tensor.copy_(other), under torch.no_grad()."
+        )
+
+    data = property(get, put)
+    patches = contextlib.ExitStack()
+    patches.enter_context(replaced(FakeTensor, data=data, set_=set_))
+    patches.enter_context(replaced(FakeMode, overwritten=overwritten))
+    return patches
 
 
 def module_paths(session):
