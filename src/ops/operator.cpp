@@ -4,6 +4,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+
 #include "ops/arguments.h"
 #include "ops/callee.h"
 #include "ops/place.h"
@@ -100,6 +102,10 @@ void Operator::call(std::span<at::Tensor> operands, std::vector<at::Tensor>& res
   impl_->stack.clear();
 
   const std::vector<ir::ValueId>& outputs = impl_->node.outputs;
+  // What returns nothing, as _foreach_mul_() does, has one result in a graph, which is no tensor.
+  if (results.empty() && std::ranges::none_of(outputs, &ir::ValueId::valid)) {
+    results.resize(outputs.size());
+  }
   if (results.size() != outputs.size()) {
     throw Error(c10::str(place(impl_->node), " returned ", results.size(),
                          " tensors, but returned ", outputs.size(),
