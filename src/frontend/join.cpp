@@ -242,7 +242,20 @@ class Joiner {
       value.dims[d] =
           fit([&](const Trace& trace) { return trace.capture.graph.values[index].dims[d].fixed; },
               site);
+      if (value.dims[d].per_row < 0) fail_falling(value.dims[d], site);
     }
+  }
+
+  /// Of a size that is negative for a large batch, which a graph would have to be right for.
+  [[noreturn]] void fail_falling(const ir::AffineInt& size, const Site& site) const {
+    std::vector<int64_t> seen;
+    for (const Trace& trace : traces_) seen.push_back(size.at(trace.rows));
+    fail(
+        site.node,
+        c10::str(site.what, " is ", c10::Join(", ", seen), " at ", rows_text(),
+                 " rows, and would be negative at ", size.fixed / -size.per_row + 1,
+                 ".\n  Sizes may not fall as the batch grows. A queue of examples can be written "
+                 "with index_copy_() at (pointer + torch.arange(rows)) % length, and read whole."));
   }
 
   void check_constant(const ir::Graph& graph, ir::ValueId id) const {

@@ -670,6 +670,13 @@ def test_a_size_that_grows_with_the_square_of_the_batch_is_an_error():
         capture_function(lambda m, x: (m.linear(x).unsqueeze(0) * x.unsqueeze(1)).reshape(-1, 8))
 
 
+def test_a_size_that_falls_with_the_batch_is_an_error_that_names_the_line():
+    """The queue of a contrastive loss, whose oldest examples go."""
+    told = r"test_model.py:\d+\): the size .* is 13, 11, 9 at 3, 5, 7 rows, and .* negative at 17"
+    with pytest.raises(TraceError, match=told):
+        capture_function(lambda m, x: torch.ones(16, 8)[len(x) :].sum() * m.linear(x))
+
+
 def test_a_constant_of_the_batch_size_is_an_error():
     with pytest.raises(TraceError, match=r"constant tensor 'constant' depends on the batch size"):
         capture_function(lambda m, x: m.linear(x) / torch.tensor([x.size(0)]))
