@@ -88,7 +88,10 @@ def detached_data(session):
                 f".data of one of {tensor.dtype}, shape {list(tensor.shape)}: dtype and shape of a "
                 "tensor cannot change in a captured model."
             )
-        overwritten.extend(detached for owner, detached in given if owner is tensor)
+        before = [detached for owner, detached in given if owner is tensor]
+        if any(value is each for each in before) and not any(value is each for each in overwritten):
+            return  # what `x.data *= 2` puts back is `x` already
+        overwritten.extend(before)
         with torch.no_grad():
             tensor.detach().copy_(value)
 

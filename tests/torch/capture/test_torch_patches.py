@@ -37,8 +37,13 @@ def kept_and_put_back(first, last):
     first.weight.data = first.weight.data + kept
 
 
+def masked(first, last):
+    """As in PixelCNN; Python puts back what it has multiplied."""
+    first.weight.data *= first.weight.new_ones(4, 4).tril()
+
+
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("write", [of_limited_norm, averaged, kept_and_put_back])
+@pytest.mark.parametrize("write", [of_limited_norm, averaged, kept_and_put_back, masked])
 def test_what_is_put_into_data_is_written_in_every_call(front_end, write):
     torch.manual_seed(0)
     model, x = Of(write), torch.randn(6, 4)
