@@ -108,6 +108,22 @@ def test_files_that_a_page_names_are_there(page):
         assert re.search(rf"\b{word}\b", (ROOT / name).read_text()), f"{word} in {name}"
 
 
+def test_commands_that_pages_and_messages_name_exist():
+    from pyrannc.cli import app
+    from pyrannc.original.settings import REPLACED
+
+    known = {each.name or each.callback.__name__ for each in app.registered_commands}
+    known |= {group.name for group in app.registered_groups}
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / f"{n}.md" for n in ("README", "CHANGELOG"))]
+    texts = {page.name: page.read_text() for page in pages} | {
+        "REPLACED": "\n".join(REPLACED.values())
+    }
+    for name, text in texts.items():
+        begins = r"(?:`|^\$ |^ {4}|the command )(?:[A-Z_]+=\S+ )*"
+        named = set(re.findall(rf"{begins}rannc ([a-z]+)", text, re.MULTILINE))
+        assert named <= known, f"{name}: {named - known}"
+
+
 def test_the_readme_names_the_two_commands():
     assert "make demo" in README and "make test" in README
 
