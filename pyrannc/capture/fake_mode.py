@@ -1,7 +1,6 @@
 """FakeTensors, also where torch's own kernels for them refuse what the real ones take."""
 
 import torch
-from torch.utils import _pytree as pytree
 
 from pyrannc.capture.torch_favours import FAKE_KERNELS
 from pyrannc.capture.torch_private import FakeTensorMode
@@ -28,7 +27,8 @@ class FakeMode(FakeTensorMode):
             return kernel(*args, **(kwargs or {}))
 
     def _refuse_overwritten(self, args, kwargs):
-        used = pytree.tree_leaves((args, kwargs or {}))
+        given = (*args, *(kwargs or {}).values())
+        used = [each for item in given for each in (item if isinstance(item, list) else [item])]
         if any(each is old for old in self.overwritten for each in used):
             raise TraceError(
                 "forward() puts another tensor into the .data of one, and then uses the one that "

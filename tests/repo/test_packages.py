@@ -42,6 +42,7 @@ BELOW = {
         "report",
         "optimizer",
         "loop",
+        "materialize",
         "capture",
         "job",
         "state",
@@ -55,7 +56,7 @@ BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["integrations"] = {"module", "launch", "state"}
 BELOW["checkpoint"] = {
     "module", "running", "optimizer", "state", "launch", "stored", "materialize", "job",
-    "shards",
+    "shards", "loop",
 }  # fmt: skip
 BELOW["comm_utils"] = {"launch", "loop", "job"}
 BELOW["amp"] = BELOW["opt"] = set()
