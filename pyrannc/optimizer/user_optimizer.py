@@ -37,8 +37,10 @@ def listed(given) -> tuple[torch.optim.Optimizer, ...]:
     holder = {}  # by parameter: position of its optimizer, and group
     for position, optimizer in enumerate(optimizers):
         if isinstance(optimizer, type) or not hasattr(optimizer, "param_groups"):
+            what = f"a {type(optimizer).__name__}"
+            what = repr(optimizer) if isinstance(optimizer, type | str) else what
             raise ConfigError(
-                f"optimizer is {optimizer!r}: it must be an optimizer over model.parameters(), a "
+                f"optimizer is {what}: it must be an optimizer over model.parameters(), a "
                 "list of such, or None.\n  Make it first: torch.optim.AdamW(model.parameters())."
             )
         if any(optimizer is before for before in optimizers[:position]):

@@ -47,7 +47,7 @@ def test_a_list_trains_as_without_the_wrapper():
 def test_an_optimizer_twice_and_one_parameter_in_two_are_errors():
     model = build()
     one, other = two_of(model)
-    with pytest.raises(ConfigError, match="or a list of some, is to be given, and not a dict"):
+    with pytest.raises(ConfigError, match="optimizer is a dict: it must be an optimizer"):
         RaNNCModule(model, {"weights": one})
     with pytest.raises(ConfigError, match="optimizer 2 of the list, AdamW, stands there twice"):
         RaNNCModule(model, [one, other, one])
