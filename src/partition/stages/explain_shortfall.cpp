@@ -380,13 +380,17 @@ std::string explain_shortfall(const cost::GraphProfile& profile,
   }
   const StageMemory& memory = fullest.memory;
   if (memory.peak_bytes() <= available) {
+    const bool pinned =
+        std::ranges::any_of(space.pins, [](int stage) { return stage != SearchSpace::kFree; });
     return fmt::format(
-        "no plan was found, though one may exist: {}{} needs about {} at {} row{}{}, and a device "
-        "offers {} (after the safety margin), but of all that was searched nothing fits.\n"
-        "  Try other numbers of stages and micro-batches, or fewer forced values.",
-        fullest.place, nodes_of(profile, blocks, fullest.stage), human_bytes(memory.peak_bytes()),
-        fullest.rows, fullest.rows == 1 ? "" : "s", fullest.stage.recompute ? ", recomputed" : "",
-        human_bytes(available));
+        "no plan was found, though one may exist: {}{}{} needs about {} at {} row{}{}, and a "
+        "device offers {} (after the safety margin), but of all that was searched nothing fits{}.\n"
+        "  Try {}other numbers of stages and micro-batches, or fewer forced values.",
+        pinned ? "without pins, " : "", fullest.place, nodes_of(profile, blocks, fullest.stage),
+        human_bytes(memory.peak_bytes()), fullest.rows, fullest.rows == 1 ? "" : "s",
+        fullest.stage.recompute ? ", recomputed" : "", human_bytes(available),
+        pinned ? " and has the pinned modules where they shall be" : "",
+        pinned ? "other pins, " : "");
   }
   const double parameters = memory.param_bytes + memory.gradient_bytes + memory.optimizer_bytes;
   return fmt::format(

@@ -275,6 +275,16 @@ TEST(Planner, KeepsModulesWholeAndPinned) {
             "the graph has no module 'bodi'.\n  Did you mean 'body'?");
 }
 
+TEST(Planner, SaysThatPinsMayBeTheReason) {
+  // One group is in one stage, which cannot be the second one.
+  cost::GraphProfile profile = chain({{}, {}});
+  profile.nodes[0].group = profile.nodes[1].group = "g";
+  const plan::Plan plan = make_plan(profile, cluster(1, 2), batch(2), {.pins = {{"n1", 1}}});
+  EXPECT_NE(plan.reason.find("without pins, in the closest one (1 stage"), std::string::npos)
+      << plan.reason;
+  EXPECT_NE(plan.reason.find("Try other pins, "), std::string::npos) << plan.reason;
+}
+
 TEST(Planner, PinsToInnerStagesOfAnInterleavedPlan) {
   // Too many nodes to enumerate: the balanced cut puts n20 into stage 1 of 4, n45 into stage 2.
   const cost::GraphProfile profile = chain(std::vector<Link>(60));
