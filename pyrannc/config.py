@@ -295,7 +295,8 @@ ITEMS = {
 
 def _unknown(name: str, where: str) -> ConfigError:
     names = [*ITEMS, *original.RENAMED, *original.REPLACED]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0)
+    written = name.lower().removeprefix("rannc_")
+    close = difflib.get_close_matches(written, names, n=1, cutoff=0)
     return ConfigError(f"unknown setting '{name}' {where}; did you mean '{close[0]}'?")
 
 
@@ -325,7 +326,7 @@ _READ = {"checkpointing": _always, "replica_num": _each_stage}
 def _items(given: dict[str, Any], place: Callable[[str], str], notes: list[str]) -> dict[str, Any]:
     """What one source gives, by names of ``ITEMS``; adds a line to ``notes`` for each setting of
     RaNNC 0.7 that does nothing here. ``place(name)`` says where a setting stands."""
-    found = {}
+    found, names = {}, {}
     for name, value in given.items():
         where = place(name)
         if name in ITEMS:
@@ -342,8 +343,9 @@ def _items(given: dict[str, Any], place: Callable[[str], str], notes: list[str])
         else:
             raise _unknown(name, where)
         if item in found:
-            raise ConfigError(f"'{item}' and its old name '{name}' are both given {where}")
-        found[item] = parsed
+            old = name if name != item else names[item]
+            raise ConfigError(f"'{item}' and its old name '{old}' are both given {where}")
+        found[item], names[item] = parsed, name
     return found
 
 

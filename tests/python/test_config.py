@@ -97,6 +97,13 @@ def test_an_unknown_name_names_the_closest_one(monkeypatch):
         Config()
 
 
+@pytest.mark.parametrize("name", ["PARTITION_NUM", "RANNC_PARTITION_NUM"])
+def test_a_setting_as_a_variable_is_written_names_the_setting(monkeypatch, tmp_path, name):
+    write_conf(monkeypatch, tmp_path, f"{name} = 2\n")
+    with pytest.raises(ConfigError, match=f"unknown setting '{name}' .*mean 'partition_num'"):
+        Config()
+
+
 def test_a_malformed_file_is_an_error_with_file_and_line(monkeypatch, tmp_path):
     write_conf(monkeypatch, tmp_path, "partition_num = 2\npipeline_num = = 3\n")
     with pytest.raises(ConfigError, match=r"rannc_conf\.toml: .*line 2"):
@@ -154,6 +161,8 @@ def test_replicas_for_each_stage_need_the_number_of_stages():
 def test_a_setting_and_its_old_name_are_not_given_together():
     with pytest.raises(ConfigError, match="'recompute' and its old name 'checkpointing'"):
         Config(recompute="never", checkpointing=True)
+    with pytest.raises(ConfigError, match="'recompute' and its old name 'checkpointing'"):
+        Config(checkpointing=True, recompute="never")
 
 
 def test_what_was_replaced_is_accepted_with_a_line(monkeypatch):
