@@ -9,6 +9,7 @@
 #include "plan/show/notes.h"
 #include "rannc/plan/show.h"
 #include "rannc/util/human.h"
+#include "rannc/util/text_table.h"
 
 namespace rannc::plan {
 namespace {
@@ -102,11 +103,12 @@ std::string show_timeline(const Plan& plan, size_t width) {
     text += fmt::format("{:{}}  {}\n", label(plan, group, times.size()), margin, line.text());
   }
   if (times.size() > shown) text += fmt::format("and {} more\n", times.size() - shown);
-  text += fmt::format(
-      "\n0-9: forward of a micro-batch, by its last digit; a-j: its backward; =: the stage's own "
-      "gradient\nreduction, were none of it hidden; .: waiting; one column is {}.{}\n",
+  const std::string legend = fmt::format(
+      "0-9: forward of a micro-batch, by its last digit; a-j: its backward; =: the stage's own "
+      "gradient reduction, were none of it hidden; dots: waiting; one column is {}.{}",
       human_ns(column_ns),
       notes.transfers ? "" : " Transfers are not known, and take no time here.");
+  text += "\n" + wrapped(legend, width) + "\n";
   return text;
 }
 

@@ -96,8 +96,9 @@ TEST(ShowTimeline, DrawsWhenEachStageComputes) {
 stage 0  0011...............aaaaaa22.bbbbbbb33........cccccc...dddddd=
 stage 1  ......000aaaaaa111bbbbbb........222cccccc333dddddd...........
 
-0-9: forward of a micro-batch, by its last digit; a-j: its backward; =: the stage's own gradient
-reduction, were none of it hidden; .: waiting; one column is 492 us.
+0-9: forward of a micro-batch, by its last digit; a-j: its backward;
+=: the stage's own gradient reduction, were none of it hidden; dots:
+waiting; one column is 492 us.
 )");
 }
 
