@@ -551,7 +551,7 @@ class Judge:
         params, _, optimizer = self.params_bytes(mine)
         order = group_order(self.schedule, self.count, self.groups, self.m, d)
         counts, made = dict.fromkeys(mine, 0), dict.fromkeys(mine, 0.0)
-        best, sent = 0.0, []
+        best, sent = -1.0, []  # a rank may hold nothing
         until_gone = 1
         if self.schedule == "interleaved":
             until_gone = 2 if self.groups == 2 else 3

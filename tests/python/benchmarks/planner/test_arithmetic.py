@@ -103,6 +103,33 @@ def test_both_evaluators_agree_on_random_plans(first, version):
                 assert getattr(theirs, key) == expected, (seed, key)
 
 
+def test_both_evaluators_agree_on_a_rank_that_holds_nothing():
+    """What arrives for its only forward is in no account of version 2."""
+    costs = {"forward_ns": [1], "backward_ns": [1], "params": []}
+    graph = {
+        "format": "rannc-graph-profile", "version": 2, "name": "", "rows": [1],
+        "inputs": [{"name": "x"}], "params": [],
+        "nodes": [
+            {"name": "a", "op": "op", "inputs": ["x"],
+             "outputs": [{"bytes_per_row": 10, "grad": False}], **costs},
+            {"name": "b", "op": "op", "inputs": ["a"], "outputs": [], **costs},
+        ],
+    }  # fmt: skip
+    cluster = random_cluster(random.Random(0)) | {"hosts": 1, "devices_per_host": 2}
+    request = {"format": "rannc-plan-request", "version": 1, "global_batch": 1}
+    stages = [
+        {"nodes": [name], "ranks": [rank], "recompute": False} for rank, name in enumerate("ab")
+    ]
+    plan = {
+        "format": "rannc-plan", "version": 1, "schedule": "gpipe", "micro_batches": 1,
+        "interleave": 1, "stages": stages,
+    }  # fmt: skip
+    mine = arithmetic.evaluate(graph, cluster, request, plan)
+    core = core_verdict(graph, cluster, request, plan)
+    for verdict in (mine, core):
+        assert (verdict.stages[1].peak_bytes, verdict.stages[1].buffer_bytes) == (0, 0)
+
+
 def no_node(dice, plan):
     stage = dice.choice(plan["stages"])
     stage["nodes"] = stage["nodes"][1:]
