@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("rannc-plan")
@@ -31,7 +31,7 @@ def plan(
     time_limit: float | None = None,
     threads: int | None = None,
     pins: dict[str, int] | None = None,
-    whole: tuple[str, ...] = (),
+    whole: str | tuple[str, ...] = (),
     progress: Callable[[float], None] | None = None,
 ) -> dict:
     """The fastest plan that fits, by the files of ``docs/planner-files.md``.
@@ -59,9 +59,11 @@ def plan(
         options += ["--time-limit", str(time_limit)]
     if threads is not None:
         options += ["--threads", str(threads)]
+    if not isinstance(pins, Mapping | None):
+        raise PlannerInputError(f"pins is {pins!r}: it must be a dictionary, as {{'head': -1}}")
     for module, stage in (pins or {}).items():
         options += ["--pin", f"{module}={'last' if stage == -1 else stage}"]
-    for module in whole:
+    for module in [whole] if isinstance(whole, str) else whole:
         options += ["--whole", module]
     inputs = {"graph": graph, "cluster": cluster, "request": request}
     return json.loads(_call("plan", inputs, global_batch, options, progress))
@@ -151,7 +153,7 @@ def _file(name: str, value, folder: str) -> str:
     elif hasattr(value, "to_toml"):
         text = value.to_toml()
     else:
-        text = _toml(value) if name == "cluster" else json.dumps(value)
+        text = _toml(value) if name == "cluster" else json.dumps(value, default=_plain)
     path.write_text(text, encoding="utf-8")
     return str(path)
 
@@ -169,12 +171,24 @@ def _toml(table: dict) -> str:
     return "".join(lines)
 
 
+def _plain(value):
+    """What NumPy or torch has counted, as Python's numbers and lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise PlannerInputError(
+        f"a file holds numbers, strings, lists and dictionaries, not {type(value).__name__}"
+    )
+
+
 def _toml_value(value) -> str:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     # TOML's strings are escaped as JSON's are, and its floats are written as Python's.
     if isinstance(value, str | bool):
         return json.dumps(value)
     if isinstance(value, int | float):
-        return repr(value)
+        # Its integers have 64 bits.
+        return repr(value if abs(value) < 2**63 else float(value))
     raise PlannerInputError(f"a cluster holds numbers and strings, not {type(value).__name__}")
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy
 import pytest
 
 import pyrannc
@@ -72,6 +73,29 @@ def test_paths_and_dictionaries_and_the_command_give_the_same_plan(files):
     by_command = json.loads((files / "plan.json").read_text())
     assert by_paths == by_values == by_command
     assert by_paths["feasible"] and "stage" in done.stdout
+
+
+def test_numbers_may_be_those_of_numpy_or_too_large_for_toml():
+    graph = chain(4)
+    graph["rows"] = numpy.array(graph["rows"])
+    cluster = CLUSTER | {"device_memory_bytes": numpy.float64(CLUSTER["device_memory_bytes"])}
+    expected = pyrannc.plan(chain(4), CLUSTER, REQUEST)
+    assert pyrannc.plan(graph, cluster, REQUEST) == expected
+    cluster = CLUSTER | {"hosts": numpy.int64(CLUSTER["hosts"])}
+    assert pyrannc.plan(graph, cluster, REQUEST, global_batch=None) == expected
+    assert pyrannc.plan(graph, CLUSTER | {"device_memory_bytes": 10**20}, REQUEST)["feasible"]
+
+
+def test_arguments_of_another_kind_are_named_or_taken():
+    with pytest.raises(pyrannc.PlannerInputError, match="lists and dictionaries, not set"):
+        pyrannc.plan(chain(4) | {"rows": {1, 4}}, CLUSTER, REQUEST)
+    with pytest.raises(
+        pyrannc.PlannerInputError, match=r"pins is \['n1=0'\]: it must be a dictionary"
+    ):
+        pyrannc.plan(chain(4), CLUSTER, REQUEST, pins=["n1=0"])
+    name = chain(4)["nodes"][1]["name"]
+    whole = pyrannc.plan(chain(4), CLUSTER, REQUEST, whole=name)
+    assert whole == pyrannc.plan(chain(4), CLUSTER, REQUEST, whole=[name])
 
 
 def test_a_listener_hears_how_far_the_search_is(files):
