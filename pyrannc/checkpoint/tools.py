@@ -1,6 +1,8 @@
 """What ``rannc ckpt`` does with a checkpoint, in one process and without its model's code."""
 
+import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -86,11 +88,9 @@ def verify(folder: Path) -> int:
 def merge(folder: Path, target: Path) -> None:
     """Writes the weights as one ``model.safetensors``, with ``config.json`` where there is one."""
     weights = _weights(folder)
-    target = _new(target)
-    partial = target / "model.safetensors.partial"
-    save_file(weights, partial, metadata={"format": "pt"})
-    partial.rename(target / "model.safetensors")
-    _copy_config(folder, target)
+    with _new(target) as inside:
+        save_file(weights, inside / "model.safetensors", metadata={"format": "pt"})
+        _copy_config(folder, inside)
 
 
 def to_hugging_face(folder: Path, target: Path) -> None:
@@ -120,29 +120,34 @@ def to_hugging_face(folder: Path, target: Path) -> None:
     missing = [key for key in model.state_dict() if key not in weights]
     if missing:
         raise RaNNCError(f"{folder} lacks '{missing[0]}' of {name}: it is of another model")
-    model.save_pretrained(_new(target), state_dict=weights)
+    with _new(target) as inside:
+        model.save_pretrained(inside, state_dict=weights)
 
 
 def to_torch(folder: Path, target: Path) -> None:
     """Writes ``model.pt`` and ``optimizer-N.pt``, the state_dict() that one process would have."""
-    index = index_file.read(folder)
-    target = _new(target)
-    torch.save(_weights(folder, tied=True), target / "model.pt")
-    reader = parts.Reader(folder)
-    for position, optimizer in enumerate(index.optimizers):
-        order = [name for group in optimizer["groups"] for name in group["params"]]
-        number = {name: at for at, name in enumerate(order)}
-        kept = {number[name]: entry for name, entry in optimizer["state"].items()}
-        kept |= optimizer.get("of_none", {})
-        state = {}
-        for key, entry in kept.items():
-            tensors = {p: reader.tensor(p, index.state[p]) for p in nested.tensor_paths(entry)}
-            state[key] = nested.decode(entry, tensors)
-        groups = [
-            {**nested.decode(each["options"], {}), "params": [number[n] for n in each["params"]]}
-            for each in optimizer["groups"]
-        ]
-        torch.save({"state": state, "param_groups": groups}, target / f"optimizer-{position}.pt")
+    index, weights = index_file.read(folder), _weights(folder, tied=True)
+    with _new(target) as inside:
+        torch.save(weights, inside / "model.pt")
+        reader = parts.Reader(folder)
+        for position, optimizer in enumerate(index.optimizers):
+            torch.save(_state(index, reader, optimizer), inside / f"optimizer-{position}.pt")
+
+
+def _state(index, reader, optimizer):
+    order = [name for group in optimizer["groups"] for name in group["params"]]
+    number = {name: at for at, name in enumerate(order)}
+    kept = {number[name]: entry for name, entry in optimizer["state"].items()}
+    kept |= optimizer.get("of_none", {})
+    state = {}
+    for key, entry in kept.items():
+        tensors = {p: reader.tensor(p, index.state[p]) for p in nested.tensor_paths(entry)}
+        state[key] = nested.decode(entry, tensors)
+    groups = [
+        {**nested.decode(each["options"], {}), "params": [number[n] for n in each["params"]]}
+        for each in optimizer["groups"]
+    ]
+    return {"state": state, "param_groups": groups}
 
 
 def _weights(folder, tied=False):
@@ -155,11 +160,21 @@ def _weights(folder, tied=False):
     return found
 
 
+@contextmanager
 def _new(target):
-    target.mkdir(parents=True, exist_ok=True)
-    if any(target.iterdir()):
-        raise RaNNCError(f"{target} is not empty.\n  Name a new folder.")
-    return target
+    """A folder beside ``target`` to write to, which takes its place when all of it is there."""
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        what = "is a file" if target.is_file() else "is not empty"
+        raise RaNNCError(f"{target} {what}.\n  Name a new folder.")
+    place = target.resolve()
+    inside = place.with_name(f"{place.name}.{os.getpid()}.partial")
+    inside.mkdir(parents=True)
+    try:
+        yield inside
+        inside.replace(place)  # also of an empty one
+    except BaseException:
+        shutil.rmtree(inside, ignore_errors=True)
+        raise
 
 
 def _copy_config(folder, target):

@@ -48,11 +48,12 @@ def verify(folder: Folder):
     print(f"{folder}: {_done(tools.verify, folder)} tensors are as they were saved")
 
 
-@app.command(help="Write the weights as one model.safetensors.")
+@app.command(help="Write the weights as one model.safetensors in a new folder.")
 def merge(folder: Folder, target: Target):
     from pyrannc.checkpoint import tools
 
     _done(tools.merge, folder, target)
+    print(f"{target / 'model.safetensors'}: the weights of {folder}")
 
 
 @app.command(help="Write it as from_pretrained() of transformers, or torch.load(), reads it.")
@@ -64,3 +65,4 @@ def convert(
     from pyrannc.checkpoint import tools
 
     _done(tools.to_hugging_face if to is Layout.huggingface else tools.to_torch, folder, target)
+    print(f"{target}: {folder} as {to} reads it")

@@ -103,3 +103,28 @@ def test_what_an_optimizer_keeps_of_no_parameter_is_converted(tmp_path):
     state = torch.load(tmp_path / "torch" / "optimizer-0.pt")["state"]
     assert state.keys() == optimizer.state_dict()["state"].keys() == {"k", 0, 1}
     assert state["k"] == 1
+
+
+def test_what_cannot_be_read_leaves_nothing(tmp_path):
+    """Beside the target, too; the weights are whole, and a tensor of the optimizer is not."""
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    run = tmp_path / "run"
+    pyrannc.save(run, model, optimizer)
+    part = next(run.glob("state-*.safetensors"))
+    content = part.read_bytes()
+    part.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    result = command("convert", run, tmp_path / "new" / "torch", "--to", "torch")
+    assert result.exit_code == 1 and "its bytes are not those that were saved" in result.stderr
+    assert list((tmp_path / "new").iterdir()) == []
+    part.write_bytes(content)
+    (tmp_path / "new" / "torch").mkdir()
+    result = command("convert", run, tmp_path / "new" / "torch", "--to", "torch")
+    assert result.exit_code == 0 and result.stdout.endswith("torch reads it\n")
+    assert {each.name for each in (tmp_path / "new" / "torch").iterdir()} == {
+        "model.pt", "optimizer-0.pt"
+    }  # fmt: skip
+    result = command("merge", run, part)
+    assert result.exit_code == 1 and "is a file" in result.stderr
