@@ -308,9 +308,9 @@ class Converter {
   ir::Node new_node(const std::string& op, const NodeFacts& facts) {
     ir::Node node;
     const size_t colons = op.rfind("::");
-    std::string short_name = colons == std::string::npos ? op : op.substr(colons + 2);
-    std::ranges::replace(short_name, ':', '_');
-    const std::string path = facts.module.empty() ? short_name : facts.module + "." + short_name;
+    const std::string short_name = colons == std::string::npos ? op : op.substr(colons + 2);
+    std::string path = facts.module.empty() ? short_name : facts.module + "." + short_name;
+    std::ranges::replace(path, ':', '_');  // of operators, and of keys of an nn.ModuleDict
     const int count = counts_[path]++;
     node.name = count == 0 ? path : c10::str(path, "_", count);
     node.module = facts.module;

@@ -1,6 +1,7 @@
 """Captured graphs equal eager mode at other batch sizes and on other data, or say why not."""
 
 import collections
+import copy
 import dataclasses
 import functools
 import random
@@ -162,6 +163,28 @@ def test_conversions_of_modules_in_forward_are_harmless_where_they_change_nothin
     assert not captured.changed_attributes
     with pytest.raises(TraceError, match=r"'first.weight' from torch.float32 on cpu to .*bfloat16"):
         capture(Converting(torch.bfloat16), *inputs(4))
+
+
+class OddlyNamed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        keys = ["a:b", "a_b", "user::item", "x y", "a/b", "ä", 'q"', "<b>", "b\\s"]
+        self.parts = nn.ModuleDict({key: nn.Linear(8, 8) for key in keys})
+
+    def forward(self, x):
+        for part in self.parts.values():
+            x = torch.tanh(part(x))
+        return x
+
+
+def test_modules_may_have_any_name():
+    """A colon has a meaning in names of nodes, and in the planner's files."""
+    model, x = OddlyNamed(), torch.randn(3, 8)
+    captured = capture(model, (x,), {})
+    assert_replay_equals_eager(captured, lambda: copy.deepcopy(model), (x,), {})
+    names = [node.name for node in captured.graph.nodes]
+    assert len(set(names)) == len(names) and ":" not in "".join(names)
+    assert "parts.a:b" in {node.module for node in captured.graph.nodes}
 
 
 class Variational(nn.Module):
