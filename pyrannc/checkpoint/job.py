@@ -25,6 +25,7 @@ class Job:
         optimizers: Tuple.
         world: All ranks.
         device: Of the model.
+        masters_may_come: The optimizers step masters, or may do so once the model is wrapped.
     """
 
     model: nn.Module
@@ -33,6 +34,7 @@ class Job:
     optimizers: tuple
     world: object
     device: object
+    masters_may_come: bool
 
     def ranks_of(self, tensor) -> list[int]:
         """Who holds a tensor of the model, and answers for it."""
@@ -71,7 +73,8 @@ def of(what: str, module, optimizer) -> Job:
         raise RaNNCError(
             f"{what} takes the model as its second argument, not {type(module).__name__}"
         )
-    model = module.module if isinstance(module, RaNNCModule) else module
+    wrapped = isinstance(module, RaNNCModule)
+    model = module.module if wrapped else module
     # Also those of models inside, as of the one that torch's AveragedModel has in it.
     parts = at_work.of_tensors(model.parameters())
     deployment = next((each for each in parts if each.model is model), None)
@@ -87,4 +90,5 @@ def of(what: str, module, optimizer) -> Job:
         for each in parts
         for name, tensor in named_tensors.tensors(each.model).items()
     }
-    return Job(model, deployment, holders, optimizers, world, device_of(model))
+    masters = not wrapped or module._given.master_weights
+    return Job(model, deployment, holders, optimizers, world, device_of(model), masters)

@@ -12,7 +12,7 @@ from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all
 from pyrannc.materialize import values
 from pyrannc.module import RaNNCModule
-from pyrannc.optimizer import named_state
+from pyrannc.optimizer import master_weights, named_state
 from pyrannc.shards import states
 from pyrannc.state import checkpoint, named_tensors
 from pyrannc.state.released import is_released
@@ -224,10 +224,17 @@ def _load_optimizers(index, task, reader):
             piece = task.piece(parameter)
             if piece == (0, 0):
                 continue
+            had_master = entry.get(master_weights.KEY) is not None and not task.masters_may_come
+            if had_master and parameter.dtype in master_weights.SHORT:
+                # It is stepped itself here, with a state of its own dtype.
+                entry = {key: each for key, each in entry.items() if key != master_weights.KEY}
+                weight = None
+            else:
+                weight = index.named(name)
             content[name] = _decoded(entry, index, reader)
             if piece is not None:
                 content[name] = states.part_of(content[name], parameter.shape, piece, name)
-            if (weight := index.named(name)) and str(parameter.dtype) == f"torch.{weight['dtype']}":
+            if weight and str(parameter.dtype) == f"torch.{weight['dtype']}":
                 exact.append(name)
         options = [nested.decode(group["options"], {}) for group in saved["groups"]]
         of_none = _decoded(saved.get("of_none", {}), index, reader)  # older indices have none

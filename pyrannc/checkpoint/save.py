@@ -157,6 +157,12 @@ def _states(task, beside) -> dict:
     found = {"extra": beside["extra"]}
     for name in ("scheduler", "scaler"):
         given = beside[name]
+        for each in given if isinstance(given, list | tuple) else [given]:
+            if each is not None and not hasattr(each, "state_dict"):
+                raise RaNNCError(
+                    f"pyrannc.save(): {name}= takes what has a state_dict(), or a list of such, "
+                    f"and not a {type(each).__name__}"
+                )
         if isinstance(given, list | tuple):
             found[name] = [each.state_dict() for each in given]
         else:

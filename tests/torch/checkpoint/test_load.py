@@ -331,6 +331,8 @@ def test_the_extra_state_of_a_module_is_one_of_the_tensors_that_are_compared(tmp
 
 def test_what_is_no_data_is_an_error_and_the_old_checkpoint_stays(saved):
     model, optimizer = make(wrapped=False)
+    with pytest.raises(RaNNCError, match=r"scheduler= takes what has a state_dict\(\), or a list"):
+        pyrannc.save(saved, model, optimizer, scheduler={"main": optimizer})
     before = sorted(path.name for path in saved.iterdir())
     with pytest.raises(RaNNCError, match=r"'beside.extra.f' is a builtins.function"):
         pyrannc.save(saved, model, optimizer, extra={"f": lambda: 0})

@@ -103,6 +103,33 @@ def test_a_state_goes_on_where_it_was_saved(tmp_path):
             assert torch.equal(other.state[mine]["master"], optimizer.state[theirs]["master"])
 
 
+def test_a_run_without_masters_goes_on_from_one_with_them(tmp_path):
+    """Its first step ended with an error of torch's about dtypes."""
+    model, optimizer = wrapped(MAKERS["adamw"])
+    train(model, optimizer, 0, 3)
+    pyrannc.save(tmp_path, model, optimizer)
+    inner = net(torch.bfloat16)
+    other = MAKERS["adamw"](inner.parameters())
+    config = pyrannc.Config(calibrate=False, self_check=False, partition_num=1, pipeline_num=1)
+    without = pyrannc.RaNNCModule(inner, other, config)
+    pyrannc.load(tmp_path, without, other)
+    for mine, theirs in zip(inner.parameters(), model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        found, expected = other.state[mine], optimizer.state[theirs]
+        assert "master" not in found
+        assert torch.equal(found["exp_avg"], expected["exp_avg"].bfloat16())
+    train(without, other, 3, 5)
+    # It may be wrapped with masters later: all that they need stays.
+    later = net(torch.bfloat16)
+    its = MAKERS["adamw"](later.parameters())
+    pyrannc.load(tmp_path, later, its)
+    again = pyrannc.RaNNCModule(later, its, config, master_weights=True)
+    train(again, its, 3, 5)
+    train(model, optimizer, 3, 5)
+    for mine, theirs in zip(later.parameters(), model.parameters(), strict=True):
+        assert torch.equal(its.state[mine]["master"], optimizer.state[theirs]["master"])
+
+
 @pytest.fixture
 def short_default():
     torch.set_default_dtype(torch.bfloat16)
