@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import zlib
 from pathlib import Path
 
 from pyrannc import files, log
@@ -20,6 +21,7 @@ WEIGHTS = "model.safetensors.index.json"
 #: Of Hugging Face: the file of weights that are not cut into several.
 WHOLE = "model.safetensors"
 INDEX_FORMAT = 1
+_CHECKSUM = "crc32"  # the last entry, of all before it
 #: What save() writes beside the index: kind, eight digits of the save, rank, number of the part.
 _PARTS = re.compile(
     r"(model|state)-[0-9a-f]{8}-\d{5}-\d{5}\.safetensors|saving-[0-9a-f]{8}"
@@ -74,7 +76,7 @@ def read(folder: Path) -> Index:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise RaNNCError(_no_checkpoint(folder)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RaNNCError(f"{path} cannot be read: {error}\n  Load another checkpoint.") from error
     written = content.get("format") if isinstance(content, dict) else None
     if not isinstance(written, int):
@@ -89,6 +91,27 @@ def read(folder: Path) -> Index:
         if name not in content:
             raise RaNNCError(f"{path} lacks '{name}': it was edited or is damaged")
     index = Index(**{name: content[name] for name in names})
+    try:
+        _check(path, index)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RaNNCError(
+            f"{path} was edited or is damaged ({type(error).__name__}: {error}).\n  Load another "
+            "checkpoint."
+        ) from error
+    saved = content.pop(_CHECKSUM, None)  # older ones have none
+    if saved is not None and saved != _checksum(content):
+        raise RaNNCError(
+            f"{path} was edited or is damaged: its content is not what was saved.\n  Load another "
+            f"checkpoint; or, where it was edited on purpose, take its '{_CHECKSUM}' out."
+        )
+    return index
+
+
+def _checksum(content) -> int:
+    return zlib.crc32(json.dumps(content).encode())
+
+
+def _check(path, index):
     for kind in (index.model, index.state):
         for tensor, entry in kind.items():
             if not isinstance(entry, dict) or entry.keys() != {"file", "shape", "dtype", "crc32"}:
@@ -101,7 +124,6 @@ def read(folder: Path) -> Index:
                 f"{path} names the file '{file}', which is not one of its own folder.\n  It was "
                 "edited; load another checkpoint."
             )
-    return index
 
 
 def _no_checkpoint(folder) -> str:
@@ -147,6 +169,7 @@ def write(folder: Path, index: Index, version: str) -> None:
     weights = {"metadata": {"total_size": total}, "weight_map": weights}
     files.write_safely(folder / WEIGHTS, json.dumps(weights, indent=2))
     content = {"format": INDEX_FORMAT, "pyrannc": version} | dataclasses.asdict(index)
+    content[_CHECKSUM] = _checksum(content)
     files.write_safely(folder / NAME, json.dumps(content))
     for path in folder.iterdir():
         if _PARTS.fullmatch(path.name) and path.name not in index.files:

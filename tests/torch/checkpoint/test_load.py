@@ -46,6 +46,7 @@ def saved(tmp_path):
 def edit(folder, change):
     path = folder / index.NAME
     content = json.loads(path.read_text())
+    del content["crc32"]
     change(content)
     path.write_text(json.dumps(content))
 
@@ -276,10 +277,18 @@ def test_an_edited_index_is_refused(saved):
         "which it lacks": lambda c: c["model"]["0.weight"].update(file="/etc/passwd"),
         "says float16": lambda c: c["model"]["0.weight"].update(dtype="float16"),
     }
+    changes["was edited or is damaged (AttributeError"] = lambda c: c.update(model=[*c["model"]])
     for words, change in changes.items():
         (saved / index.NAME).write_text(original)
         edit(saved, change)
         refused(saved, words)
+    # A number of the optimizer's was taken as it was.
+    for change in ('"lr": 0.1', '"lr": 0.3'), ('"of_none": {}', '"of_none": []'):
+        assert original.count(change[0]) == 1
+        (saved / index.NAME).write_text(original.replace(*change))
+        refused(saved, "was edited or is damaged: its content is not what was saved")
+    (saved / index.NAME).write_text("[" * 100_000)
+    refused(saved, "rannc.json cannot be read")
 
 
 def test_another_models_or_optimizers_is_refused_and_nothing_changes(saved):
