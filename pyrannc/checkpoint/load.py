@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pyrannc import progress
+from pyrannc import log, progress
 from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all
@@ -33,7 +33,8 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
         optimizer: Of the same class and with the same parameters in its groups; or a list of them.
         scheduler: Or a list of them; and
         scaler: What has a ``load_state_dict()``.
-        strict: With False, tensors that only the model or only the checkpoint has are left alone.
+        strict: With False, tensors that only the model or only the checkpoint has are left alone,
+            and a warning names them. A checkpoint that has none of the model's is an error anyhow.
 
     Raises:
         RaNNCError: There is no whole checkpoint, or it is of another model or optimizer, and
@@ -47,7 +48,7 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
 
     def check():
         index_file.check_sizes(folder, index)
-        _check_model(folder, index, task.model, held, strict)
+        _check_model(folder, index, task.model, held, strict, world.rank == 0)
         _check_optimizers(folder, index, task)
         for name, given in (("scheduler", scheduler), ("scaler", scaler)):
             _check_beside(folder, index, name, given)
@@ -55,7 +56,8 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
     on_all(world, check)
     reader = parts.Reader(folder)
     if values.without_values(task.model):
-        _load_later(folder, module, strict, lambda: _load_optimizers(index, task, reader))
+        _load_later(folder, module, strict, lambda: _load_optimizers(index, task, reader, False))
+        _load_options(index, task)
     else:
         with progress.phase(f"reading {folder}", world.rank == 0):
             on_all(world, lambda: _load_model(index, held, reader))
@@ -118,7 +120,7 @@ def _load_beside(index, task, reader, scheduler, scaler):
     return found["extra"]
 
 
-def _check_model(folder, index, model, held, strict):
+def _check_model(folder, index, model, held, strict, tells):
     missing = [name for name in held if index.named(name) is None]
     # A tied tensor of the model may be in the checkpoint under another of its names.
     names_of = {}
@@ -135,13 +137,15 @@ def _check_model(folder, index, model, held, strict):
     takes, has = checkpoint.takers_of_extra_states(model), index.beside.get("modules", {})
     missing += [each for path, each in takes.items() if path not in has]
     extra += [checkpoint.extra_state_name(path) for path in has if path not in takes]
-    if strict and (missing or extra):
-        lines = [
-            f"{folder} is not a checkpoint of this model:",
-            *differences.lines(missing, len(held) + len(takes), extra, len(index.model) + len(has)),
-            "  Build the model that was saved, or load with strict=False.",
-        ]
-        raise RaNNCError("\n".join(lines))
+    of_model, of_files = len(held) + len(takes), len(index.model) + len(has)
+    lines = differences.lines(missing, of_model, extra, of_files)
+    nothing = bool(missing) and len(missing) == of_model
+    if nothing or (strict and lines):
+        advice = "  Build the model that was saved, or load with strict=False."
+        lines = [f"{folder} is not a checkpoint of this model:", *lines]
+        raise RaNNCError("\n".join([*lines, differences.OTHER_NAMES if nothing else advice]))
+    if lines and tells:
+        log.warn("checkpoint", "\n".join([f"{folder}, with strict=False:", *lines]))
     for name, tensor in held.items():
         entry = index.named(name)
         if entry is not None and list(tensor.shape) != entry["shape"]:
@@ -213,7 +217,14 @@ def _load_model(index, held, reader):
                 break
 
 
-def _load_optimizers(index, task, reader):
+def _load_options(index, task):
+    """Now, as the user may change them before the first call loads the rest."""
+    for optimizer, saved in zip(task.optimizers, index.optimizers, strict=bool(task.optimizers)):
+        for group, each in zip(optimizer.param_groups, saved["groups"], strict=True):
+            group.update(named_state.as_held(nested.decode(each["options"], {}), group))
+
+
+def _load_optimizers(index, task, reader, with_options=True):
     for optimizer, saved in zip(task.optimizers, index.optimizers, strict=bool(task.optimizers)):
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}
         content, exact = {}, []
@@ -236,7 +247,13 @@ def _load_optimizers(index, task, reader):
                 content[name] = states.part_of(content[name], parameter.shape, piece, name)
             if weight and str(parameter.dtype) == f"torch.{weight['dtype']}":
                 exact.append(name)
-        options = [nested.decode(group["options"], {}) for group in saved["groups"]]
+        if with_options:
+            options = [nested.decode(group["options"], {}) for group in saved["groups"]]
+        else:
+            options = [
+                {key: value for key, value in group.items() if key != "params"}
+                for group in optimizer.param_groups
+            ]
         of_none = _decoded(saved.get("of_none", {}), index, reader)  # older indices have none
         named_state.load(optimizer, task.model, options, content, of_none, exact)
 

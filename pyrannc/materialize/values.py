@@ -247,14 +247,15 @@ class Values:
         lost = [name for name in persistent if name not in self._source_of]
         extra = [n for n in self._left_out if not hugging_face.may_be_left_out(self._model, n)]
         self._left_out = extra
-        if strict and (lost or extra):
-            lines = [
-                f"{self.weights.path} has not the weights of this model:",
-                *differences.lines(lost, len(persistent), extra, len(self._stored.shapes)),
+        lines = differences.lines(lost, len(persistent), extra, len(self._stored.shapes))
+        nothing = bool(lost) and len(lost) == len(persistent)
+        if nothing or (strict and lines):
+            advice = (
                 "  Build the model that was saved, tie what is tied (model.tie_weights()), or give "
-                "pyrannc.Weights(path, strict=False), which initialises what is missing.",
-            ]
-            raise RaNNCError("\n".join(lines))
+                "pyrannc.Weights(path, strict=False), which initialises what is missing."
+            )
+            lines = [f"{self.weights.path} has not the weights of this model:", *lines]
+            raise RaNNCError("\n".join([*lines, differences.OTHER_NAMES if nothing else advice]))
         # Of tied names that one counts which the files have.
         stay = {id(self._held[name]) for name in loaded if name in self._held}
         self._source_of = {

@@ -141,7 +141,7 @@ def load(
     for group, own, mine in zip(options, optimizer.param_groups, held, strict=True):
         params = [*range(begin, begin + len(mine))]
         numbers |= zip(mine, params, strict=True)
-        groups.append({**_as_held(group, own), "params": params})
+        groups.append({**as_held(group, own), "params": params})
         begin += len(mine)
     state = {
         "state": (of_none or {})
@@ -155,7 +155,7 @@ def load(
         _keep_dtypes(optimizer.state[parameters[name]], content[name])
 
 
-def _as_held(options, group) -> dict:
+def as_held(options, group) -> dict:
     """Numbers of those options that are tensors in ``group``, such as a rate or the members of
     ``betas``, are tensors again."""
     return {key: _like(value, group.get(key)) for key, value in options.items()}

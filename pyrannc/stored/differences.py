@@ -1,6 +1,11 @@
 """Tensors that a model or its files lack, in words."""
 
 _SHOWN_NAMES = 3  # in an error or a line of the log
+#: What an error advises where names have nothing in common.
+OTHER_NAMES = (
+    "  Build the model that was saved; one around it, or a part of it, has other names for its "
+    "tensors."
+)
 
 
 def listed(names) -> str:

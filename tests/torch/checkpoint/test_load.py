@@ -291,7 +291,7 @@ def test_an_edited_index_is_refused(saved):
     refused(saved, "rannc.json cannot be read")
 
 
-def test_another_models_or_optimizers_is_refused_and_nothing_changes(saved):
+def test_another_models_or_optimizers_is_refused_and_nothing_changes(saved, capfd):
     model, optimizer = make(wrapped=False, width=9)
     before = model[3].bias.clone()
     refused(saved, "'0.bias' is [9] in the model and [8] in", model, optimizer)
@@ -300,6 +300,10 @@ def test_another_models_or_optimizers_is_refused_and_nothing_changes(saved):
     more = make(wrapped=False)[0].append(nn.Linear(2, 2))
     refused(saved, "2 of the model's 11 tensors are not in it: '4.bias', '4.weight'", more)
     pyrannc.load(saved, more, strict=False)
+    assert (
+        "2 of the model's 11 tensors are not in it: '4.bias', '4.weight'" in capfd.readouterr().err
+    )
+    refused(saved, "or a part of it, has other names", nn.Sequential(more), strict=False)
     refused(saved, "the optimizer is torch.optim.sgd.SGD", *make(False, optimizer=torch.optim.SGD))
     model, _ = make(wrapped=False)
     groups = [{"params": [model[0].weight]}, {"params": [*model.parameters()][1:]}]

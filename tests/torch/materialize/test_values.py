@@ -201,6 +201,9 @@ def test_what_is_missing_may_be_initialised_and_what_is_left_over_left_alone(sav
     model = first_call(on_meta(), weights=pyrannc.Weights(folder, strict=False))
     assert torch.equal(model.second.bias, net.second.bias)
     assert 0 < model.first.bias.abs().max() <= 6**-0.5
+    save_file({f"inner.{name}": each for name, each in state.items()}, folder / "model.safetensors")
+    with pytest.raises(RaNNCError, match="9 of the model's 9 tensors are not in it: "):
+        first_call(on_meta(), weights=pyrannc.Weights(folder, strict=False))
 
 
 def test_a_tensor_that_is_no_buffer_has_to_have_values():
@@ -257,18 +260,21 @@ def test_a_checkpoint_is_read_in_the_first_call_with_the_optimizers_state(tmp_pa
     optimizer.step()
     pyrannc.save(tmp_path / "saved", net, optimizer, extra=5)
     model = on_meta()
-    mine = torch.optim.AdamW(model.parameters(), lr=0.1)
+    mine = torch.optim.AdamW(model.parameters(), lr=0.3)
     with pytest.raises(RaNNCError, match=r"'first.bias' has no values"):
         pyrannc.save(tmp_path / "other", model)
     with pytest.raises(RaNNCError, match="Wrap it in a RaNNCModule first"):
         pyrannc.load(tmp_path / "saved", model)
     wrapped = RaNNCModule(model, mine)
     assert pyrannc.load(tmp_path / "saved", wrapped, mine) == 5
+    assert mine.param_groups[0]["lr"] == 0.1
+    mine.param_groups[0]["lr"] = 0.5  # it was that of the checkpoint again after the first call
     wrapped.eval()
     wrapped(torch.ones(4, 6))
     assert torch.equal(model.first.weight, net.first.weight)
     found, expected = mine.state[model.second.bias], optimizer.state[net.second.bias]
     assert torch.equal(found["exp_avg"], expected["exp_avg"])
+    assert mine.param_groups[0]["lr"] == 0.5
     # Another plan keeps what is there now.
     with torch.no_grad():
         model.second.bias.fill_(3)
