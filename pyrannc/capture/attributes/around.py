@@ -9,13 +9,27 @@ import dataclasses
 import dis
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Callable
 
-from pyrannc.capture.attributes.user_code import LIBRARIES, is_module_of_user, is_of_user
+from pyrannc.capture.attributes.user_code import (
+    LIBRARIES,
+    is_class_of_user,
+    is_module_of_user,
+    is_object,
+    is_of_user,
+)
 
 #: Where nothing stands.
 ABSENT = object()
+
+# Methods that code calls without naming them.
+_WITHOUT_A_NAME = ("__bool__", "__call__", "__float__", "__getattr__", "__getitem__", "__int__")
+#: Elements of a list, a dict or an object in which the user's objects are looked for.
+#: tuned by: a safety margin: settings have some tens of entries.
+#: without it: a list with an entry for each class or token would be gone through.
+MOST_ELEMENTS = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,6 +69,43 @@ def names_in_code(model) -> set[str]:
         for function in _functions(model)
         for name in (*_names(function.__code__), *_strings(function.__code__))
     }
+
+
+def with_names_in_methods(names, values) -> set[str]:
+    """``names``, and those that methods of the user's objects among ``values`` read which the code
+    calls, as `self.schedule.value()` or `self.schedule()`."""
+    found = {*names, *_WITHOUT_A_NAME}
+    found |= {each.__name__ for each in values if isinstance(each, types.MethodType)}
+    kinds = {
+        kind for value in objects_in(values) for kind in type(value).__mro__ if is_of_user(kind)
+    }
+    methods = [pair for kind in kinds for pair in vars(kind).items() if pair[0] != "__init__"]
+    while methods:
+        called = [
+            function for name, each in methods if name in found and (function := _function(each))
+        ]
+        methods = [(name, each) for name, each in methods if name not in found]
+        if not called:
+            break
+        for function in called:
+            found.update(_names(function.__code__), _strings(function.__code__))
+    return found
+
+
+def objects_in(values, depth=3):
+    """The user's objects among them, and in what they, lists and dicts hold."""
+    for value in values:
+        if isinstance(value, types.MethodType):
+            value = value.__self__
+        if is_object(value):
+            yield value
+            held = vars(value).values()
+        elif isinstance(value, dict):
+            held = value.values()
+        else:
+            held = value if isinstance(value, list | tuple) else ()
+        if depth and len(held) <= MOST_ELEMENTS:
+            yield from objects_in([*held], depth - 1)
 
 
 @functools.cache
@@ -99,6 +150,8 @@ def _write(held, name, value):
 def _add_globals(places, function):
     for path, held, name in _globals_of(function):
         places[f"{path}.{name}"] = of_dict(held, name)
+    for kind, name in _class_attributes(function):
+        _add_class(places, kind, {name}, own=False)
 
 
 def _add_variables(places, function):
@@ -110,8 +163,8 @@ def _add_variables(places, function):
         )
 
 
-def _add_class(places, kind, named):
-    for name in {*vars(kind), *named}:
+def _add_class(places, kind, named, own=True):
+    for name in {*(vars(kind) if own else ()), *named}:
         if not name.startswith("__"):
             places[f"{kind.__module__}.{kind.__qualname__}.{name}"] = (
                 functools.partial(_of_class, kind, name),
@@ -141,6 +194,21 @@ def _globals_of(function):
                 yield path, held, name
                 break
             path, held = value.__name__, vars(value)
+
+
+def _class_attributes(function):
+    """Each class of the user's, and the name, of `Settings.ALPHA` in a function; where the class
+    inherits it, that which has it."""
+    for names in _global_names(function.__code__):
+        held = function.__globals__
+        for name, following in itertools.pairwise(names):
+            value = held.get(name)
+            if is_class_of_user(value):
+                yield next((k for k in value.__mro__ if following in vars(k)), value), following
+                break
+            if not is_module_of_user(value):
+                break
+            held = vars(value)
 
 
 def _function(value):

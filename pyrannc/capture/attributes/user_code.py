@@ -24,6 +24,11 @@ def is_object(value) -> bool:
     return kept_by_users and is_of_user(type(value))
 
 
+def is_class_of_user(value) -> bool:
+    """Whether it is one that may hold settings, which those of modules are not taken for."""
+    return isinstance(value, type) and is_of_user(value) and not issubclass(value, nn.Module)
+
+
 def is_of_user(kind) -> bool:
     """Whether the code of a class or function is no library's: objects of others, as loggers are,
     may be in use."""

@@ -4,23 +4,31 @@ tensors, and what holds a few of them."""
 import argparse
 import dataclasses
 import enum
+import functools
 import types
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from pyrannc.capture.arguments import pytree
-from pyrannc.capture.attributes.user_code import LIBRARIES, is_object
+from pyrannc.capture.attributes.user_code import LIBRARIES, is_class_of_user, is_object
 
 #: Elements of a list, a set or an array that is compared.
 #: tuned by: a safety margin: lists of settings have a few elements.
 #: without it: a list with an entry for each class or token would be gone through in every call.
 _MOST_ELEMENTS = 16
+#: How many containers within one are looked into, as those of `self.config.loss.weights`.
+#: tuned by: a safety margin: settings are read from files with two or three levels.
+#: without it: all that an object leads to would be gone through in every call.
+_DEEPEST = 3
 _PLAIN = (
     bool | int | float | complex | str | bytes | None | enum.Enum | np.generic | torch.dtype
     | torch.device
 )  # fmt: skip
-_FUNCTION = types.FunctionType | types.BuiltinFunctionType | types.MethodType
+_FUNCTION = (
+    types.FunctionType | types.BuiltinFunctionType | types.MethodType | functools.partial
+)  # fmt: skip
 NOTHING = object()
 
 
@@ -43,7 +51,7 @@ class _Same:
     def __repr__(self):
         if isinstance(self._value, torch.Tensor):
             return f"a tensor of shape {list(self._value.shape)}"
-        return self._value.__name__
+        return getattr(self._value, "__name__", repr(self._value))
 
 
 class _Array:
@@ -87,30 +95,47 @@ def _is_put_there(function) -> bool:
     return package in LIBRARIES and package not in ("torch", "builtins")
 
 
-def comparables(path, value, wanted, seen):
-    """Pairs of path and what is compared: of a value, of what a dict or settings hold, or of those
-    attributes of an object of the user's, which may count steps, too, that are ``wanted``.
+def comparables(path, value, wanted, seen, depth=_DEEPEST):
+    """Pairs of path and what is compared: of a value, of what a dict, a short list or settings
+    hold, or of those attributes of an object or class of the user's, which may count steps, too,
+    that are ``wanted``; and of what these hold.
 
     ``seen``: ids of what holds something; it is looked at once."""
     if (found := comparable(value)) is not NOTHING:
         yield path, found
-        return
+        if not isinstance(value, types.MethodType):
+            return
+        value = value.__self__  # with which it computes
     if id(value) in seen:
         return
     seen.add(id(value))
     if _is_settings(value):
-        held = vars(value)
-    elif is_object(value):
-        held = {name: each for name, each in vars(value).items() if name in wanted}
-    elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        held = value
+        held = [(name, getattr(value, name, None)) for name in _settings_of(value)]
+    elif is_object(value) or is_class_of_user(value):
+        held = [(name, each) for name, each in vars(value).items() if name in wanted]
+    elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        held = value.items()
+    elif isinstance(value, list | tuple) and len(value) <= _MOST_ELEMENTS:
+        held = enumerate(value)
     else:
         return
-    for name, each in held.items():
-        if (found := comparable(each)) is not NOTHING:
+    for name, each in held:
+        if depth:
+            yield from comparables(f"{path}.{name}", each, wanted, seen, depth - 1)
+        elif (found := comparable(each)) is not NOTHING:
             yield f"{path}.{name}", found
 
 
 def _is_settings(value) -> bool:
     of_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return of_dataclass or isinstance(value, argparse.Namespace | types.SimpleNamespace)
+
+
+def _settings_of(value) -> list[str]:
+    """Their names; a dataclass may have slots, and more than its fields."""
+    fields = (
+        [each.name for each in dataclasses.fields(value)]
+        if hasattr(value, "__dataclass_fields__")
+        else []
+    )
+    return [*dict.fromkeys([*fields, *getattr(value, "__dict__", ())])]

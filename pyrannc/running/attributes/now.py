@@ -7,7 +7,12 @@ call PEFT's ``disable_adapter()``: a call with other attributes is of another ki
 
 import torch
 
-from pyrannc.capture.attributes.around import names_in_class, names_in_code
+from pyrannc.capture.attributes.around import (
+    names_in_class,
+    names_in_code,
+    places_around,
+    with_names_in_methods,
+)
 from pyrannc.capture.attributes.user_code import is_of_user
 from pyrannc.running.attributes.around import Around
 from pyrannc.running.attributes.comparable import NOTHING, comparable, comparables
@@ -20,7 +25,9 @@ class Attributes:
     """Reads the attributes of all modules of ``model``."""
 
     def __init__(self, model):
-        self._wanted = names_in_code(model)
+        held = [each for module in model.modules() for each in vars(module).values()]
+        around = [place.read() for place in places_around(model)]
+        self._wanted = with_names_in_methods(names_in_code(model), [*held, *around])
         self._modules = [
             (path, module, _readable(module, self._wanted))
             for path, module in model.named_modules()

@@ -1,7 +1,10 @@
 """What modules hold is what it is now, not at the first capture: also functions, tensors, and what
 dicts and objects in attributes hold."""
 
+import collections
+import dataclasses
 import enum
+import functools
 import types
 
 import numpy as np
@@ -23,6 +26,35 @@ class Settings:
         self.shift, self.steps = 1.0, 0
 
 
+class Loss:
+    weight = 1.0
+
+
+class Schedule:
+    """Its values are read by methods of its own."""
+
+    def __init__(self):
+        self.first, self.second, self.third, self.fourth = 1.0, {"a": {"b": [1.0]}}, 1.0, 1.0
+
+    def factor(self):
+        return self.first * self.within
+
+    @property
+    def within(self):
+        return self.second["a"]["b"][0]
+
+    def __call__(self):
+        return self.third
+
+    def bound(self):
+        return self.fourth
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    shift: float = 0.0
+
+
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -31,12 +63,17 @@ class Layer(nn.Module):
         self.weights, self.terms = {"a": 1.0}, [torch.zeros(4), 0.5]
         self.rate, self.turn, self.phase = np.float32(1), 1 + 0j, Phase.WARM_UP
         self.dtype, self.table, self.tags = torch.float32, np.ones(2), {"a"}
+        self.schedule, self.loss, self.slots = Schedule(), Loss, Slots()
+        self.bound, self.scaled = Schedule().bound, functools.partial(torch.mul, 1.0)
+        self.groups, self.mapping = [{"rate": 1.0}], collections.UserDict(gain=1.0)
 
     def forward(self, x):
         x = self.act(self.linear(x)) * self.mask * self.args.scale * self.weights["a"]
         x = x * float(self.rate) * self.turn.real * (2 if self.phase is Phase.MAIN else 1)
         x = x.to(self.dtype).float() * float(self.table[0]) * (2 if "b" in self.tags else 1)
-        return x + self.settings.shift + self.terms[0] * self.terms[1]
+        x = self.scaled(x) * self.schedule.factor() * self.schedule() * self.bound()
+        x = x * self.loss.weight * Loss.weight * self.groups[0]["rate"] * self.mapping["gain"]
+        return x + self.slots.shift + self.settings.shift + self.terms[0] * self.terms[1]
 
 
 CHANGES = {
@@ -54,6 +91,15 @@ CHANGES = {
     "table": lambda layer: setattr(layer, "table", np.full(2, 3.0)),
     "table, in place": lambda layer: layer.table.fill(3),
     "tags": lambda layer: layer.tags.add("b"),
+    "schedule.first": lambda layer: setattr(layer.schedule, "first", 3.0),
+    "schedule.second": lambda layer: layer.schedule.second["a"]["b"].__setitem__(0, 3.0),
+    "schedule.third": lambda layer: setattr(layer.schedule, "third", 3.0),
+    "bound": lambda layer: setattr(layer.bound.__self__, "fourth", 3.0),
+    "scaled": lambda layer: setattr(layer, "scaled", functools.partial(torch.mul, 3.0)),
+    "loss.weight": lambda layer: setattr(Loss, "weight", 3.0),
+    "slots.shift": lambda layer: setattr(layer.slots, "shift", 3.0),
+    "groups.0.rate": lambda layer: layer.groups[0].update(rate=3.0),
+    "mapping.gain": lambda layer: layer.mapping.update(gain=3.0),
     "forward": lambda layer: setattr(layer, "forward", lambda x: layer.linear(x)),
 }
 
