@@ -84,6 +84,12 @@ def explain(error, module, otherwise) -> TraceError:
             f"which cannot be captured here ({error}).\n  Write them as operators of the model; or "
             "wrap only the part of the model that does not need them, and compute them around it."
         )
+    if "dynamo-optimized function" in str(error):
+        return TraceError(
+            f"{where}: calls a function that torch.compile has made, into which torch's tracer "
+            "cannot look.\n  Take torch.compile away there, as RaNNC runs operators by itself; or "
+            'set Config(frontend="export"), which takes such functions as what they were made of.'
+        )
     if ".numpy()" in str(error):
         return TraceError(
             f"{where}: hands the values of a tensor to numpy, which a captured graph cannot repeat."

@@ -275,7 +275,11 @@ class _Check:
             )
             self.leaves = {}
             return
-        given = self.gradients(pytree.flatten(found)[0])
+        try:
+            given = self.gradients(pytree.flatten(found)[0])
+        except RuntimeError as error:
+            self.refuse_late_writes(error)
+            raise
         if bool(wanted) != bool(given):
             side = "model's" if wanted else "graph's"
             self.report.difference = Difference(
@@ -286,6 +290,24 @@ class _Check:
             self.compare_tensors("gradients", wanted, given)
         else:
             self.report.skipped.append("gradients, because no output requires one")
+
+    def refuse_late_writes(self, error):
+        """Of parameters, through `.data` or `detach()` in the other order than a graph can."""
+        if "modified by an inplace operation" not in str(error) or not self.written:
+            return
+        held = {index for index, each in enumerate(self.graph.values) if each.name in self.written}
+        writing = [
+            node
+            for node in self.graph.nodes
+            for value in node.writes
+            if self.graph.values[value].storage in held
+        ]
+        raise TraceError(
+            f"'{next(iter(self.written))}' is written in forward() ({writing[-1].source}) after it "
+            "was computed with, so its backward would compute with what was written, too.\n  "
+            "Eager PyTorch does not see this where the write goes through .data. Write before the "
+            "use, or in the training loop after optimizer.step()."
+        ) from error
 
     def gradients(self, outputs) -> dict:
         """Each parameter's, zeros where nothing flows; empty when no output has a gradient."""

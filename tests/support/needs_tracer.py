@@ -28,6 +28,7 @@ NEEDS_TRACER = {
         f"{CAPTURE}/test_model.py::test_what_the_trace_cannot_follow_is_named[torch.autograd.grad]",
         f"{CAPTURE}/test_model.py::test_what_the_trace_cannot_follow_is_named[torch.func.grad]",
         f"{CAPTURE}/test_model.py::test_a_constant_of_the_batch_size_is_an_error",
+        f"{CAPTURE}/test_model.py::test_a_compiled_function_is_named_and_what_takes_it",
         f"{CAPTURE}/values/test_known_numbers.py::test_one_that_depends_on_the_rows_is_an_error",
         *(
             f"{CAPTURE}/test_torch_favours.py::test_without_the_favour_it_does_not[{spot}]"

@@ -605,6 +605,13 @@ def test_what_the_trace_cannot_follow_is_named(what):
         capture_function(function)
 
 
+def test_a_compiled_function_is_named_and_what_takes_it():
+    compiled = torch.compile(torch.sin)
+    message = rf"(?s){HERE}:\d+.*a function that torch.compile has made.*frontend=\"export\""
+    with pytest.raises(TraceError, match=message):
+        capture_function(lambda m, x: compiled(m.linear(x)))
+
+
 def test_a_hook_on_the_gradient_of_an_activation_is_an_error():
     """It was never called: only the self-check could tell, and only if it changed something."""
 
