@@ -22,7 +22,7 @@ FILE_NAME = "rannc_conf.toml"
 # Read by this module or the launcher, not settings of a plan.
 OTHER_VARIABLES = {"RANNC_CONF_DIR", "RANNC_TERMINAL_WIDTH"}
 # The core counts in 32 bits.
-MOST = 2**31 - 1
+MOST_COUNT = 2**31 - 1
 # Bytes are counted in 64 bits, and several ranks' are added up.
 MOST_GIB = 2**30
 
@@ -50,8 +50,8 @@ def whole(value, least: int) -> int:
         raise ValueError("expected a whole number")
     if number < least:
         raise ValueError(f"expected at least {least}")
-    if number > MOST:
-        raise ValueError(f"expected at most {MOST}")
+    if number > MOST_COUNT:
+        raise ValueError(f"expected at most {MOST_COUNT}")
     return number
 
 

@@ -35,7 +35,7 @@ NOT_TUNED = {
     ),
     "limits of what files and arguments may say": (
         "kMaxRows kMaxStages kMaxRanks kMaxFileBytes kLeastBandwidth kLongest kLongestTime kNewest"
-        " kMostOutputs MOST MOST_GIB"
+        " kMostOutputs MOST_COUNT MOST_GIB"
     ),
     "tags of messages, and what MPI allows": (
         "kTagsOfCall kCallsApart kTagsOfReduction kFirstTag kHashes kCalls kFirstCollectiveTag"
