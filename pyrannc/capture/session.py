@@ -21,6 +21,7 @@ from pyrannc.capture.torch_patches import (
     detached_data,
     gradient_hooks,
     is_tracing,
+    kept_gradients,
     module_paths,
     plain_sizes,
     settings,
@@ -84,8 +85,8 @@ class Session:
             stack.enter_context(_RecordByHand(self))
             for patch in (
                 plain_sizes, detached_data, module_paths, conversions, constants, calls, settings,
-                gradient_hooks, torch_favours.done, placeholders.checked, row_lists.joined,
-                checks.repeated,
+                gradient_hooks, kept_gradients, torch_favours.done, placeholders.checked,
+                row_lists.joined, checks.repeated,
             ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(mask_selections.allowed(self, replaced))

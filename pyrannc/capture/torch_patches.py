@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import sys
 import threading
 import types
 
@@ -11,6 +12,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from pyrannc.capture import mask_selections, torch_private
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.explained import OWN_PATH, TORCH_PATH
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_private import FakeTensor, SingleLevelFunction, disable_current_modes
@@ -108,6 +110,25 @@ def detached_data(session):
     patches.enter_context(replaced(FakeTensor, data=data, set_=set_))
     patches.enter_context(replaced(FakeMode, overwritten=overwritten))
     return patches
+
+
+def kept_gradients(session):
+    """`p.grad` in forward(): what the step before has left there, which no FakeTensor has."""
+
+    def get(tensor):
+        asks = sys._getframe(1).f_code.co_filename
+        if session.here() and tensor.is_leaf and not asks.startswith((TORCH_PATH, OWN_PATH)):
+            raise TraceError(
+                "forward() reads the gradient of a tensor (.grad), which is that of an earlier "
+                "backward: a captured model has no gradients at hand.\n  Take what you need of it "
+                "in the training loop after backward(), and pass it as an argument, or keep it in "
+                "a buffer."
+            )
+        return torch.Tensor.grad.__get__(tensor)
+
+    return replaced(
+        FakeTensor, grad=property(get, torch.Tensor.grad.__set__, torch.Tensor.grad.__delete__)
+    )
 
 
 def module_paths(session):

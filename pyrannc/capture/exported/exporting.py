@@ -21,6 +21,7 @@ from pyrannc.capture.torch_patches import (
     conversions,
     detached_data,
     gradient_hooks,
+    kept_gradients,
     refuse_hidden_parameters,
 )
 from pyrannc.capture.torch_private import SingleLevelFunction
@@ -276,7 +277,7 @@ class Exporting:
             stack.enter_context(self._followed)
             for patch in (
                 torch_favours.done, conversions, detached_data, gradient_hooks,
-                placeholders.checked, row_lists.joined, checks.repeated,
+                kept_gradients, placeholders.checked, row_lists.joined, checks.repeated,
             ):  # fmt: skip
                 stack.enter_context(patch(self))
             stack.enter_context(self.functions())

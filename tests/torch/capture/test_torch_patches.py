@@ -75,6 +75,11 @@ def given_memory(first, last):
         first.weight.set_(first.weight * 0.5)
 
 
+def of_the_step_before(first, last):
+    if first.weight.grad is not None:
+        first.weight.data.add_(first.weight.grad)
+
+
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 @pytest.mark.parametrize(
     "write, message",
@@ -82,11 +87,10 @@ def given_memory(first, last):
         (back, "uses the one that was there before, which"),
         (swapped, "uses the one that was there before, which"),
         (halved, "torch.float16.* into the .data of one of torch.float32"),
+        (of_the_step_before, r"gradient of a tensor \(.grad\), which is that of an earlier"),
         (given_memory, r"memory of another one \(set_\(\)\)"),
     ],
 )
-def test_what_a_graph_cannot_do_with_data_is_an_error_that_names_the_line(
-    front_end, write, message
-):
+def test_what_a_graph_cannot_do_is_an_error_that_names_the_line(front_end, write, message):
     with pytest.raises(TraceError, match=rf"(?s)test_torch_patches.py:\d+\): .*{message}"):
         FRONT_ENDS[front_end](Of(write), (torch.randn(6, 4),))
