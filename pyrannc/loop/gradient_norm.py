@@ -53,9 +53,17 @@ def own_only(torchs, parameters, *args, **kwargs):
     """A function of torch that changes each gradient by itself, of those that this rank holds."""
     parameters = _listed(parameters)
     own = [each for each in parameters if not is_released(each)]
-    if len(own) < len(parameters) and not _gradients(own):
+    if not _gradients(own) and _of_other_ranks(parameters):
         return None  # torch fails where there is none
     return torchs(own, *args, **kwargs)
+
+
+def _of_other_ranks(parameters) -> bool:
+    """Whether another rank may have gradients of them: where none is left, they may be those of an
+    optimizer, which has but this rank's part."""
+    last = at_work.last_backward()
+    found = at_work.of_tensors(parameters) if parameters else [last] if last is not None else []
+    return any(each.world.size > 1 for each in found)
 
 
 def of_model(deployment) -> float:

@@ -124,8 +124,23 @@ def sgd_by_hand():
 
 @case
 def gradients_clipped_by_value():
-    """`clip_grad_value_(model.parameters(), x)`"""
+    """`clip_grad_value_(model.parameters(), x)`, of one of two optimizers' parameters"""
     trains(between=lambda model, _: clip_grad_value_(model.parameters(), 0.005))
+
+    # torch fails where none has a gradient, as on the ranks without a part of an optimizer.
+    plain, _, wrapped, _ = pair()
+    kept = []
+    for model in (plain, wrapped.module):
+        others = [each for each in model.parameters() if each is not model.first.bias]
+        kept.append([torch.optim.SGD([model.first.bias], 0.1), torch.optim.Adam(others, 0.01)])
+    wrapped = RaNNCModule(wrapped.module, kept[1], wrapped.config)
+    for step in range(3):
+        backward(plain, wrapped, step)
+        for optimizers in kept:
+            for optimizer in optimizers:
+                clip_grad_value_(optimizer.param_groups[0]["params"], 0.005)
+                optimizer.step(), optimizer.zero_grad()
+        equal_weights(plain, wrapped)
 
 
 @case
