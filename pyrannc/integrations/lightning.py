@@ -5,6 +5,7 @@ its one child with parameters, or else its ``forward()``, which ``training_step(
 ``self(...)``; or the children that are named, such as a generator and its discriminator.
 """
 
+import contextlib
 import copy
 import json
 import os
@@ -13,6 +14,7 @@ import torch
 from lightning.fabric.plugins import ClusterEnvironment
 from lightning.fabric.utilities.seed import reset_seed
 from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 from torch.utils.data import SequentialSampler
@@ -130,6 +132,9 @@ class RaNNCStrategy(DDPStrategy):
         module = self.lightning_module
         for method in ("toggle_optimizer", "untoggle_optimizer"):
             vars(module)[method] = self._of_all_parameters(getattr(type(module), method))
+        for each in callbacks:
+            if isinstance(each, BaseFinetuning):
+                vars(each)["finetune_function"] = self._by_identity(each)
         averages = [each for callback in callbacks for each in _copies_in(callback, module)]
         for name in self._modules or [_child_to_wrap(module)]:
             target = _child(module, name) if name else copy.copy(module)
@@ -151,18 +156,47 @@ class RaNNCStrategy(DDPStrategy):
         module = self.lightning_module
 
         def call(*args, **kwargs):
-            cut = []
-            for wrapped in self._wrapped.values():
-                deployment = wrapped._deployment
-                for optimizer, groups in deployment.whole_groups.items() if deployment else ():
-                    for group, whole in zip(optimizer.param_groups, groups, strict=False):
-                        cut.append((group, group["params"]))
-                        group["params"] = whole
-            try:
+            with self._whole_groups():
                 return method(module, *args, **kwargs)
+
+        return call
+
+    @contextlib.contextmanager
+    def _whole_groups(self):
+        """Inside, the groups of the optimizers have what they had before the first call."""
+        cut = []
+        for wrapped in self._wrapped.values():
+            deployment = wrapped._deployment
+            for optimizer, groups in deployment.whole_groups.items() if deployment else ():
+                for group, whole in zip(optimizer.param_groups, groups, strict=False):
+                    cut.append((group, group["params"]))
+                    group["params"] = whole
+        try:
+            yield
+        finally:
+            for group, parameters in reversed(cut):
+                group["params"] = parameters
+
+    def _by_identity(self, callback):
+        """``finetune_function()`` of a callback that unfreezes layers, such as BackboneFinetuning.
+        Whether an optimizer has a parameter is asked by its values there, which no rank has of
+        all; on every rank the same are new to it."""
+        tune, known = type(callback).finetune_function.__get__(callback), set()
+
+        def new(optimizer, parameters):
+            with self._whole_groups():
+                known.update(_parameters(optimizer))
+            found = [each for each in parameters if id(each) not in known]
+            known.update(map(id, found))
+            return found
+
+        def call(*args, **kwargs):
+            theirs = vars(BaseFinetuning)["filter_on_optimizer"]
+            BaseFinetuning.filter_on_optimizer = staticmethod(new)
+            try:
+                return tune(*args, **kwargs)
             finally:
-                for group, parameters in reversed(cut):
-                    group["params"] = parameters
+                BaseFinetuning.filter_on_optimizer = theirs
 
         return call
 

@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import torch
 import toy
 from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
     Callback,
     EarlyStopping,
     EMAWeightAveraging,
@@ -154,6 +155,40 @@ def another(folder):
         found = trainer(folder).validate(module, loaders()[1], verbose=False)
         losses.append(found[0]["val_loss"])
     return {"log": [{"loss": each} for each in losses], "weights": {}}
+
+
+class WithBackbone(Loss):
+    """Its first layers are frozen until a callback adds them to the optimizer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.backbone = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.backbone(x)))
+
+    def predicted(self, x):
+        return self(x)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.02)
+
+
+def tuned(folder):
+    """A callback that unfreezes layers, and writes which parameters the optimizer has."""
+    log = Log()
+    fit = trainer(folder, log, BackboneFinetuning(1, lambda _: 1.5, 0.01), num_sanity_val_steps=0)
+    fit.fit(WithBackbone(), *loaders())
+    fit.save_checkpoint(folder / "tuned.ckpt")
+    pyrannc.barrier()
+    saved = torch.load(folder / "tuned.ckpt", weights_only=False)
+    ((_, tuning),) = (each for each in saved["callbacks"].items() if "Finetuning" in each[0])
+    groups = tuning["internal_optimizer_metadata"][0]
+    log.entries.append({name: n for n, group in enumerate(groups) for name in group["params"]})
+    sums = {name: each.double().square().sum().item() for name, each in saved["state_dict"].items()}
+    return {"log": log.entries, "weights": sums}
 
 
 class Adversaries(pl.LightningModule):
@@ -329,6 +364,7 @@ CASES = {
     "adversaries": adversaries,
     "averaged": averaged,
     "validated": validated,
+    "tuned": tuned,
     "refused": refused,
 }
 
