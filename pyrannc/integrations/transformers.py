@@ -16,6 +16,7 @@ from pyrannc.errors import ConfigError
 from pyrannc.integrations import accelerate
 from pyrannc.module import RaNNCModule, end_plans_of
 from pyrannc.state import pretrained, summon
+from pyrannc.wrapper import on_all_ranks
 
 _REFUSED = ("torch_compile", "fsdp", "deepspeed", "fp16", "jit_mode_eval")
 
@@ -52,6 +53,12 @@ class _WithRaNNC:
     def _wrap_model(self, model, training=True, dataloader=None):
         wrapped = self._rannc_module()
         return wrapped if wrapped is not None and wrapped.module is model else model
+
+    def _prepare_for_training(self, *args, **kwargs):
+        """Callbacks, and what follows train(), have the model itself, as with a plain Trainer."""
+        found = super()._prepare_for_training(*args, **kwargs)
+        on_all_ranks.lend(self.model_wrapped)
+        return found
 
     @contextlib.contextmanager
     def _with_wrapped_model(self):

@@ -8,6 +8,7 @@ import torch
 
 from pyrannc.errors import RaNNCError
 from pyrannc.state.torch_private import ACCESSOR
+from pyrannc.wrapper.on_all_ranks import OnAllRanks
 
 #: Where the model has no attribute of that name, RaNNC's answers.
 AFTER_THE_MODELS = ("config", "model", "plan")
@@ -63,7 +64,8 @@ def is_own(wrapper, name: str) -> bool:
 def read(wrapper, name: str):
     """An attribute that the wrapper itself does not have."""
     of_model = getattr(wrapper.module, name, wrapper) if name in AFTER_THE_MODELS else None
-    return getattr(wrapper.rannc if of_model is wrapper else wrapper.module, name)
+    found = getattr(wrapper.rannc if of_model is wrapper else wrapper.module, name)
+    return found.of_model if isinstance(found, OnAllRanks) else found
 
 
 def write(wrapper, name: str, value) -> bool:

@@ -8,6 +8,7 @@ import pytest
 CASES = (
     "gpt2", "lora", "bert", "bf16", "smoothed", "smoothed_lora", "loss_function", "loss_of_class",
     "padded", "t5", "vit", "accelerate", "distilled", "embedded", "averaged", "resumed",
+    "saved", "copied",
 )  # fmt: skip
 ROUNDED = ("bf16", "averaged")
 

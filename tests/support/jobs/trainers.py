@@ -182,7 +182,7 @@ class MeanLoss(Trainer):
 
 def trained(
     folder, model, resume=None, rows=None, kind=Trainer, metrics=None, loss_function=None,
-    collate=None, **others,
+    collate=None, callbacks=None, **others,
 ):  # fmt: skip
     """What is logged while it trains, and the sizes of the weights that it saves."""
     rows = rows or Rows()
@@ -190,7 +190,7 @@ def trained(
     trainer = kind(
         model, arguments(folder, **others), train_dataset=rows, eval_dataset=rows,
         compute_metrics=metrics, compute_loss_func=loss_function,
-        data_collator=collate, **ours,
+        data_collator=collate, callbacks=callbacks, **ours,
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model(str(folder / "final"))
@@ -204,6 +204,52 @@ def trained(
         for entry in trainer.state.log_history
     ]
     return {"log": [entry for entry in found if entry], "weights": weights(folder / "final")}
+
+
+class Saves(transformers.TrainerCallback):
+    """Saves the model that it is given after each epoch, and generates with it."""
+
+    def __init__(self, folder):
+        self.folder, self.generated = folder, []
+
+    def on_epoch_end(self, args, state, control, model, **_):
+        model.save_pretrained(self.folder / str(round(state.epoch)))
+        model.eval()
+        prompt = torch.tensor([[3, 4, 5]])
+        found = model.generate(input_ids=prompt, max_new_tokens=4, do_sample=False, pad_token_id=0)
+        self.generated += found[0].tolist()
+
+
+def saved(folder):
+    """The model itself is saved and generates, in a callback and after train(), and a copy of it
+    is one of its own."""
+    found = {"log": [], "weights": {}}
+    for name, model in ("gpt2", gpt2()), ("lora", lora()):
+        callback = Saves(folder / name)
+        trained(folder / name, model, save_strategy="no", callbacks=[callback])
+        model.save_pretrained(folder / name / "3")
+        pyrannc.barrier()
+        found["log"] += [{"loss": each} for each in callback.generated]
+        for epoch in "123":
+            for key, value in weights(folder / name / epoch).items():
+                found["weights"][f"{name}.{epoch}.{key}"] = value
+    return found
+
+
+def copied(folder):
+    """A copy of a model that the Trainer has wrapped is one of its own."""
+    trainer = Trainer(gpt2(), arguments(folder, save_strategy="no"), train_dataset=Rows(),
+                      eval_dataset=Rows(), callbacks=[copies := Copies()], **OURS)  # fmt: skip
+    trainer.train()
+    copies.model.save_pretrained(folder / "copy")
+    pyrannc.barrier()
+    log = [{"loss": entry["loss"]} for entry in trainer.state.log_history if "loss" in entry]
+    return {"log": log, "weights": weights(folder / "copy")}
+
+
+class Copies(transformers.TrainerCallback):
+    def on_train_begin(self, args, state, control, model, **_):
+        self.model = copy.deepcopy(model)
 
 
 def weights(folder):
@@ -349,6 +395,8 @@ def main(folder):
             load_best_model_at_end=True,
             metric_for_best_model="eval_answers",
         ),
+        "saved": saved,
+        "copied": copied,
         "refused": refused,
         "accelerate": accelerated,
         "distilled": distilled,
