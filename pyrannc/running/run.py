@@ -51,13 +51,10 @@ class Run:
         )
         self._has_half = "float16" in _C.ir.dtypes(graph)
         plan, training = deployment.plan, deployment.model.training
-        if training and self._trains and not schedules.can_train(plan, graph):
-            raise PlanError(
-                f"the plan has schedule '{plan.schedule}', but this call, unlike the first one, "
-                "returns no loss to start the backward from: return it, or call eval() first"
-            )
+        lacks_loss = not schedules.can_train(plan, graph)
+        self._cannot_train = training and self._trains and lacks_loss
         # Its graph may have no loss, and every output is wanted.
-        self._forward_only = _C.plan.backward_comes_first(plan) and not training
+        self._forward_only = _C.plan.backward_comes_first(plan) and (not training or lacks_loss)
         paths = captured.output_paths()
         self._not_returned = [
             UnsentOutput(path, plan.schedule, _C.plan.can_be_dealt_out(graph.values[value]))
@@ -138,6 +135,12 @@ class Run:
         as_planned = self is deployment.first and turn.local_rows == deployment.local_rows
         self._find_state()
         tracked = self._trains and torch.is_grad_enabled()
+        if tracked and self._cannot_train:
+            raise PlanError(
+                f"the plan has schedule '{deployment.plan.schedule}', but this call, unlike the "
+                "first one, returns no loss to start the backward from: return it, or call eval() "
+                "or torch.no_grad() first"
+            )
         with_backward = tracked and not self._forward_only
         parameters, buffers = self._parameters, self._buffers
         with deployment.steps.forward(with_backward, as_planned), deployment.shown():
