@@ -182,12 +182,12 @@ def choose(task, agreed, proved, measured) -> Chosen:
     """Reads the plan from its file, or makes it; both on rank 0 for all ranks."""
     world, graph, path = task.world, task.captured.graph, task.plan_file
     planner = None
-    if path is None and world.rank == 0:
-        planner = make_planner(task, agreed, proved, measured)
 
     def content():
+        nonlocal planner
         if path is not None:
             return plan_file.read_plan(path, graph, sum(agreed.local_rows), world.size)
+        planner = make_planner(task, agreed, proved, measured)
         return planner.plan().to_json()
 
     plan = _C.plan.Plan.from_json(on_rank(0, world, content))

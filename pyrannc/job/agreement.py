@@ -163,13 +163,16 @@ def hosts_of(world) -> list[str]:
 
 def on_rank(root, world, work):
     """``work()`` of one rank, in JSON's types, on every rank; its error is raised on every rank."""
-    message = b""
+    message, cause = b"", None
     if world.rank == root:
         try:
             message = json.dumps({"result": work()}).encode()
         except RaNNCError as error:
             message = json.dumps({"error": type(error).__name__, "text": str(error)}).encode()
+        except Exception as error:  # a fault of ours; the others wait for this rank
+            text = f"rank {root}: {type(error).__name__}: {error}"
+            message, cause = json.dumps({"error": "RaNNCError", "text": text}).encode(), error
     answer = json.loads(world.broadcast(message, root).decode())
     if "error" in answer:
-        raise getattr(_C.util, answer["error"])(answer["text"])
+        raise getattr(_C.util, answer["error"])(answer["text"]) from cause
     return answer["result"]

@@ -233,3 +233,23 @@ def test_sets_of_strings_have_one_order_on_all_ranks_or_the_error_says_how():
 def test_import_starts_no_mpi_and_prints_nothing():
     done = run("import pyrannc; from pyrannc import RaNNCModule, _C", ranks=2)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_goes_wrong_on_one_rank_for_all_is_an_error_on_every_rank():
+    """Whatever its class: the others would wait for it, and what they compute next for this."""
+    code = """
+import pyrannc
+from pyrannc import launch
+from pyrannc.job.agreement import on_rank
+
+world, heard = launch.world(60.0), []
+for fault in (pyrannc.ConfigError("wrong"), KeyError("boom")):
+    try:
+        on_rank(0, world, lambda fault=fault: (_ for _ in ()).throw(fault))
+    except pyrannc.RaNNCError as error:
+        heard.append(f"{type(error).__name__}: {error}")
+assert heard == ["ConfigError: wrong", "RaNNCError: rank 0: KeyError: 'boom'"], heard
+assert on_rank(1, world, lambda: world.rank) == 1
+"""
+    job = run(code)
+    assert job.returncode == 0, job.stderr[-2000:]
