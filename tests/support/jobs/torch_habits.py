@@ -132,7 +132,7 @@ def gradients_clipped_by_value():
     kept = []
     for model in (plain, wrapped.module):
         others = [each for each in model.parameters() if each is not model.first.bias]
-        kept.append([torch.optim.SGD([model.first.bias], 0.1), torch.optim.Adam(others, 0.01)])
+        kept.append([torch.optim.Adagrad([model.first.bias]), torch.optim.Adam(others, 0.01)])
     wrapped = RaNNCModule(wrapped.module, kept[1], wrapped.config)
     for step in range(3):
         backward(plain, wrapped, step)
