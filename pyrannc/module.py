@@ -240,6 +240,12 @@ class RaNNCModule(ModelInterface):
         """These tensors have been loaded: the first call does not read them from ``weights``."""
         self._first_values.loaded.update(names)
 
+    def _values_beside(self, leaders, world):
+        """Where its model gets values from, as a copy that follows another wrapper; ``leaders``: of
+        that one's. Collective."""
+        wanted, self._first_values = self._first_values, values.Wanted()
+        return values.of_copy(self.module, wanted, leaders, world)
+
     def _put_to_work(self, deployment, call) -> None:
         """From here on calls run on ``deployment``; ``call``: the first one, or None."""
         self._deployment = deployment

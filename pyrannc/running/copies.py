@@ -8,7 +8,6 @@ import copy
 import json
 import weakref
 
-from pyrannc.materialize import values
 from pyrannc.optimizer import fused_step, named_state
 from pyrannc.state import named_tensors
 
@@ -67,8 +66,6 @@ def _follow(wrapper, deployment):
         named_tensors.broadcast_all(world, wrapper.module)
     for optimizer in wrapper._given.optimizers if config.fused_optimizer else ():
         fused_step.prefer(optimizer)
-    leaders, wanted = deployment.task.value_source, wrapper._first_values
-    source = values.of_copy(wrapper.module, wanted, leaders, world)
+    source = wrapper._values_beside(deployment.task.value_source, world)
     made = deployment.of_copy(wrapper.module, wrapper._given.optimizers, source)
     wrapper._put_to_work(made, None)
-    wrapper._first_values = values.Wanted()

@@ -42,7 +42,6 @@ BELOW = {
         "report",
         "optimizer",
         "loop",
-        "materialize",
         "capture",
         "job",
         "state",
@@ -55,8 +54,8 @@ BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["integrations"] = {"module", "launch", "state"}
 BELOW["checkpoint"] = {
-    "module", "running", "optimizer", "state", "launch", "stored", "materialize", "job",
-    "shards", "loop",
+    "module", "running", "loop", "optimizer", "state", "launch", "stored", "materialize", "job",
+    "shards",
 }  # fmt: skip
 BELOW["comm_utils"] = {"launch", "loop", "job"}
 BELOW["amp"] = BELOW["opt"] = set()
