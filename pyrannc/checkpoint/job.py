@@ -40,6 +40,11 @@ class Job:
         """Who holds a tensor of the model, and answers for it."""
         return self.holders.get(id(tensor), [0])
 
+    def refuse_optimizers_of_others(self, what: str) -> None:
+        """Raises RaNNCError where one is of a wrapped model that is not this, but a part of it."""
+        for each in self.optimizers:
+            named_state.refuse_outer(each, self.model, what)
+
     def piece(self, parameter) -> tuple | None:
         """The range of its numbers of which this rank has the optimizer's state; None: of all."""
         steps = self.deployment.sharded_steps if self.deployment is not None else None
@@ -67,7 +72,7 @@ def of(what: str, module, optimizer) -> Job:
 
     Raises:
         RaNNCError: ``module`` is no module, or the ranks do not do the same; an optimizer is around
-            another one, or of a wrapped model that is a part of ``module`` only.
+            another one.
     """
     if not isinstance(module, nn.Module):
         raise RaNNCError(
@@ -84,7 +89,6 @@ def of(what: str, module, optimizer) -> Job:
     optimizers = user_optimizer.listed(optimizer)
     for each in optimizers:
         around_another.refuse(each, what)
-        named_state.refuse_outer(each, model, what)
     holders = {
         id(tensor): each.owners.ranks[name]
         for each in parts

@@ -49,6 +49,7 @@ def load(folder, module, optimizer=None, *, scheduler=None, scaler=None, strict=
     def check():
         index_file.check_sizes(folder, index)
         _check_model(folder, index, task.model, held, strict, world.rank == 0)
+        task.refuse_optimizers_of_others("pyrannc.load()")
         _check_optimizers(folder, index, task)
         for name, given in (("scheduler", scheduler), ("scaler", scaler)):
             _check_beside(folder, index, name, given)

@@ -58,6 +58,7 @@ def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=N
     {'epoch': 3}
     """
     task = job.of("pyrannc.save()", module, optimizer)
+    task.refuse_optimizers_of_others("pyrannc.save()")
     if names := values.without_values(task.model):
         raise RaNNCError(
             f"pyrannc.save(): '{names[0]}' has no values, as the model was built on the meta "
