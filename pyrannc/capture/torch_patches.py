@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import sys
+import inspect
 import threading
 import types
 
@@ -116,7 +116,7 @@ def kept_gradients(session):
     """`p.grad` in forward(): what the step before has left there, which no FakeTensor has."""
 
     def get(tensor):
-        asks = sys._getframe(1).f_code.co_filename
+        asks = inspect.currentframe().f_back.f_code.co_filename
         if session.here() and tensor.is_leaf and not asks.startswith((TORCH_PATH, OWN_PATH)):
             raise TraceError(
                 "forward() reads the gradient of a tensor (.grad), which is that of an earlier "

@@ -295,18 +295,11 @@ class _Check:
         """Of parameters, through `.data` or `detach()` in the other order than a graph can."""
         if "modified by an inplace operation" not in str(error) or not self.written:
             return
-        held = {index for index, each in enumerate(self.graph.values) if each.name in self.written}
-        writing = [
-            node
-            for node in self.graph.nodes
-            for value in node.writes
-            if self.graph.values[value].storage in held
-        ]
         raise TraceError(
-            f"'{next(iter(self.written))}' is written in forward() ({writing[-1].source}) after it "
-            "was computed with, so its backward would compute with what was written, too.\n  "
-            "Eager PyTorch does not see this where the write goes through .data. Write before the "
-            "use, or in the training loop after optimizer.step()."
+            f"'{next(iter(self.written))}' is written in forward() after it was computed with, so "
+            "the backward of a captured model would compute with what was written.\n  Eager "
+            "PyTorch does not see this where the write goes through .data. Write before the use, "
+            "or in the training loop after optimizer.step()."
         ) from error
 
     def gradients(self, outputs) -> dict:

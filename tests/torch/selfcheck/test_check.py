@@ -172,13 +172,13 @@ def test_a_model_whose_own_backward_fails_is_checked_without_it():
 
 
 @pytest.mark.parametrize("write", [lambda w: w.data.mul_(0.9), lambda w: setattr(w, "data", w * 2)])
-def test_a_parameter_that_is_written_after_its_use_is_named_with_the_line(write):
+def test_a_parameter_that_is_written_after_its_use_is_named(write):
     def late(linear, x):
         result = linear(linear(x))
         write(linear.weight)
         return result
 
-    told = r"(?s)'linear.weight' is written in forward\(\) \(.*test_check.py:\d+\) after it was"
+    told = r"'linear.weight' is written in forward\(\) after it was computed with"
     with pytest.raises(TraceError, match=told):
         checked(Forward(late), floats(5, 4))
 
