@@ -15,7 +15,8 @@ from pyrannc import launch
 from pyrannc.errors import ConfigError
 from pyrannc.integrations import accelerate
 from pyrannc.module import RaNNCModule, end_plans_of
-from pyrannc.state import on_all_ranks, pretrained, summon
+from pyrannc.state import pretrained, summon
+from pyrannc.wrapper import on_all_ranks
 
 _REFUSED = ("torch_compile", "fsdp", "deepspeed", "fp16", "jit_mode_eval")
 

@@ -7,8 +7,8 @@ import inspect
 import torch
 
 from pyrannc.errors import RaNNCError
-from pyrannc.state.on_all_ranks import OnAllRanks
 from pyrannc.state.torch_private import ACCESSOR
+from pyrannc.wrapper.on_all_ranks import OnAllRanks
 
 #: Where the model has no attribute of that name, RaNNC's answers.
 AFTER_THE_MODELS = ("config", "model", "plan")
