@@ -3,7 +3,9 @@
 namespace rannc::partition {
 
 /// Parts of the search that a benchmark may leave out to see what they gain
-/// (benchmarks/planner/ablations.cpp). All are on; they are no settings of a user's.
+/// (benchmarks/planner/ablations.cpp). All are on; they are no settings of a user's. Two gain next
+/// to nothing on average, but on single graphs: of 260 problems (`ablations small large --inexact
+/// --problems 1500`) one was 37 % longer without other_layouts, one 3 % without inner_blocks.
 struct Heuristics {
   bool coarse = true;         ///< searches with fewer blocks go first
   bool zoom = true;           ///< borders are refined piece by piece
