@@ -172,7 +172,7 @@ def _new(target):
     try:
         yield inside
         inside.replace(place)  # also of an empty one
-    except BaseException:
+    except BaseException:  # whatever has failed, Ctrl-C included: no half of a folder stays
         shutil.rmtree(inside, ignore_errors=True)
         raise
 

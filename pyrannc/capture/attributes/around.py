@@ -26,10 +26,14 @@ ABSENT = object()
 
 # Methods that code calls without naming them.
 _WITHOUT_A_NAME = ("__bool__", "__call__", "__float__", "__getattr__", "__getitem__", "__int__")
-#: Elements of a list, a dict or an object in which the user's objects are looked for.
+#: Entries of a list, a dict or an object in which the user's objects are looked for.
 #: tuned by: a safety margin: settings have some tens of entries.
 #: without it: a list with an entry for each class or token would be gone through.
-MOST_ELEMENTS = 64
+_MOST_HELD = 64
+#: How many containers within one are looked into, as those of `self.config.loss.weights`.
+#: tuned by: a safety margin: settings are read from files with two or three levels.
+#: without it: all that an object leads to would be gone through in every call.
+DEEPEST = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,7 +96,7 @@ def with_names_in_methods(names, values) -> set[str]:
     return found
 
 
-def objects_in(values, depth=3):
+def objects_in(values, depth=DEEPEST):
     """The user's objects among them, and in what they, lists and dicts hold."""
     for value in values:
         if isinstance(value, types.MethodType):
@@ -104,7 +108,7 @@ def objects_in(values, depth=3):
             held = value.values()
         else:
             held = value if isinstance(value, list | tuple) else ()
-        if depth and len(held) <= MOST_ELEMENTS:
+        if depth and len(held) <= _MOST_HELD:
             yield from objects_in([*held], depth - 1)
 
 

@@ -12,16 +12,13 @@ import numpy as np
 import torch
 
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes.around import DEEPEST
 from pyrannc.capture.attributes.user_code import LIBRARIES, is_class_of_user, is_object
 
 #: Elements of a list, a set or an array that is compared.
 #: tuned by: a safety margin: lists of settings have a few elements.
 #: without it: a list with an entry for each class or token would be gone through in every call.
 _MOST_ELEMENTS = 16
-#: How many containers within one are looked into, as those of `self.config.loss.weights`.
-#: tuned by: a safety margin: settings are read from files with two or three levels.
-#: without it: all that an object leads to would be gone through in every call.
-_DEEPEST = 3
 _PLAIN = (
     bool | int | float | complex | str | bytes | None | enum.Enum | np.generic | torch.dtype
     | torch.device
@@ -95,7 +92,7 @@ def _is_put_there(function) -> bool:
     return package in LIBRARIES and package not in ("torch", "builtins")
 
 
-def comparables(path, value, wanted, seen, depth=_DEEPEST):
+def comparables(path, value, wanted, seen, depth=DEEPEST):
     """Pairs of path and what is compared: of a value, of what a dict, a short list or settings
     hold, or of those attributes of an object or class of the user's, which may count steps, too,
     that are ``wanted``; and of what these hold.
