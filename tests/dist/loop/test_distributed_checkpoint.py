@@ -8,17 +8,9 @@ import pytest
     import tempfile
     import pyrannc, torch
     import torch.distributed.checkpoint as dcp
+    from extra_states import Counted
     from torch import nn
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
-
-    class Counted(nn.Linear):
-        rounds = 0
-
-        def get_extra_state(self):
-            return {"rounds": self.rounds}
-
-        def set_extra_state(self, state):
-            self.rounds = state["rounds"]
 
     pyrannc.init()
     folder = [tempfile.mkdtemp()]

@@ -6,17 +6,9 @@ import pytest
 @pytest.mark.ranks(
     """
     import copy, pyrannc, torch
+    from extra_states import Counted
     from torch import nn
     torch.manual_seed(pyrannc.get_rank())  # rank 0's values count
-    class Counted(nn.Linear):
-        rounds = 0
-
-        def get_extra_state(self):
-            return {"rounds": self.rounds}
-
-        def set_extra_state(self, state):
-            self.rounds = state["rounds"]
-
     def make():
         return nn.Sequential(
             nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), Counted(8, 2)

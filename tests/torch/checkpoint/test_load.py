@@ -11,6 +11,7 @@ import numpy
 import pytest
 import torch
 from counting_steps import CountingSteps
+from extra_states import Counted
 from torch import nn
 
 import pyrannc
@@ -314,16 +315,6 @@ def test_another_models_or_optimizers_is_refused_and_nothing_changes(saved, capf
         torch.optim.AdamW(model[0].parameters()), torch.optim.AdamW(model[2:].parameters())
     ])  # fmt: skip
     refused(saved, "has no scheduler: it was saved without", model, scheduler=object())
-
-
-class Counted(nn.Linear):
-    rounds = 3
-
-    def get_extra_state(self):
-        return {"rounds": self.rounds}
-
-    def set_extra_state(self, state):
-        self.rounds = state["rounds"]
 
 
 def test_the_extra_state_of_a_module_is_one_of_the_tensors_that_are_compared(tmp_path):
