@@ -312,7 +312,8 @@ class Writer:
     def _new_operator(self, op, inputs):
         module = self._module()
         short = op.split("::")[-1].split(".")[0]
-        path = f"{module}.{short}" if module else short
+        # The planner's files have no colon in a name; a key of an nn.ModuleDict may have one.
+        path = (f"{module}.{short}" if module else short).replace(":", "_")
         count, self._counts[path] = self._counts[path], self._counts[path] + 1
         made = {"name": f"{path}_{count}" if count else path, "op": op, "inputs": inputs}
         made["outputs"] = []

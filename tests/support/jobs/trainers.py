@@ -3,6 +3,7 @@ on several ranks those of pyrannc.integrations. Rank 0 prints by case what was l
 """
 
 import copy
+import gc
 import json
 import sys
 from pathlib import Path
@@ -227,6 +228,7 @@ def saved(folder):
     for name, model in ("gpt2", gpt2()), ("lora", lora()):
         callback = Saves(folder / name)
         trained(folder / name, model, save_strategy="no", callbacks=[callback])
+        gc.collect()  # of the Trainer, nothing is left
         model.save_pretrained(folder / name / "3")
         pyrannc.barrier()
         found["log"] += [{"loss": each} for each in callback.generated]
