@@ -21,6 +21,7 @@ from pyrannc.errors import RaNNCError
 from pyrannc.state import named_tensors
 from pyrannc.state.released import blank
 from pyrannc.state.torch_private import TorchDispatchMode
+from pyrannc.stored import adapters
 
 # Methods without arguments by which a module sets what it holds; torch's MultiheadAttention and
 # Transformer have the second one.
@@ -202,7 +203,7 @@ class _Call:
 
 def _calls(model):
     """In the order in which a model is built: each module after what is in it, then the model's own
-    method for each of them."""
+    method for each of them, then what is put into a model that is there."""
     order = list(_children_first(model, "", None))
     for path, module, _ in order:
         for name in (*_OF_ITSELF, _OF_A_MODULE):
@@ -214,6 +215,8 @@ def _calls(model):
             method = getattr(giver, _OF_A_MODULE)
             what = f"{_OF_A_MODULE}() for {_named(path, module)}"
             yield _Call(method, (module,), module, what)
+    for method, arguments, path, module in adapters.resets(model):
+        yield _Call(method, arguments, module, f"{method.__name__}() of {_named(path, module)}")
 
 
 def _children_first(module, path, giver):

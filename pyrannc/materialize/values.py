@@ -13,7 +13,7 @@ from pyrannc.errors import ConfigError, RaNNCError, TraceError
 from pyrannc.job.on_all import on_all
 from pyrannc.materialize.initialised import Initialisers
 from pyrannc.state import checkpoint, moving, named_tensors
-from pyrannc.stored import differences, folder, hugging_face
+from pyrannc.stored import differences, folder, hugging_face, inside
 
 
 class Weights:
@@ -21,7 +21,7 @@ class Weights:
 
     Args:
         path: A file of safetensors, a folder in Hugging Face's layout, or one of
-            :func:`pyrannc.save`.
+            :func:`pyrannc.save`; of the model, or of the one that it has inside.
         strict: With False, tensors of the model that are not there are made as the modules
             initialise them, and what the model does not have is left alone; both are said.
     """
@@ -156,7 +156,7 @@ class Values:
         self._refuse_views()
         self._stored = None if weights is None else folder.opened(weights.path)
         self._source_of = {}  # by name of a tensor
-        self._left_out, self._initialised = [], []
+        self._left_out, self._initialised, self._adapters = [], [], frozenset()
         if weights is not None:
             self._find_sources(loaded)
         self._initialisers = None
@@ -229,11 +229,14 @@ class Values:
 
     def _find_sources(self, loaded):
         """By which keys of the files each persistent tensor comes."""
-        strict, persistent = self.weights.strict, checkpoint.persistent(self._model)
+        strict, keys = self.weights.strict, list(self._stored.shapes)
+        persistent = checkpoint.persistent(self._model)
+        found = inside.find(self._model, persistent, keys)
+        self._adapters = found.adapters
         names_of = {}
         for name, tensor in self._held.items():
             names_of.setdefault(id(tensor), []).append(name)
-        for source in hugging_face.sources(self._model, list(self._stored.shapes)):
+        for source in found.sources(keys):
             known = [name for name in source.names if name in self._held]
             if not known:
                 self._left_out += source.names
@@ -244,8 +247,12 @@ class Values:
                 for each in names_of[id(tensor)]:
                     self._source_of.setdefault(each, source)
                 self._source_of[name] = source
-        lost = [name for name in persistent if name not in self._source_of]
-        extra = [n for n in self._left_out if not hugging_face.may_be_left_out(self._model, n)]
+        lost = [
+            name
+            for name in persistent
+            if name not in self._source_of and name not in self._adapters
+        ]
+        extra = [n for n in self._left_out if not hugging_face.may_be_left_out(found.module, n)]
         self._left_out = extra
         lines = differences.lines(lost, len(persistent), extra, len(self._stored.shapes))
         nothing = bool(lost) and len(lost) == len(persistent)
@@ -291,7 +298,8 @@ class Values:
         made = {id(self._held[name]) for name in self._initialised}
         for name in left:
             if id(self._held[name]) not in made:
-                raise RaNNCError(_nothing_sets(name, self._held[name], self.weights))
+                is_adapters = name in self._adapters
+                raise RaNNCError(_nothing_sets(name, self._held[name], self.weights, is_adapters))
 
 
 def _take(tensor, value):
@@ -300,10 +308,17 @@ def _take(tensor, value):
     tensor._backward_hooks, tensor._post_accumulate_grad_hooks = hooks, later
 
 
-def _nothing_sets(name, tensor, weights):
+def _nothing_sets(name, tensor, weights, is_adapters):
     kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
     where = f", and {weights.path} has none of this name" if weights else ""
-    if kind == "buffer":
+    if is_adapters:
+        where = ""
+        advice = (
+            "It belongs to an adapter, which PEFT makes from the values of the layer that it is "
+            "in, or in a way that is not known here: build the model with values, or take LoRA "
+            "without use_dora, or IA3"
+        )
+    elif kind == "buffer":
         advice = (
             "Let the module that holds it compute it in a reset_parameters(), or build the model "
             "in pyrannc.DistributeModelParams() or accelerate's init_empty_weights(), where "

@@ -4,10 +4,21 @@ import json
 
 from torch import nn
 
-from pyrannc.errors import PlanError
+from pyrannc.errors import PlanError, RaNNCError
 from pyrannc.state.gradients_elsewhere import GradientsElsewhere
 from pyrannc.state.named_tensors import broadcast, tensors
 from pyrannc.state.released import is_released, materialize, release
+
+
+class _RanksOf(dict):
+    """Ranks by the name of a tensor."""
+
+    def __missing__(self, name):
+        raise RaNNCError(
+            f"'{name}' is a tensor that the model did not have in its first call: modules were put "
+            "into it or taken out of it since, as merge_and_unload() of PEFT does.\n  Wrap the "
+            "changed model in a RaNNCModule of its own."
+        )
 
 
 class Owners:
@@ -20,7 +31,8 @@ class Owners:
         self._comm = comm
         self._model = model
         self._used = set()  # names that some capture uses
-        self.ranks = {name: list(range(comm.size)) for name in tensors(model)}
+        everywhere = list(range(comm.size))
+        self.ranks = _RanksOf((name, everywhere.copy()) for name in tensors(model))
         self.gradients = GradientsElsewhere()
 
     def assign(self, local: set[str], shared=()) -> None:

@@ -38,13 +38,15 @@ class Source:
     convert: object = None
 
 
-def sources(model, keys) -> list[Source]:
+def sources(model, held, keys) -> list[Source]:
     """Where the tensors of ``model`` come from in files that have ``keys``; with the names and
     conversions that from_pretrained() knows of a model of transformers. Keys that are of no tensor
     of the model have a source, too, of a name that it has not.
+
+    Args:
+        held: The tensors of the model, as its state_dict() would name them were it alone.
     """
-    transformers = sys.modules.get("transformers")
-    if transformers is None or not isinstance(model, transformers.PreTrainedModel):
+    if not is_pretrained(model):
         return [Source((key,), (key,)) for key in keys]
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -53,7 +55,6 @@ def sources(model, keys) -> list[Source]:
     renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
     converters = [each for each in mapping if isinstance(each, WeightConverter)]
     of_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
-    held = model.state_dict(keep_vars=True)
     prefix = model.base_model_prefix
     found, collected = [], {}
     for key in sorted(keys, key=_by_numbers):
@@ -70,6 +71,12 @@ def sources(model, keys) -> list[Source]:
         convert = functools.partial(_convert, model, converter, first, parts)
         found.append(Source(tuple(names), tuple(key for _, key in parts), convert))
     return found
+
+
+def is_pretrained(model) -> bool:
+    """Whether it is a model of transformers."""
+    transformers = sys.modules.get("transformers")
+    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
 
 
 def _convert(model, converter, first, parts, read):
