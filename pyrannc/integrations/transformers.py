@@ -61,19 +61,28 @@ class _WithRaNNC:
         return found
 
     @contextlib.contextmanager
-    def _with_wrapped_model(self):
-        """Inside, what asks the model gets the wrapped one, which is of all ranks."""
-        before, wrapped = self.model, self._rannc_module()
-        self.model = before if wrapped is None else wrapped
+    def _with_model(self, model):
+        """Inside, ``model`` is asked in place of the Trainer's."""
+        before, self.model = self.model, model
         try:
             yield
         finally:
             self.model = before
 
+    def compute_loss(self, *args, **kwargs):
+        """Some call their model beside the one that they are given, such as DPO's without its
+        adapters; that call, too, is one of all ranks."""
+        wrapped = self._rannc_module()
+        if wrapped is None:
+            return super().compute_loss(*args, **kwargs)
+        with self._with_model(_CalledOnAllRanks(wrapped)):
+            return super().compute_loss(*args, **kwargs)
+
     def prediction_step(self, *args, **kwargs):
-        if not getattr(self.args, "predict_with_generate", False):
+        wrapped = self._rannc_module()
+        if wrapped is None or not getattr(self.args, "predict_with_generate", False):
             return super().prediction_step(*args, **kwargs)
-        with self._with_wrapped_model():
+        with self._with_model(wrapped):
             return super().prediction_step(*args, **kwargs)
 
     def save_model(self, output_dir=None, _internal_call=False):
@@ -101,6 +110,28 @@ class _WithRaNNC:
             return super()._load_best_model()
         with wrapped.summon(writeback=True):
             return super()._load_best_model()
+
+
+class _CalledOnAllRanks:
+    """A model, for all but calls of it: they are those of its RaNNCModule."""
+
+    __slots__ = ("_wrapped",)
+
+    def __init__(self, wrapped):
+        object.__setattr__(self, "_wrapped", wrapped)
+
+    @property
+    def __class__(self):
+        return type(self._wrapped.module)
+
+    def __getattr__(self, name):
+        return getattr(self._wrapped.module, name)
+
+    def __setattr__(self, name, value):
+        setattr(self._wrapped.module, name, value)
+
+    def __call__(self, *args, **kwargs):
+        return self._wrapped(*args, **kwargs)
 
 
 class _LossOfTheModel(transformers.Trainer):

@@ -50,7 +50,7 @@ def test_options_that_cannot_work_are_errors_that_name_them(done):
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("kind", ["SFT", "DPO", "Reward"])
+@pytest.mark.parametrize("kind", ["SFT", "DPO", "DPO-LoRA", "Reward"])
 def test_trainers_of_trl_are_those_of_one_process(kind, tmp_path):
     pytest.importorskip("trl", reason="needs trl, from PyPI")
     found = {}

@@ -1,4 +1,4 @@
-"""GPT-2 fine-tuned by a trainer of TRL's, KIND, with FOLDER: on one process theirs, on several
+"""GPT-2 fine-tuned by a trainer of TRL's, KIND, in FOLDER: on one process theirs, on several
 ranks through pyrannc.integrations. Rank 0 writes what was logged and saved to FOLDER/found.json.
 """
 
@@ -11,7 +11,7 @@ import torch
 import transformers
 import trl
 from datasets import Dataset
-from trainers import SIZE, gpt2, weights
+from trainers import SIZE, gpt2, lora, weights
 
 import pyrannc
 
@@ -48,10 +48,16 @@ def scoring():
     return transformers.GPT2ForSequenceClassification(config)
 
 
-# The model, the rows, other arguments.
+def adapted():
+    """With adapters that say something: without them the model is another one."""
+    return lora(init_lora_weights=False)
+
+
+# The model, the rows, other arguments; what follows a dash is not of the trainer's name.
 KINDS = {
     "SFT": (gpt2, answers, dict),
     "DPO": (gpt2, preferences, lambda: {"ref_model": gpt2()}),
+    "DPO-LoRA": (adapted, preferences, dict),  # the reference is the model without adapters
     "Reward": (scoring, preferences, dict),
 }
 
@@ -88,6 +94,7 @@ def log(trainer) -> list:
 
 def main(kind, folder):
     model, rows, others = KINDS[kind]
+    kind = kind.split("-")[0]
     settings = getattr(trl, f"{kind}Config")(
         output_dir=str(folder), per_device_train_batch_size=8 // SIZE,
         per_device_eval_batch_size=8 // SIZE, gradient_accumulation_steps=2, num_train_epochs=2,

@@ -72,12 +72,12 @@ def gpt2():
     return transformers.GPT2LMHeadModel(config)
 
 
-def lora():
+def lora(**more):
     import peft
 
     torch.manual_seed(1)
     return peft.get_peft_model(
-        gpt2(), peft.LoraConfig(r=2, lora_dropout=0.0, task_type="CAUSAL_LM")
+        gpt2(), peft.LoraConfig(r=2, lora_dropout=0.0, task_type="CAUSAL_LM", **more)
     )
 
 
