@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,11 @@ class Weights:
     """
 
     def __init__(self, path, strict=True):
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigError(
+                f"weights={path!r} is no path.\n  Give that of a file of safetensors, of a folder "
+                "in Hugging Face's layout, or of one of pyrannc.save(); or pyrannc.Weights(path)."
+            )
         self.path, self.strict = Path(path), strict
 
 
@@ -35,7 +41,7 @@ class Wanted:
     """What the first call of a wrapper gives its model.
 
     Attributes:
-        weights: A path, :class:`Weights`, or None.
+        weights: :class:`Weights`, or None; a path will do.
         then: What is called once each rank holds its part, or None.
         loaded: Names of tensors that were loaded since these were given: they stay as they are.
     """
@@ -43,6 +49,10 @@ class Wanted:
     weights: object = None
     then: object = None
     loaded: set = dataclasses.field(default_factory=set)
+
+    def __post_init__(self):
+        if self.weights is not None and not isinstance(self.weights, Weights):
+            self.weights = Weights(self.weights)
 
 
 def without_values(model: nn.Module) -> list[str]:
@@ -100,8 +110,6 @@ def of(model, wanted, world, seed=None):
             rank.
     """
     weights = wanted.weights
-    if weights is not None and not isinstance(weights, Weights):
-        weights = Weights(weights)
     names = without_values(model)
     loaded = sorted(wanted.loaded) if weights is not None else []
     said = [names, None if weights is None else [str(weights.path), weights.strict], loaded]

@@ -186,6 +186,11 @@ def test_wrong_weights_are_errors_that_name_what_is_wrong(saved, tmp_path, what,
         first_call(on_meta(), weights=folder)
 
 
+def test_what_is_no_path_is_refused_at_once():
+    with pytest.raises(ConfigError, match="weights=3 is no path"):
+        RaNNCModule(Net(), weights=3)
+
+
 def test_a_folder_without_weights_says_so(tmp_path):
     with pytest.raises(RaNNCError, match="holds no weights"):
         first_call(on_meta(), weights=tmp_path)
