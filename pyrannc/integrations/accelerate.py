@@ -10,11 +10,13 @@ import types
 
 import accelerate
 import torch
+from accelerate import PartialState
 from accelerate.utils import DistributedType, recursively_apply
 
 from pyrannc import launch
 from pyrannc.errors import ConfigError
 from pyrannc.integrations import repeats
+from pyrannc.job import process
 from pyrannc.module import RaNNCModule
 
 _OWN_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")  # of DistributedType: processes that only meet
@@ -46,11 +48,11 @@ class Accelerator(accelerate.Accelerator):
         return super().prepare(*args, **kwargs)
 
     def prepare_model(self, model, device_placement=None, evaluation_mode=False):
+        """The model stays where it is, also with ``device_placement``: each rank's part goes to
+        where its inputs are, and no device need hold the whole."""
         if not isinstance(model, RaNNCModule):
             others = [each for each in (*self.rannc_models, *self._models) if each is not model]
             optimizers = _stepping(model, others, self.rannc_optimizers)
-            if self.device_placement if device_placement is None else device_placement:
-                model = model.to(self.device)
             model = RaNNCModule(model, optimizers or None, self.rannc_config, **self.rannc_settings)
             if self.mixed_precision == "bf16":
                 vars(model)["forward"] = self._in_bfloat16(model)
@@ -126,6 +128,18 @@ def _is_half(value) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
 
 
+def _meet_ranks_first(theirs, state, cpu=False, **kwargs):
+    """Whoever asks Accelerate who the ranks are, such as TrainingArguments, has met them; and where
+    there is no accelerator the ranks are those of the CPU, without being asked for."""
+    if launch.get_world_size() > 1:
+        launch.init()
+        cpu = cpu or not torch.accelerator.is_available()
+    theirs(state, cpu, **kwargs)
+
+
+process.replace_method(PartialState, "__init__", _meet_ranks_first)
+
+
 def adopt(accelerator, config=None, settings=None) -> None:
     """Makes an Accelerator that somebody else has made one of ours."""
     kind = accelerator.distributed_type
@@ -141,6 +155,14 @@ def adopt(accelerator, config=None, settings=None) -> None:
             f"Accelerate is set to {what}, which does not work with RaNNC's Accelerator.\n  RaNNC "
             "cuts and runs the model itself: leave it out of the configuration. Mixed precision "
             "may be bf16."
+        )
+    known, ranks = accelerator.num_processes, launch.get_world_size()
+    if known != ranks:
+        raise ConfigError(
+            f"Accelerate knows of {known} processes, and the job has {ranks} ranks, which would "
+            "train on the same rows.\n  Import pyrannc.integrations before TrainingArguments(), "
+            "PartialState() or another Accelerator() is made. Without a device that Accelerate "
+            "knows, ask for the CPU: Accelerator(cpu=True), TrainingArguments(use_cpu=True)."
         )
     accelerator.__class__ = Accelerator
     accelerator.rannc_config, accelerator.rannc_settings = config, settings or {}

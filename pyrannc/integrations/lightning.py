@@ -29,6 +29,7 @@ from pyrannc.state.released import RELEASED
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
 # sync_batchnorm is not refused.
 _CONNECTOR, _PREPARE, _LAYER_SYNC = "_data_connector", "_prepare_dataloader", "_layer_sync"
+_DEVICE = "_device"  # of a LightningModule; without it self.device is the host in training_step()
 _TRAINER = "_trainer"  # of a LightningModule; without it a copy of one copies its Trainer, too
 _NODE = "PipelineStep"  # of autograd: a call of a RaNNCModule
 
@@ -110,14 +111,26 @@ class RaNNCStrategy(DDPStrategy):
         if fits:
             _unwrap(module)
             self._wrapped = {}
-            self.model_to_device()
+            names = self._modules or [_child_to_wrap(module)]
+            self._others_to_device(names)
             self.setup_optimizers(trainer)
-            self._wrap(trainer.callbacks)
+            self._wrap(names, trainer.callbacks)
+        elif not _wrapped_in(module):
+            self.model_to_device()
         self.setup_precision_plugin()
 
-    def model_to_device(self):
-        if not _wrapped_in(self.lightning_module):
-            super().model_to_device()
+    def _others_to_device(self, names):
+        """What is wrapped stays where it is until each rank takes its part: no device need hold the
+        whole, and what has no values cannot be moved."""
+        module, device = self.lightning_module, self.root_device
+        stay = {id(each) for name in names for each in _child(module, name or "").modules()}
+        for each in module.modules():
+            if isinstance(each, Metric):
+                each.to(device)
+            elif id(each) not in stay:
+                each._apply(lambda tensor: tensor.to(device), recurse=False)
+            if isinstance(each, LightningModule):
+                setattr(each, _DEVICE, device)
 
     def teardown(self):
         """Each rank keeps its part of the model."""
@@ -128,7 +141,7 @@ class RaNNCStrategy(DDPStrategy):
         self.checkpoint_io.teardown()
         return self.cluster_environment.teardown()
 
-    def _wrap(self, callbacks):
+    def _wrap(self, names, callbacks):
         module = self.lightning_module
         for method in ("toggle_optimizer", "untoggle_optimizer"):
             vars(module)[method] = self._of_all_parameters(getattr(type(module), method))
@@ -136,7 +149,7 @@ class RaNNCStrategy(DDPStrategy):
             if isinstance(each, BaseFinetuning):
                 vars(each)["finetune_function"] = self._by_identity(each)
         averages = [each for callback in callbacks for each in _copies_in(callback, module)]
-        for name in self._modules or [_child_to_wrap(module)]:
+        for name in names:
             target = _child(module, name) if name else copy.copy(module)
             held = set(map(id, target.parameters()))
             optimizers = [each for each in self.optimizers if _parameters(each) & held]
@@ -216,11 +229,14 @@ class RaNNCStrategy(DDPStrategy):
             ) from error
 
     def validation_step(self, *args, **kwargs):
-        """Before the first training step, whose batch the plan is made for, each rank has the whole
-        model and looks at its rows by itself."""
-        module = self.lightning_module
+        """Before the first training step, whose batch the plan is made for, each rank looks at its
+        rows by itself if it has the whole model, with values, where they are."""
+        module, device = self.lightning_module, self.root_device.type
         waiting = {
-            name: wrapped for name, wrapped in self._wrapped.items() if wrapped._deployment is None
+            name: wrapped
+            for name, wrapped in self._wrapped.items()
+            if wrapped._deployment is None
+            and all(each.device.type == device for each in wrapped.module.parameters())
         }
         for name, wrapped in waiting.items():
             _put(module, name, wrapped.module if name else None)

@@ -50,6 +50,10 @@ class _WithRaNNC:
         """The wrapped model; None before it is wrapped."""
         return self.model_wrapped if isinstance(self.model_wrapped, RaNNCModule) else None
 
+    def _move_model_to_device(self, model, device):
+        """It stays where it is until each rank takes its part: no device need hold the whole, and
+        one without values has nothing to move."""
+
     def _wrap_model(self, model, training=True, dataloader=None):
         wrapped = self._rannc_module()
         return wrapped if wrapped is not None and wrapped.module is model else model

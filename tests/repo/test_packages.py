@@ -52,7 +52,7 @@ BELOW["wrapper"] = {
 }  # fmt: skip
 BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
-BELOW["integrations"] = {"module", "wrapper", "launch", "state"}
+BELOW["integrations"] = {"module", "wrapper", "launch", "state", "job"}
 BELOW["checkpoint"] = {
     "module", "running", "loop", "optimizer", "state", "launch", "stored", "materialize", "job",
     "shards",

@@ -22,7 +22,6 @@ if SIZE > 1:
     from pyrannc.integrations.accelerate import Accelerator
     from pyrannc.integrations.transformers import Seq2SeqTrainer, Trainer
 
-    pyrannc.init()  # as the arguments of a Trainer ask who the ranks are
     OURS, OF_ACCELERATE = {"rannc_config": CONFIG}, {"config": CONFIG}
 else:
     from accelerate import Accelerator
@@ -153,7 +152,8 @@ def refused(folder):
 def arguments(folder, **others):
     settings = {
         "per_device_train_batch_size": 8 // SIZE, "per_device_eval_batch_size": 8 // SIZE,
-        "gradient_accumulation_steps": 2, "num_train_epochs": 2, "use_cpu": True,
+        "gradient_accumulation_steps": 2, "num_train_epochs": 2,
+        "use_cpu": SIZE == 1 or "bf16" in others,  # by itself on ranks; transformers asks for bf16
         "logging_steps": 1, "report_to": [], "disable_tqdm": True, "max_grad_norm": 0.5,
         "learning_rate": 0.01, "train_sampling_strategy": "sequential", "eval_strategy": "epoch",
     }  # fmt: skip
