@@ -220,8 +220,9 @@ def _groups(optimizer, model, where):
     """Options and names of each group; options that are tensors of one number become numbers."""
     names = named_state.names(optimizer, model)
     found = []
-    for index, (group, params) in enumerate(zip(optimizer.param_groups, names, strict=True)):
-        options = {key: _numbers(value) for key, value in group.items() if key != "params"}
+    groups = named_state.options(optimizer, model)
+    for index, (group, params) in enumerate(zip(groups, names, strict=True)):
+        options = {key: _numbers(value) for key, value in group.items()}
         tensors = {}
         encoded = nested.encode(options, f"optimizer.group.{index}", tensors)
         for path, tensor in tensors.items():

@@ -24,6 +24,7 @@ from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.integrations import repeats
 from pyrannc.module import RaNNCModule
+from pyrannc.optimizer import param_names
 from pyrannc.state.released import RELEASED
 
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
@@ -182,13 +183,13 @@ class RaNNCStrategy(DDPStrategy):
             deployment = wrapped._deployment
             for optimizer, groups in deployment.whole_groups.items() if deployment else ():
                 for group, whole in zip(optimizer.param_groups, groups, strict=False):
-                    cut.append((group, group["params"]))
-                    group["params"] = whole
+                    cut.append((optimizer, group, group["params"]))
+                    param_names.replace(optimizer, group, whole)
         try:
             yield
         finally:
-            for group, parameters in reversed(cut):
-                group["params"] = parameters
+            for optimizer, group, parameters in reversed(cut):
+                param_names.replace(optimizer, group, parameters)
 
     def _by_identity(self, callback):
         """``finetune_function()`` of a callback that unfreezes layers, such as BackboneFinetuning.

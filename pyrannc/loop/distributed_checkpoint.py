@@ -91,9 +91,9 @@ def _get_optimizer(torchs, model, optimizers, info):
             if b"1" not in deployment.world.all_gather(b"1" if content else b"0"):
                 content = _begun(optimizer, deployment.model)
         found["state"] |= content
-        for group, params in zip(optimizer.param_groups, names, strict=True):
-            options = {key: copy.deepcopy(each) for key, each in group.items() if key != "params"}
-            found["param_groups"].append({**options, "params": list(params)})
+        everyones = named_state.options(optimizer, deployment.model)
+        for options, params in zip(everyones, names, strict=True):
+            found["param_groups"].append({**copy.deepcopy(options), "params": list(params)})
     if info.full_state_dict and info.cpu_offload and deployment.world.rank:
         return {}
     if info.flatten_optimizer_state_dict:
@@ -123,9 +123,10 @@ def _begun(optimizer, model) -> dict:
     """
     masters = master_steps.attached(optimizer)
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    copies, groups = {}, []  # the copies by name
+    copies, groups, held = {}, [], []  # the copies by name
     for group in optimizer.param_groups:
         groups.append([])
+        held.append([])
         for parameter in group["params"]:
             if is_released(parameter) or not parameter.requires_grad:
                 continue
@@ -134,7 +135,8 @@ def _begun(optimizer, model) -> dict:
             copied.grad = torch.zeros_like(copied)
             copies[name_of[id(parameter)]] = copied
             groups[-1].append(copied)
-    tried = steps_on_copies.trial(optimizer, groups)
+            held[-1].append(parameter)
+    tried = steps_on_copies.trial(optimizer, groups, held)
     try:
         steps_on_copies.step(optimizer, tried)
     except Exception as error:

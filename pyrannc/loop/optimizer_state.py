@@ -194,10 +194,9 @@ def _gather(optimizer, deployment, rank0_only) -> dict:
             named_tensors.broadcast(comm, entry[key], first[name], ranks)
         content[number] = entry
     found = [
-        {**{key: copy.deepcopy(each) for key, each in group.items() if key != "params"},
-         "params": params}
-        for group, params in zip(optimizer.param_groups, groups, strict=True)
-    ]  # fmt: skip
+        {**copy.deepcopy(options), "params": params}
+        for options, params in zip(named_state.options(optimizer, model), groups, strict=True)
+    ]
     if comm.rank == 0 or not rank0_only:
         return {"state": content, "param_groups": found}
     return {"state": {}, "param_groups": found, named_state.ON_RANK_0: True}

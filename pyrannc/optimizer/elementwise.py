@@ -14,7 +14,7 @@ import math
 import torch
 
 from pyrannc.errors import ConfigError
-from pyrannc.optimizer import constructed_state
+from pyrannc.optimizer import constructed_state, param_names
 
 # Of torch, whose steps go over the parameters one by one.
 _KNOWN = (
@@ -232,7 +232,10 @@ def _copied(optimizer, stand_ins):
         memo[id(each.state)] = collections.defaultdict(dict)
         for group in each.param_groups:
             held = group["params"]
-            memo[id(held)] = [stand_ins[id(p)] for p in held if id(p) in stand_ins]
+            chosen = [p for p in held if id(p) in stand_ins]
+            memo[id(held)] = [stand_ins[id(p)] for p in chosen]
+            for key, names in param_names.beside(group, chosen).items():
+                memo[id(group[key])] = names
             memo |= {id(p): stand_ins.get(id(p), none) for p in held}
         for value in vars(each).values():
             if isinstance(value, torch.optim.Optimizer) and id(value) not in found:

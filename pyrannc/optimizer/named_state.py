@@ -11,6 +11,7 @@ import weakref
 import torch
 
 from pyrannc.errors import RaNNCError
+from pyrannc.optimizer import param_names
 from pyrannc.state.released import is_released
 
 KEY = "rannc_parameters"
@@ -97,6 +98,9 @@ def _loading(optimizer, state):
             f"that was wrapped had {[len(names) for names in whole]}.\n  Load the whole "
             "state of an optimizer with the same groups."
         )
+    by_name = dict(model.named_parameters())
+    for group, of_group in zip(state["param_groups"], names(optimizer, model), strict=True):
+        param_names.loaded(optimizer, group, [by_name[name] for name in of_group])
     return _cut(state, names(optimizer, model), mine)
 
 
@@ -117,6 +121,15 @@ def names(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> list[list
     return found
 
 
+def options(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> list[dict]:
+    """Of each group what it has beside its parameters, as before it was cut."""
+    by_name = dict(model.named_parameters())
+    return [
+        param_names.whole(optimizer, group, [by_name[name] for name in of_group])
+        for group, of_group in zip(optimizer.param_groups, names(optimizer, model), strict=True)
+    ]
+
+
 def entries(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> dict[str, dict]:
     """The state of each parameter that this rank steps, by name; none of those without one."""
     return {
@@ -132,7 +145,7 @@ def load(
     """Lets this rank's part of the optimizer have the state ``content``, by name.
 
     Args:
-        options: Of each group.
+        options: Of each group; it keeps its own names of parameters.
         content: Of parameters that this rank steps; of others it is left out.
         of_none: State that is of no parameter, by the optimizer's names for it.
         exact: Names of those whose state keeps its dtypes.
@@ -157,8 +170,13 @@ def load(
 
 def as_held(options, group) -> dict:
     """Numbers of those options that are tensors in ``group``, such as a rate or the members of
-    ``betas``, are tensors again."""
-    return {key: _like(value, group.get(key)) for key, value in options.items()}
+    ``betas``, are tensors again. Names of parameters, which may stand in another order, are left
+    out."""
+    return {
+        key: _like(value, group.get(key))
+        for key, value in options.items()
+        if key != param_names.KEY
+    }
 
 
 def _like(value, held):
@@ -185,12 +203,16 @@ def _cut(state, whole, mine) -> dict:
     content = {key: value for key, value in state["state"].items() if key not in numbered}
     for group, names, wanted in zip(state["param_groups"], whole, mine, strict=True):
         place_of = dict(zip(names, group["params"], strict=True))
-        numbers = []
+        numbers, group = [], {**group}
         for name in wanted:
             if place_of[name] in state["state"]:
                 content[number] = state["state"][place_of[name]]
             numbers.append(number)
             number += 1
+        given = group.pop(param_names.KEY, ())
+        if len(given) == len(names):
+            given_for = dict(zip(names, given, strict=True))
+            group[param_names.KEY] = [given_for[name] for name in wanted]
         groups.append({**group, "params": numbers})
     return {**state, "state": content, "param_groups": groups}
 

@@ -9,7 +9,7 @@ import torch
 
 from pyrannc import log
 from pyrannc.job import elapsed
-from pyrannc.optimizer import constructed_state, fused_step, master_weights
+from pyrannc.optimizer import constructed_state, fused_step, master_weights, param_names
 from pyrannc.state.released import is_released
 
 #: Bytes of the parameters on whose copies an optimizer steps in calibration. A step touches several
@@ -21,10 +21,13 @@ from pyrannc.state.released import is_released
 MOST_COPIED_BYTES = 32 << 20
 
 
-def trial(optimizer, groups):
+def trial(optimizer, groups, held):
     """A copy of ``optimizer`` that steps on ``groups[g]``, tensors with gradients of their own.
 
     It shares options and implementation, but neither state, parameters nor the user's hooks.
+
+    Args:
+        held: The parameters for which they stand, by group.
     """
     copied = copy.copy(optimizer)
     for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
@@ -35,8 +38,8 @@ def trial(optimizer, groups):
     copied.state = collections.defaultdict(dict)
     copied.is_tried = True
     copied.param_groups = [
-        {**group, "params": tensors}
-        for group, tensors in zip(optimizer.param_groups, groups, strict=True)
+        {**group, **param_names.beside(group, parameters), "params": tensors}
+        for group, tensors, parameters in zip(optimizer.param_groups, groups, held, strict=True)
     ]
     constructed_state.give(copied)
     return copied
@@ -70,17 +73,18 @@ class StepBesideRuns:
     def __init__(self, optimizers, parameters, device="cpu", share=1.0, masters=False):
         self._device = torch.device(device)
         self._copies = {}  # index into parameters: tensor
-        held = {
+        index_of = {
             id(p): i for i, p in enumerate(parameters) if p.requires_grad and not is_released(p)
         }
         every, copied = 0, 0
         self._trials = []  # of each optimizer, which stands beside it
         for optimizer in optimizers:
-            groups = []
+            groups, held = [], []
             for group in optimizer.param_groups:
                 groups.append([])
+                held.append([])
                 for parameter in group["params"]:
-                    if id(parameter) not in held:
+                    if id(parameter) not in index_of:
                         continue
                     every += share * parameter.nbytes
                     most = min(MOST_COPIED_BYTES - copied, math.ceil(share * parameter.nbytes))
@@ -90,9 +94,10 @@ class StepBesideRuns:
                     copied += part.nbytes
                     dtype = master_weights.stepped_dtype(part) if masters else part.dtype
                     tensor = torch.zeros_like(part, dtype=dtype, requires_grad=True, device=device)
-                    self._copies[held[id(parameter)]] = tensor
+                    self._copies[index_of[id(parameter)]] = tensor
                     groups[-1].append(tensor)
-            self._trials.append((optimizer, trial(optimizer, groups)))
+                    held[-1].append(parameter)
+            self._trials.append((optimizer, trial(optimizer, groups, held)))
         self.factor = every / copied if copied else 0.0
 
     def step(self, gradients) -> int:

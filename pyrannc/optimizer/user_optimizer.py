@@ -7,7 +7,7 @@ from torch import nn
 
 from pyrannc import log
 from pyrannc.errors import ConfigError
-from pyrannc.optimizer import kept_state
+from pyrannc.optimizer import kept_state, param_names
 
 # State kept per parameter, in copies of the parameter, by class and group options.
 _STATE_COPIES = {
@@ -110,7 +110,8 @@ def leave_out(optimizer: torch.optim.Optimizer, gone: set[int]) -> None:
     """Cuts the parameters in ``gone`` (ids) out of every group and of the state, in place; empty
     groups stay."""
     for group in optimizer.param_groups:
-        group["params"] = [each for each in group["params"] if id(each) not in gone]
+        kept = [each for each in group["params"] if id(each) not in gone]
+        param_names.replace(optimizer, group, kept)
     for parameter in kept_state.of_parameters(optimizer):
         if id(parameter) in gone:
             del optimizer.state[parameter]
@@ -168,12 +169,14 @@ def move(optimizer: torch.optim.Optimizer, parameter, comm, root: int, ranks: li
     if group is None:
         return
     if comm.rank not in ranks:
-        params = optimizer.param_groups[group]["params"]
-        params[:] = [held for held in params if held is not parameter]
+        held = optimizer.param_groups[group]
+        kept = [each for each in held["params"] if each is not parameter]
+        param_names.replace(optimizer, held, kept)
         optimizer.state.pop(parameter, None)
     else:
         if group_of(optimizer, parameter) is None:
-            optimizer.param_groups[group]["params"].append(parameter)
+            held = optimizer.param_groups[group]
+            param_names.replace(optimizer, held, [*held["params"], parameter])
         # A group that was added after the first call is held by every rank, and of the states of
         # its parameters each has its own.
         if state is not None and not optimizer.state.get(parameter):

@@ -169,7 +169,11 @@ def _trial(optimizer, group, sizes, device):
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
     groups = [parameters if each is group else [] for each in optimizer.param_groups]
-    trial = steps_on_copies.trial(optimizer, groups)
+    held = [
+        list(itertools.islice(itertools.cycle(each["params"]), len(tensors)))
+        for each, tensors in zip(optimizer.param_groups, groups, strict=True)
+    ]
+    trial = steps_on_copies.trial(optimizer, groups, held)
     return lambda: steps_on_copies.step(optimizer, trial)
 
 

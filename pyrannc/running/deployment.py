@@ -15,7 +15,7 @@ from pyrannc.loop.late_optimizers import LateOptimizers
 from pyrannc.loop.optimizer_steps import OptimizerSteps
 from pyrannc.loop.sharded_steps import ShardedSteps
 from pyrannc.loop.written_copies import GivenCopies
-from pyrannc.optimizer import around_another, named_state, user_optimizer
+from pyrannc.optimizer import around_another, named_state, param_names, user_optimizer
 from pyrannc.original import switches
 from pyrannc.report import time_shares
 from pyrannc.report.operator_values import OperatorValues
@@ -260,7 +260,8 @@ class Deployment:
             for group, whole in zip(optimizer.param_groups, groups, strict=False):
                 held, known = set(map(id, group["params"])), set(map(id, whole))
                 later = [each for each in group["params"] if id(each) not in known]
-                group["params"] = [each for each in whole if id(each) in held] + later
+                again = [each for each in whole if id(each) in held] + later
+                param_names.replace(optimizer, group, again)
         for parameter in self.model.parameters():
             parameter.grad = None
         self.end("")

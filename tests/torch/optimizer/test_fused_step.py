@@ -133,7 +133,7 @@ def test_a_trial_takes_the_same_implementation():
     _, optimizer = train(lambda p: torch.optim.AdamW(p, lr=0.01), {})
     tensor = torch.zeros(4, requires_grad=True)
     tensor.grad = torch.ones(4)
-    copied = steps_on_copies.trial(optimizer, [[tensor]])
+    copied = steps_on_copies.trial(optimizer, [[tensor]], [[tensor]])
     with mock.patch.object(torch, "_fused_adamw_", wraps=torch._fused_adamw_) as fused:
         steps_on_copies.step(optimizer, copied)
     assert fused.called and tensor.abs().min() > 0
