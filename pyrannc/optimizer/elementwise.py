@@ -54,11 +54,13 @@ class _Run:
     Attributes:
         begins, ends: The stand-ins before and after, by the id of the parameter.
         numbers: What the copy's groups and attributes hold and have changed, by their names.
+        states: What the copy keeps of each of them.
     """
 
     begins: dict
     ends: dict
     numbers: dict
+    states: dict
 
 
 def check(optimizer: torch.optim.Optimizer, declared: bool) -> None:
@@ -96,9 +98,12 @@ def check(optimizer: torch.optim.Optimizer, declared: bool) -> None:
         )
 
 
-def halves_end_equal(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether parameters end equal when they are stepped as they are, and as two flat halves."""
-    chosen = [parameter for parameter in _chosen(optimizer) if parameter.numel() > 1]
+def fault_of_halves(optimizer: torch.optim.Optimizer) -> str:
+    """Why parameters cannot be stepped as two flat halves: they do not end as they do when they are
+    whole, or of what is kept of them nobody knows which half it is about. Empty if they can."""
+    chosen = _chosen(optimizer, least=2)
+    if not chosen:
+        return ""  # there is nothing to cut
     halves = (lambda flat: flat[: len(flat) // 2], lambda flat: flat[len(flat) // 2 :])
     failure = None
     for closure, (dtype, equal) in itertools.product((False, True), _PRECISIONS):
@@ -113,8 +118,31 @@ def halves_end_equal(optimizer: torch.optim.Optimizer) -> bool:
             for field in ("begins", "ends"):
                 joined = torch.cat([getattr(part, field)[key] for part in parts])
                 getattr(parts[0], field)[key] = joined.view_as(whole.ends[key])
-        return not _differ(whole, dataclasses.replace(parts[0], numbers={}), equal)
+        if _differ(whole, dataclasses.replace(parts[0], numbers={}), equal):
+            return "its step needs the whole of a parameter, as norms, factors and products do"
+        return _uncut(whole) or _uncut(parts[1])
     raise failure
+
+
+def _uncut(run) -> str:
+    """What is kept of a stand-in that is neither one number nor one for each of the stand-in's."""
+    for key, entry in run.states.items():
+        for name, value in entry.items():
+            if torch.is_tensor(value) and value.shape != run.ends[key].shape and value.numel() != 1:
+                return (
+                    f"its state '{name}' has {value.numel()} numbers for a parameter of "
+                    f"{run.ends[key].numel()}"
+                )
+            if not torch.is_tensor(value) and _has_tensors(value):
+                return f"its state '{name}' is a {type(value).__name__} with tensors in it"
+    return ""
+
+
+def _has_tensors(value) -> bool:
+    inside = value.values() if isinstance(value, dict) else value
+    if isinstance(inside, list | tuple | type({}.values())):
+        return any(map(_has_tensors, inside))
+    return torch.is_tensor(value)
 
 
 def _end_equal(optimizer, chosen) -> bool:
@@ -133,12 +161,12 @@ def _end_equal(optimizer, chosen) -> bool:
     raise failure
 
 
-def _chosen(optimizer) -> list:
-    """The first two parameters of each of the first groups."""
+def _chosen(optimizer, least=1) -> list:
+    """The first two parameters of each of the first groups, of ``least`` numbers."""
     return [
         parameter
         for group in optimizer.param_groups
-        for parameter in [p for p in group["params"] if p.requires_grad and p.numel()][:2]
+        for parameter in [p for p in group["params"] if p.requires_grad and p.numel() >= least][:2]
     ][:_MOST_PARAMETERS]
 
 
@@ -192,7 +220,9 @@ def _run(optimizer, chosen, part, dtype, closure, cut=None) -> _Run:
     numbers = {
         name: number for name, number in _numbers(copied).items() if number != before.get(name)
     }
-    return _Run(begins, {key: tensor.detach() for key, tensor in stand_ins.items()}, numbers)
+    ends = {key: tensor.detach() for key, tensor in stand_ins.items()}
+    states = {key: dict(copied.state.get(tensor, {})) for key, tensor in stand_ins.items()}
+    return _Run(begins, ends, numbers, states)
 
 
 def _numbers(optimizer) -> dict:

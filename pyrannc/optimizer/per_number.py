@@ -56,10 +56,7 @@ def reason(optimizer: torch.optim.Optimizer) -> str:
     if type(optimizer) in _KNOWN:
         return ""
     try:
-        halves_end_equal = elementwise.halves_end_equal(optimizer)
+        return elementwise.fault_of_halves(optimizer)
     except Exception as error:
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         return f"its step could not be tried on halves of small copies ({text})"
-    if halves_end_equal:
-        return ""
-    return "its step needs the whole of a parameter, as norms, factors and products of matrices do"

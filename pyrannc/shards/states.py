@@ -70,6 +70,7 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
         return found
     shards, comm = deployment.sharded_steps.shards, deployment.world
     parameters = dict(deployment.model.named_parameters())
+    single = _single_numbers(comm, found, shards)
     for name, ranges in shards.pieces.items():
         if len(ranges) < 2 or comm.rank not in ranges or name not in found:
             continue
@@ -77,7 +78,7 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
         takers = list(ranges) if everywhere else [next(iter(ranges))]
         mine = {
             key: _joined(comm, value, shape, ranges, takers)
-            if _is_part(value, ranges[comm.rank])
+            if key not in single and _is_part(value, ranges[comm.rank])
             else value
             for key, value in entry.items()
         }
@@ -86,6 +87,21 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
         else:
             del found[name]
     return found
+
+
+def _single_numbers(comm, entries, shards) -> set:
+    """What is one number of each parameter, as counts of steps are, on whatever rank: beside a part
+    of one number it looks like that part's. Collective."""
+    mine = {
+        key
+        for name, ranges in shards.pieces.items()
+        if name in entries and comm.rank in ranges
+        for key, value in entries[name].items()
+        if isinstance(value, torch.Tensor)
+        and value.shape == (1,)
+        and not _is_part(value, ranges[comm.rank])
+    }
+    return set().union(*map(pickle.loads, comm.all_gather(pickle.dumps(mine))))
 
 
 def give_all(optimizer, deployment, shards) -> None:

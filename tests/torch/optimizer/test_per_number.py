@@ -40,8 +40,43 @@ def test_torchs_and_others_that_treat_each_number_by_itself_are_known():
         assert per_number.reason(kind(parameters())) == ""
     # The list is right: those of torch are tried, too.
     for kind in per_number._KNOWN:
-        assert per_number.elementwise.halves_end_equal(kind(parameters())), kind
+        assert per_number.elementwise.fault_of_halves(kind(parameters())) == "", kind
     assert per_number.reason(Signs(parameters(), lr=0.1)) == ""
+    # One number has no halves: the step was tried on none, and the class was refused.
+    numbers = [torch.nn.Parameter(torch.ones(())), torch.nn.Parameter(torch.ones(1))]
+    assert per_number.reason(Signs(numbers, lr=0.1)) == ""
+    assert per_number.reason(Signs(numbers + parameters(), lr=0.1)) == ""
+    scaled = per_number.reason(Scaled(numbers + parameters(), lr=0.1))
+    assert "needs the whole of a parameter" in scaled
+
+
+class Keeping(torch.optim.SGD):
+    """``made`` gives what it keeps of each parameter."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.state[p].setdefault("kept", self.made(p))
+                    p -= group["lr"] * p.grad
+
+
+@pytest.mark.parametrize(
+    ("made", "fault"),
+    [
+        (lambda p: torch.zeros(3), "its state 'kept' has 3 numbers for a parameter of 16"),
+        (lambda p: {"a": [torch.zeros_like(p)]}, "its state 'kept' is a dict with tensors in it"),
+        (lambda p: (torch.zeros_like(p), 1), "its state 'kept' is a tuple with tensors in it"),
+        (lambda p: torch.zeros(1), ""),
+        (lambda p: (1, 0.5, None), ""),
+    ],
+)
+def test_state_of_which_nobody_knows_how_it_is_cut_is_refused(made, fault):
+    # The part of one replica was in state_dict() and in checkpoints for all of them.
+    optimizer = Keeping(parameters(), lr=0.1)
+    optimizer.made = made
+    assert per_number.reason(optimizer) == fault
 
 
 @pytest.mark.parametrize(
