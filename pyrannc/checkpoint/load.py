@@ -10,6 +10,7 @@ from pyrannc import log, progress
 from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all
+from pyrannc.loop import master_steps
 from pyrannc.materialize import values
 from pyrannc.module import RaNNCModule
 from pyrannc.optimizer import master_weights, named_state
@@ -237,12 +238,14 @@ def _load_optimizers(index, task, reader, with_options=True):
             if piece == (0, 0):
                 continue
             had_master = entry.get(master_weights.KEY) is not None and not task.masters_may_come
-            if had_master and parameter.dtype in master_weights.SHORT:
+            weight = index.named(name)
+            is_short = parameter.dtype in master_weights.SHORT
+            if had_master or not is_short:
                 # It is stepped itself here, with a state of its own dtype.
                 entry = {key: each for key, each in entry.items() if key != master_weights.KEY}
-                weight = None
-            else:
-                weight = index.named(name)
+                weight = None if is_short else weight
+            elif master_weights.KEY not in entry and master_steps.attached(optimizer):
+                weight = None  # a master is stepped here, and was not there
             content[name] = _decoded(entry, index, reader)
             if piece is not None:
                 content[name] = states.part_of(content[name], parameter.shape, piece, name)
@@ -257,6 +260,8 @@ def _load_optimizers(index, task, reader, with_options=True):
             ]
         of_none = _decoded(saved.get("of_none", {}), index, reader)  # older indices have none
         named_state.load(optimizer, task.model, options, content, of_none, exact)
+        if any(master_weights.KEY in entry for entry in content.values()):
+            master_steps.attach(optimizer)  # also without RaNNC: the state is of 32 bits
 
 
 def _decoded(value, index, reader):
