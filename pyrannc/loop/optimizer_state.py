@@ -4,6 +4,7 @@ After the first call an optimizer holds the parameters of its rank. Its two meth
 together on all ranks, as those of the model do.
 """
 
+import contextlib
 import copy
 import functools
 import pickle
@@ -82,7 +83,8 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
         state_dict = _spread(optimizer, deployment, state_dict, waits)
     if fault is None:
         try:
-            own(optimizer, _without_others(optimizer, deployment.model, state_dict))
+            with _without_others(optimizer, deployment.model):
+                own(optimizer, state_dict)
         except Exception as error:  # torch's, or the optimizer's own
             fault, cause = f"{type(error).__name__}: {error}", error
     for rank, text in enumerate(comm.all_gather((fault or "").encode())):
@@ -92,7 +94,22 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
     return None
 
 
-def _without_others(optimizer, model, state):
+@contextlib.contextmanager
+def _without_others(optimizer, model):
+    """Inside, what is loaded is cut to what this rank steps, after the hooks of the user."""
+
+    def drop(_, state):
+        return _dropped(optimizer, model, state)
+
+    hook = optimizer.register_load_state_dict_pre_hook(drop)
+    named_state.cut_last(optimizer)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _dropped(optimizer, model, state):
     """For an optimizer or a group that came after the first call, which holds parameters of other
     ranks, too: their states would be memory that nobody uses."""
     order = [name for group in named_state.names(optimizer, model) for name in group]

@@ -20,6 +20,7 @@ ON_RANK_0 = "rannc_on_rank_0"
 
 # By optimizer: its model, and the names of its parameters by group as they were before it was cut.
 _model, _whole = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+_cuts = weakref.WeakKeyDictionary()  # by optimizer: the hook that cuts what is loaded
 _UNKNOWN = ""  # in the place of a name: of a parameter that the model does not have
 
 
@@ -29,7 +30,15 @@ def mark(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
     _model[optimizer], _whole[optimizer] = weakref.ref(model), _held(optimizer, model)
     if not is_known:  # else its model was wrapped before
         optimizer.register_state_dict_post_hook(_saved)
-        optimizer.register_load_state_dict_pre_hook(_loading)
+        _cuts[optimizer] = optimizer.register_load_state_dict_pre_hook(_loading)
+
+
+def cut_last(optimizer: torch.optim.Optimizer) -> None:
+    """What is loaded is cut after the hooks of the user, which may look for names in it and number
+    it otherwise."""
+    if optimizer in _cuts:
+        _cuts[optimizer].remove()
+        _cuts[optimizer] = optimizer.register_load_state_dict_pre_hook(_loading)
 
 
 def note_groups(optimizer: torch.optim.Optimizer) -> None:
