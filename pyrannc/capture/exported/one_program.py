@@ -23,7 +23,7 @@ from pyrannc.capture import (
 )
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt
-from pyrannc.capture.attributes import module_attributes
+from pyrannc.capture.attributes import module_attributes, new_parameters
 from pyrannc.capture.explained import OWN_PATH, TORCH_PATH, explain, place
 from pyrannc.capture.exported import fakes, graph, guards
 from pyrannc.capture.exported.autocast import Autocast
@@ -87,9 +87,11 @@ class _OfTensors(nn.Module):
         watching = None
         if self._hooks and self._hooks.watched:
             watching = hook_probes.ModuleCalls(self._hooks.watched, probes)
+        parameters = new_parameters.held(self.model)
         result = seen_by_hooks.result_of(
             self.model, call["args"], call["kwargs"], self._hooks, watching
         )
+        new_parameters.refuse(self.model, parameters)
         self._seen.replaced = set()
         for path, name, registry, buffer in before:
             if registry.get(name) is not buffer:  # which torch.export would forget

@@ -8,7 +8,7 @@ from pyrannc.capture import hook_probes, mask_selections, random_states, seen_by
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt
 from pyrannc.capture.arguments.call import Like
-from pyrannc.capture.attributes import module_attributes, second_calls
+from pyrannc.capture.attributes import module_attributes, new_parameters, second_calls
 from pyrannc.capture.explained import explain, place
 from pyrannc.capture.session import Session, substituted
 from pyrannc.capture.traced.replaced_buffers import (
@@ -58,9 +58,11 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
         try:
             with session.recording(), random_states.refused_outside_torch():
                 copy_replaced_buffers(model, states, fakes, replaced)
+                parameters = new_parameters.held(model)
                 result = seen_by_hooks.result_of(
                     model, tree["args"], tree["kwargs"], hooks, watching
                 )
+                new_parameters.refuse(model, parameters)
                 found = store_replaced_buffers(model, states, fakes)
                 with session.hidden():
                     outputs, shape = pytree.flatten(result, session.row_lists.whole_of)
