@@ -1,8 +1,9 @@
 """Operators on released tensors that the ranks which hold them do, each on its own part.
 
 An average of a model in the loop goes through all parameters of two: ``shadow.lerp_(p, 0.1)``.
-Where both are released and have one name, nothing is to be done here, and what comes out is
-released, too. torch's ``AveragedModel`` works so, and averages by hand.
+Where both are released and the same ranks hold them, nothing is to be done here, and what comes
+out is released, too. torch's ``AveragedModel`` works so, averages by hand, and a target within the
+model.
 """
 
 import torch
@@ -57,6 +58,12 @@ def is_elementwise(function) -> bool:
     return function in _FUNCTIONS
 
 
+def are_together(one, other) -> bool:
+    """Whether two released tensors are held by the same ranks, which compute with both."""
+    one, other = one.place_elsewhere, other.place_elsewhere
+    return one.name == other.name or list(one.ranks) == list(other.ranks)
+
+
 def is_along_dimensions(function, args, kwargs) -> bool:
     """Whether it reduces some dimensions, which are named. A number of the whole tensor would be
     missing in a sum over all of them, and is told where it is asked for."""
@@ -90,7 +97,7 @@ def call(function, args, kwargs, is_released, like, refuse):
     factors = () if released.dim() else _factors(name, args, kwargs)
     for each in _tensors((args, kwargs)):
         if is_released(each):
-            fits = each.place_elsewhere.name == released.place_elsewhere.name
+            fits = are_together(each, released)
         else:  # one number counts for all elements
             fits = not each.dim() and (released.dim() or any(each is one for one in factors))
         if not fits:
@@ -134,9 +141,10 @@ def _for_each(function, args, kwargs, is_released, like, refuse):
     gone = {i for each in lists for i, one in enumerate(each) if is_released(one)}
     for index in gone:
         these = [each[index] for each in lists if isinstance(each[index], torch.Tensor)]
-        names = {one.place_elsewhere.name if is_released(one) else None for one in these[:2]}
-        if len(names) > 1:
-            refuse(function, these, {})
+        first, *second = these[:2]
+        for one in second:
+            if not (is_released(first) and is_released(one) and are_together(first, one)):
+                refuse(function, these, {})
     rest = [index for index in range(count) if index not in gone]
 
     def cut(value):

@@ -9,10 +9,10 @@ from pyrannc import RaNNCError
 from pyrannc.state.released import is_released, release
 
 
-def released(name="a.weight", shape=(2, 3), dtype=torch.float32):
+def released(name="a.weight", shape=(2, 3), dtype=torch.float32, ranks=(1,)):
     tensor = torch.ones(shape, dtype=dtype)
     tensor = nn.Parameter(tensor) if tensor.is_floating_point() else tensor
-    release(tensor, name, [1])
+    release(tensor, name, [*ranks])
     return tensor
 
 
@@ -50,7 +50,7 @@ def test_elementwise_operators_give_what_is_released_and_write_nothing(two):
         shadow.mul_(2)
 
 
-def test_tensors_with_values_and_other_names_are_refused(two):
+def test_tensors_with_values_and_those_of_other_ranks_are_refused(two):
     shadow, parameter = two
     values = torch.ones_like(torch.empty(parameter.shape))
     for use in (
@@ -66,10 +66,18 @@ def test_tensors_with_values_and_other_names_are_refused(two):
     ):
         with pytest.raises(RaNNCError, match=r"'a.weight'.*with values, torch.float32 \["):
             use()
-    other = released("b.weight", parameter.shape)
+    other = released("b.weight", parameter.shape, ranks=(1, 2))
     for use in (lambda: parameter + other, lambda: torch._foreach_add_([other], [shadow])):
         with pytest.raises(RaNNCError, match=r"beside it stands another one, parameter .[ab].weig"):
             use()
+
+
+def test_a_target_that_the_same_ranks_hold_follows_there(two):
+    target, other = two[0], released("online.weight", two[0].shape)
+    target.data = target.data * 0.9 + 0.1 * other.data
+    target.mul_(0.9).add_(other, alpha=0.1)
+    torch._foreach_lerp_([target], [other], 0.1)
+    assert is_released(target) and is_released(torch.lerp(target, other, 0.1))
 
 
 def test_lists_are_computed_where_there_are_values(two):
