@@ -15,10 +15,13 @@ def result_of(model, args, kwargs, hooks, watching=None):
 
 def recorder(calls, path, kind):
     """A hook that adds to ``calls`` what one with keyword arguments sees of module ``path``:
-    ``(path, kind, args, kwargs, output)``."""
+    ``(path, kind, args, kwargs, output, requiring)``, the last of each tensor whether it requires
+    a gradient."""
 
     def record(_module, args, kwargs, output=None):
-        calls.append((path, kind, *map(_copies, (args, kwargs, output))))
+        tensors, _ = pytree.flatten([args, kwargs, output])
+        requiring = [tensor.requires_grad for tensor in tensors]
+        calls.append((path, kind, *map(_copies, (args, kwargs, output)), requiring))
 
     return record
 

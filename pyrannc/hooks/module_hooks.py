@@ -1,8 +1,8 @@
 """Hooks of the model's modules: those that compute something for it are part of the capture, those
 that observe are called after each call, with what this rank's rows gave.
 
-What an observing hook sees leaves the graph as further outputs: copies, without a gradient, that
-each rank gets for its own rows.
+What an observing hook sees leaves the graph as further outputs: copies, through which no gradient
+comes back, that each rank gets for its own rows.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from pyrannc.capture.attributes.around import content
 from pyrannc.capture.hook_probes import named
 from pyrannc.capture.seen_by_hooks import recorder
 from pyrannc.errors import RaNNCError, TraceError
+from pyrannc.hooks.seen_copies import refusing
 from pyrannc.state import named_tensors, torch_private
 
 _COMPUTE = (WeightNorm, SpectralNorm, BasePruningMethod)  # torch's own: they set a weight
@@ -307,7 +308,8 @@ class ModuleHooks:
         if self._called:  # in the first call they were before
             self._called = False
             return
-        for path, kind, args, kwargs, output in seen:
+        for path, kind, args, kwargs, output, requiring in seen:
+            args, kwargs, output = refusing([args, kwargs, output], path, requiring)
             module = self._model.get_submodule(path)
             registry = module._forward_pre_hooks if kind == _PRE else module._forward_hooks
             with_kwargs = (
