@@ -20,6 +20,7 @@ from pyrannc.hooks import backward_hooks
 from pyrannc.loop import (
     at_work,
     distributed_checkpoint,
+    early_steps,
     gradient_norm,
     samplers,
     shared_overflow,
@@ -166,6 +167,8 @@ class RaNNCModule(ModelInterface):
         self._in_forward = False
         self.training = model.training
         self._kin = copies.Kin(self)
+        own = weakref.ref(self)
+        early_steps.refuse(lambda: own() is None or own()._is_or_was_deployed(), self._given)
         self._is_made = True  # from here on other attributes are the model's
 
     # -- running ------------------------------------------------------------------------------
@@ -255,6 +258,9 @@ class RaNNCModule(ModelInterface):
             weakref.finalize(self, lambda: made() and made().tell_time())
         own = weakref.ref(self)
         deployment.when_it_ends(lambda reason: own() and own()._forget(reason))
+
+    def _is_or_was_deployed(self):
+        return self._deployment is not None or bool(self._ended)
 
     def _forget(self, reason):
         if self._runs:
