@@ -7,6 +7,7 @@ from torch import nn
 from pyrannc import log
 from pyrannc.materialize import initialised, values
 from pyrannc.state import checkpoint, moving, named_tensors
+from pyrannc.state.on_rank_0 import is_in
 from pyrannc.state.released import is_released
 from pyrannc.wrapper import own_names
 
@@ -114,11 +115,12 @@ class ModelInterface(nn.Module):
     ):
         """The whole model's state by name, as the unwrapped model would give it.
 
-        Every rank calls it. With ``rank0_only`` the other ranks get an empty dict; without, every
-        rank gets everything, on the CPU. The first three arguments are those with which an outer
-        module collects its state; after the first call there are copies only (``keep_vars``). With
-        ``no_hook``, hooks on ``state_dict()`` of the model do not run. ``amp_master_params``: of
-        RaNNC 0.7; parameters have no other copies.
+        Every rank calls it. With ``rank0_only`` the other ranks get an empty dict, which
+        ``torch.save()`` to a path leaves to rank 0; without, every rank gets everything, on the
+        CPU. The first three arguments are those with which an outer module collects its state;
+        after the first call there are copies only (``keep_vars``). With ``no_hook``, hooks on
+        ``state_dict()`` of the model do not run. ``amp_master_params``: of RaNNC 0.7; parameters
+        have no other copies.
         """
         without = named_tensors.without_state_hooks(self.module) if no_hook else nullcontext()
         with without:
@@ -134,8 +136,9 @@ class ModelInterface(nn.Module):
             found = checkpoint.gather_state(
                 self.module, self._deployment, rank0_only, destination, prefix
             )
-            own = {name: value for name, value in found.items() if name not in of_outer}
-            self._deployment.given_copies.add(own)
+            if not is_in(found):
+                own = {name: value for name, value in found.items() if name not in of_outer}
+                self._deployment.given_copies.add(own)
             return found
 
     def load_state_dict(self, state_dict, strict=True, assign=False):
