@@ -4,6 +4,8 @@ Both step the same parameters on a rank. What a state_dict() of the two has in i
 choice, so nobody else can put it together from the parts of the ranks.
 """
 
+import collections
+
 import torch
 
 from pyrannc.errors import RaNNCError
@@ -16,6 +18,17 @@ def inner(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
         for each in vars(optimizer).values()
         if isinstance(each, torch.optim.Optimizer) and each.state is not optimizer.state
     ]
+
+
+def complete(optimizer: torch.optim.Optimizer) -> None:
+    """Gives one around another one, which may not call super().__init__(), as its groups would be
+    others, the lists of hooks for which torch and RaNNC ask."""
+    held = vars(optimizer)
+    if any(isinstance(each, torch.optim.Optimizer) for each in held.values()):
+        for name, value in vars(torch.optim.SGD([torch.zeros(1)])).items():
+            if type(value) is collections.OrderedDict:
+                held.setdefault(name, value)
+        held.setdefault("defaults", {})
 
 
 def with_inner(optimizers) -> list[torch.optim.Optimizer]:

@@ -9,7 +9,13 @@ from pyrannc.capture.arguments.padding import Padding
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError
 from pyrannc.loop import master_steps, optimizer_state
-from pyrannc.optimizer import elementwise, named_state, per_number, user_optimizer
+from pyrannc.optimizer import (
+    around_another,
+    elementwise,
+    named_state,
+    per_number,
+    user_optimizer,
+)
 from pyrannc.original import names as original
 
 
@@ -41,6 +47,7 @@ class Given:
     def attach(self, model) -> None:
         """Checks the optimizers, and lets them do what a wrapped ``model`` needs."""
         for each in self.optimizers:
+            around_another.complete(each)
             user_optimizer.check(each, model)
             elementwise.check(each, self.elementwise_optimizer)
             named_state.mark(each, model)

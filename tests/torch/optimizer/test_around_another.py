@@ -1,5 +1,8 @@
 """Optimizers around another one."""
 
+import collections
+import copy
+
 import pytest
 import torch
 from lookahead import Lookahead
@@ -45,3 +48,43 @@ def test_a_mere_wrapper_and_its_optimizer_are_one():
     around_another.refuse(Wrapper(optimizer), "saving")
     outer = Lookahead(optimizer)
     assert around_another.with_inner([outer]) == [outer, optimizer]
+
+
+class Bare(torch.optim.Optimizer):
+    """Lookahead as it is often published: it does not call super().__init__()."""
+
+    def __init__(self, optimizer):
+        self.optimizer, self.calls = optimizer, 0
+        self.param_groups = optimizer.param_groups
+        self.state = collections.defaultdict(dict)
+
+    def step(self, closure=None):
+        loss = self.optimizer.step(closure)
+        self.calls += 1
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                slow = self.state[parameter].setdefault("slow", parameter.detach().clone())
+                if self.calls % 2 == 0:
+                    slow += (parameter.data - slow) * 0.5
+                    parameter.data.copy_(slow)
+        return loss
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+
+
+def trained(model, optimizer):
+    for step in range(5):
+        optimizer.zero_grad()
+        model(torch.full((3, 4), step + 1.0)).square().mean().backward()
+        optimizer.step()
+    return list(model.parameters())
+
+
+def test_one_that_knows_of_no_hooks_steps_as_without_a_wrapper():
+    plain = nn.Linear(4, 2)
+    model = copy.deepcopy(plain)
+    expected = trained(plain, Bare(torch.optim.Adam(plain.parameters(), lr=0.1)))
+    optimizer = Bare(torch.optim.Adam(model.parameters(), lr=0.1))
+    model = pyrannc.RaNNCModule(model, optimizer, pyrannc.Config(calibrate=False))
+    torch.testing.assert_close(trained(model, optimizer), expected)
