@@ -49,6 +49,14 @@ def explain(error, module, otherwise) -> TraceError:
             "were.\n  Set a momentum; or call update_bn() on a model that is not wrapped, into "
             "which you load state_dict() of this one."
         )
+    if name in _OF_VALUES and "_pack_padded_sequence" in str(error):
+        return TraceError(
+            f"{where}: pack_padded_sequence() makes a tensor whose size depends on the lengths, "
+            "which no captured model has.\n  Run the layer on the padded batch: of one direction "
+            "`h, _ = lstm(x)` is the same before the end of each row, and its last state is "
+            "`h[torch.arange(len(h)), lengths - 1]`; mask what comes after. For both directions "
+            "take two layers, one of which runs on rows that are turned round by gather()."
+        )
     if name in _OF_VALUES:
         text = (
             f"{where}: the values of a tensor decide what runs next or how large a result is "
@@ -81,8 +89,9 @@ def explain(error, module, otherwise) -> TraceError:
     if _frame_in(error, _DERIVATIVES):
         return TraceError(
             f"{where}: computes derivatives (torch.autograd.grad, torch.func.grad or the like), "
-            f"which cannot be captured here ({error}).\n  Write them as operators of the model; or "
-            "wrap only the part of the model that does not need them, and compute them around it."
+            f"which cannot be captured here ({_first_line(error)}).\n  Write them as operators of "
+            "the model; or wrap only the part of the model that does not need them, and compute "
+            "them around it."
         )
     if "dynamo-optimized function" in str(error):
         return TraceError(
