@@ -64,6 +64,12 @@ def _reason(module) -> str:
             f"is a {name}, which spreads the batch itself; use what is in it, its attribute "
             "'module'"
         )
+    if isinstance(module, nn.SyncBatchNorm) and module.training:
+        return (
+            "is a SyncBatchNorm, which would wait for ranks of torch.distributed inside the graph; "
+            "leave convert_sync_batchnorm() out, and set Config(sync_batch_norm=True) for the "
+            "statistics of the whole batch"
+        )
     if _is_compiled(module):
         return (
             "is compiled by torch.compile, whose code cannot be traced; use the module that it was "

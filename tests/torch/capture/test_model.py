@@ -770,6 +770,7 @@ KINDS = {
     "lazy buffers": (lambda: nn.LazyBatchNorm1d(affine=False), "LazyBatchNorm1d that has not"),
     "compiled": (lambda: torch.compile(nn.Linear(8, 8)), "torch.compile.*'_orig_mod'"),
     "compiled in place": (compiled_in_place, r"Linear.compile\(\) was called"),
+    "synchronised": (lambda: nn.SyncBatchNorm(8), "SyncBatchNorm.*sync_batch_norm=True"),
     "parallel": (lambda: nn.DataParallel(nn.Linear(8, 8)), "a DataParallel.*'module'"),
 }
 
