@@ -3,6 +3,7 @@ with it as if it were the model's state.
 """
 
 import collections
+import contextlib
 import inspect
 import os
 import sys
@@ -81,9 +82,18 @@ def _is_own(frame) -> bool:
     return name == "pyrannc" or name in sys.stdlib_module_names - {"__main__"}
 
 
+def given_to(rank, destination) -> dict:
+    """What ``rank`` gets; ``destination``: None, or that of an outer module, with more in it."""
+    if destination is None:
+        return StateOnRank0(rank)
+    with contextlib.suppress(AttributeError):  # a plain dict, which no module of torch hands on
+        setattr(destination, ON_RANK_0, True)
+    return destination
+
+
 def is_in(tree) -> bool:
     """Whether a rank other than 0 has got it, or a part of it, in place of rank 0's."""
-    if isinstance(tree, StateOnRank0):
+    if isinstance(tree, StateOnRank0) or getattr(tree, ON_RANK_0, False):
         return True
     if isinstance(tree, dict):
         return ON_RANK_0 in tree or any(map(is_in, tree.values()))

@@ -1,5 +1,6 @@
 """The empty state_dict() of ranks other than 0 says so where a script needs what is not in it."""
 
+import collections
 import copy
 import io
 import pickle
@@ -52,7 +53,14 @@ def test_a_file_is_left_to_rank_0(state, tmp_path):
     def theirs(obj, f, *args, **kwargs):
         saved.append(f)
 
-    for obj in (state, {"epoch": 1, "models": [state]}, {"optimizer": {ON_RANK_0: True}}):
+    of_outer = on_rank_0.given_to(3, collections.OrderedDict(n_averaged=torch.tensor(2)))
+    assert list(of_outer) == ["n_averaged"]
+    for obj in (
+        state,
+        [copy.deepcopy(of_outer)],
+        {"epoch": 1, "models": [state]},
+        {"optimizer": {ON_RANK_0: True}},
+    ):
         on_rank_0.save(theirs, obj, tmp_path / "state.pt")
         on_rank_0.save(theirs, obj, str(tmp_path / "state.pt"))
     assert not saved
