@@ -14,7 +14,9 @@ def refuse(was_called, given) -> None:
     def after(stepped, *_):
         if was_called():
             return
-        if any(p.grad is not None for group in stepped.param_groups for p in group["params"]):
+        parameters = (each for group in stepped.param_groups for each in group["params"])
+        # Of zeros, as torch.distributed.checkpoint makes an optimizer's state, none is of rows.
+        if any(each.grad is not None and each.grad.any() for each in parameters):
             raise RaNNCError(
                 f"{type(stepped).__name__} has stepped before the first call of the RaNNCModule, "
                 "with gradients of this rank's rows alone: each rank would train a model of its "

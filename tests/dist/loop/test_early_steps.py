@@ -42,6 +42,9 @@ def test_a_step_before_the_first_call_is_an_error(done):
 
 @pytest.mark.ranks(AGENT + """
 optimizer.step()  # of nothing, as before some schedulers
+for each in agent.parameters():
+    each.grad = torch.zeros_like(each)
+optimizer.step()  # which makes its state
 with torch.no_grad():
     agent.value(rows)
 
