@@ -50,11 +50,13 @@ class StateOnRank0(collections.OrderedDict):
     def copy(self):
         return StateOnRank0(self._rank)
 
+    __copy__ = copy
+
     def __deepcopy__(self, memo):
         return self.copy()
 
-    def __reduce__(self):
-        return StateOnRank0, (self._rank,)
+    def __reduce__(self):  # a plain one, as torch.load() knows no classes but its own
+        return collections.OrderedDict, ()
 
     def _look(self, frame):
         """``frame``: that goes through it. What a library does there is its own affair."""
