@@ -20,6 +20,7 @@ class Inside:
         module: The model that the files are of.
         names: Of its tensors, as it would call them: those of the model that has it inside. A copy
             that an adapter trains is another name of the same.
+        held: Those tensors, by the names that it would call them.
         adapters: Names of what PEFT has put there, which the files of a model do not have.
     """
 
@@ -51,17 +52,17 @@ def _renaming(convert, names):
 
 
 def find(model: nn.Module, held, keys) -> Inside:
-    """The part of ``model`` that files with ``keys`` are of: where they have names of its tensors
-    it is the model; else a pretrained model that adapters are in, or the part in which most of the
-    keys are, if there is one such part.
+    """The part of ``model`` that files with ``keys`` are of: where they have names of its tensors,
+    and of its adapters, it is the model; else the one pretrained model in it, or the part in which
+    most of the keys are, if there is one such part.
 
     Args:
         held: The tensors of ``model`` by name.
     """
-    if any(key in held for key in keys):
-        return Inside(model, {name: [name] for name in held}, dict(held))
     without = adapters.names_without(model, held)
     own = frozenset(name for name, bare in without.items() if bare is None)
+    if any(key in held for key in keys) and (not own or not own.isdisjoint(keys)):
+        return Inside(model, {name: [name] for name in held}, dict(held))
     bare = {name: each for name, each in without.items() if each is not None}
     path = _path_inside(model, bare.values(), keys)
     begin = f"{path}." if path else ""

@@ -42,6 +42,13 @@ class Around(nn.Module):
         return self.inner(*args, **kwargs)
 
 
+def with_injected_adapters(**settings):
+    """The model itself, in which some layers have others inside."""
+    settings = peft.LoraConfig(target_modules=["q_proj", "v_proj"], **settings)
+    with torch.device("meta"):
+        return peft.inject_adapter_in_model(settings, llama())
+
+
 def with_adapters(kind=peft.LoraConfig, **settings):
     settings = {"task_type": "CAUSAL_LM", "target_modules": ["q_proj", "v_proj"]} | settings
     with torch.device("meta"):
@@ -72,6 +79,14 @@ def test_adapters_begin_as_peft_makes_them_in_weights_that_are_read(base, around
     head, copied = inner.lm_head.original_module, inner.lm_head.modules_to_save["default"]
     assert torch.equal(head.weight, plain.lm_head.weight)
     assert torch.equal(copied.weight, plain.lm_head.weight) and copied.weight is not head.weight
+
+
+def test_adapters_may_be_in_the_model_itself(base):
+    plain, folder = base
+    model = with_injected_adapters(r=4)
+    loss, _ = first_step(model, folder)
+    torch.testing.assert_close(loss, plain(input_ids=IDS, labels=IDS).loss.item())
+    assert not model.model.layers[0].self_attn.q_proj.lora_B["default"].weight.any()
 
 
 def test_scaling_adapters_begin_with_one(base):
