@@ -27,6 +27,9 @@ from pyrannc.hooks.seen_copies import refusing
 from pyrannc.state import named_tensors, torch_private
 
 _COMPUTE = (WeightNorm, SpectralNorm, BasePruningMethod)  # torch's own: they set a weight
+# Of transformers and PEFT: they let inputs of checkpoints require gradients, and neither compute
+# nor look at anything.
+_OF_CHECKPOINTS = ("make_inputs_require_grads", "make_inputs_require_grad")
 _PRE, _FORWARD = "pre", "forward"
 _BACKWARD = ("_backward_hooks", "_backward_pre_hooks")
 
@@ -109,7 +112,11 @@ class ModuleHooks:
         Raises:
             RaNNCError: A module has a hook by register_backward_hook(); on every rank.
         """
-        unknown = [[path, kind, place] for path, kind, *_, place in self._observing()]
+        unknown = [
+            [path, kind, place]
+            for path, kind, _, _, hook, place in self._observing()
+            if not _is_of_checkpoints(hook)
+        ]
         of_all = any(torch_private.HOOKS_OF_ALL)
         mine = json.dumps([unknown, self._of_backward(), of_all]).encode()
         everyones, backward, of_all = zip(*map(json.loads, world.all_gather(mine)), strict=True)
@@ -331,6 +338,14 @@ class ModuleHooks:
                         "do in the first call: the plan does not know it.\n  Let it do so in every "
                         "call, or in none."
                     )
+
+
+def _is_of_checkpoints(hook) -> bool:
+    library = getattr(hook, "__module__", None) or ""
+    return getattr(hook, "__name__", "") in _OF_CHECKPOINTS and library.partition(".")[0] in (
+        "transformers",
+        "peft",
+    )
 
 
 def _refuse_hooks_of_all(rank=None):

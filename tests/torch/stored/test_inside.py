@@ -89,6 +89,18 @@ def test_adapters_may_be_in_the_model_itself(base):
     assert not model.model.layers[0].self_attn.q_proj.lora_B["default"].weight.any()
 
 
+def test_adapters_are_trained_with_checkpoints(base):
+    plain, folder = base
+    model = with_adapters(r=4)
+    model.enable_input_require_grads()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    loss, module = first_step(model, folder)
+    torch.testing.assert_close(loss, plain(input_ids=IDS, labels=IDS).loss.item())
+    layer = model.get_base_model().model.layers[0].self_attn.q_proj
+    assert layer.lora_B["default"].weight.grad.any()
+    assert not module._deployment.task.hooks.observed
+
+
 def test_scaling_adapters_begin_with_one(base):
     plain, folder = base
     model = with_adapters(
