@@ -1,5 +1,6 @@
 """What RaNNC has to know of the user's optimizer: whose parameters it holds, and its memory."""
 
+import inspect
 import pickle
 
 import torch
@@ -127,8 +128,11 @@ def begin_again(optimizer: torch.optim.Optimizer) -> None:
     ):
         return
     groups = [dict(group) for group in optimizer.param_groups if group["params"]]
+    # Some make state by what they were called with, whatever is in the groups.
+    takes = inspect.signature(type(optimizer)).parameters
+    options = {name: each for name, each in optimizer.defaults.items() if name in takes}
     try:
-        made = type(optimizer)(groups)
+        made = type(optimizer)(groups, **options)
     except Exception as error:
         raise ConfigError(
             f"{type(optimizer).__name__} was made while its parameters had no values, and cannot "
