@@ -176,10 +176,11 @@ def _on_host(value):
 
 
 def _numbered(names):
-    numbers, groups = {}, []
+    """By name the number of each parameter, which is the last of its places; and by group."""
+    numbers, groups, first = {}, [], 0
     for group in names:
-        for name in group:
-            numbers[name] = len(numbers)
+        numbers |= {name: place for place, name in enumerate(group, first)}
+        first += len(group)
         groups.append([numbers[name] for name in group])
     return numbers, groups
 
@@ -223,7 +224,7 @@ def _spread(optimizer, deployment, given, waits) -> dict:
     """What each rank loads, where those in ``waits`` take rank 0's state. Collective."""
     comm, owners = deployment.world, deployment.owners
     names = named_state.names(optimizer, deployment.model)
-    numbers, _ = _numbered(names)
+    numbers, own_groups = _numbered(names)
     told = None
     if comm.rank == 0:
         groups = [group["params"] for group in given["param_groups"]]
@@ -232,7 +233,8 @@ def _spread(optimizer, deployment, given, waits) -> dict:
         if [len(group) for group in groups] == [len(group) for group in names]:
             # Numbers of whoever saved it, in the order of its groups.
             theirs = (number for group in groups for number in group)
-            told["renumbered"] = renumbered = dict(zip(theirs, numbers.values(), strict=True))
+            ours = (number for group in own_groups for number in group)
+            told["renumbered"] = renumbered = dict(zip(theirs, ours, strict=True))
             for key, entry in given["state"].items():
                 told["state" if key in renumbered else "of_none"][key] = (
                     _said(entry) if key in renumbered else _on_host(entry)

@@ -60,6 +60,8 @@ def _possible(group, state):
             return False
     if group.get("momentum") and _some_begin(group, state):
         return False
+    if len(set(map(id, group["params"]))) < len(group["params"]):
+        return False  # the loop takes a step for each time that a parameter stands there
     return all(parameter.dtype in _DTYPES for parameter in group["params"])
 
 

@@ -4,6 +4,7 @@ and in the same order, whatever part of the group a rank has.
 They are those that the user gave, which need not be the model's.
 """
 
+import itertools
 import weakref
 
 KEY = "param_names"
@@ -27,8 +28,7 @@ def whole(optimizer, group: dict, parameters: list) -> dict:
 def loaded(optimizer, options: dict, parameters: list) -> None:
     """``options`` of a group of ``parameters`` are loaded, of which it may hold a part here."""
     if len(options.get(KEY, ())) == len(parameters):
-        known = _known.setdefault(optimizer, {})
-        known |= zip(map(id, parameters), options[KEY], strict=True)
+        _known.setdefault(optimizer, {}).update(_by_parameter(parameters, options[KEY]))
 
 
 def beside(group: dict, parameters) -> dict:
@@ -43,7 +43,15 @@ def beside(group: dict, parameters) -> dict:
 def _of(group):
     if len(group.get(KEY, ())) != len(group["params"]):
         return {}  # changed by the user, who knows what they are
-    return dict(zip(map(id, group["params"]), group[KEY], strict=True))
+    return _by_parameter(group["params"], group[KEY])
+
+
+def _by_parameter(parameters, names):
+    """Of a tied one, which may stand there twice, the names in their order."""
+    found = {}
+    for parameter, name in zip(parameters, names, strict=True):
+        found.setdefault(id(parameter), []).append(name)
+    return found
 
 
 def _noted(optimizer, group):
@@ -56,4 +64,5 @@ def _noted(optimizer, group):
 
 def _give(options, parameters, names):
     if KEY in options and all(id(each) in names for each in parameters):
-        options[KEY] = [names[id(each)] for each in parameters]
+        turns = {id(each): itertools.cycle(names[id(each)]) for each in parameters}
+        options[KEY] = [next(turns[id(each)]) for each in parameters]

@@ -137,6 +137,37 @@ def test_names_are_whole_in_checkpoints_and_loaded_beside_their_parameters(done)
 
 @pytest.mark.ranks(
     """
+    # A tied parameter stands in its group twice, and the groups behind it were numbered wrongly.
+    def tied():
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), *(nn.Linear(8, 8) for _ in range(3)))
+        model[4].weight = model[2].weight
+        named = [*model.named_parameters(remove_duplicate=False)]
+        groups = [[each for each in named if each[1].dim() == size] for size in (2, 1)]
+        return model, torch.optim.SGD([{"params": each} for each in groups], lr=0.1, momentum=0.9)
+
+    for shared in (False, True):
+        plain, own = tied()
+        inner, optimizer = tied()
+        model = wrap(inner, optimizer, 1 if shared else 2)
+        train(plain, own, 0, 2, slice(0, 8))
+        train(model, optimizer, 0, 2)
+        found, wanted = optimizer.state_dict(rank0_only=False), own.state_dict()
+        assert found["param_groups"] == wanted["param_groups"], found["param_groups"]
+        torch.testing.assert_close(found["state"], wanted["state"])
+        whole = optimizer.state_dict()
+        train(model, optimizer, 2, 3)
+        optimizer.load_state_dict(whole)
+        torch.testing.assert_close(optimizer.state_dict(rank0_only=False)["state"], wanted["state"])
+    """,
+    before=SETUP,
+)
+def test_a_tied_parameter_that_stands_in_a_group_twice_has_the_numbers_and_names_of_torch(done):
+    pass
+
+
+@pytest.mark.ranks(
+    """
     class NoDecayOfBiases(torch.optim.SGD):
         @torch.no_grad()
         def step(self, closure=None):

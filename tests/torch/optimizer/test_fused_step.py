@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pyrannc
-from pyrannc.optimizer import steps_on_copies
+from pyrannc.optimizer import fused_step, steps_on_copies
 
 CHOICES = {
     "adam": (torch.optim.Adam, "_fused_adam_", {"amsgrad": True}),
@@ -114,6 +114,23 @@ def test_a_step_follows_the_strides(kind, rows_apart):
     config = pyrannc.Config(calibrate=False, self_check=False)
     after = steps(lambda layer, optimizer: pyrannc.RaNNCModule(layer, optimizer, config))
     torch.testing.assert_close(after, steps(lambda layer, _: layer))
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains")
+def test_a_parameter_that_stands_in_a_group_twice_is_stepped_twice():
+    # As from named_parameters(remove_duplicate=False) of tied weights. The fused implementation
+    # counts both steps before it takes the first one.
+    ends = []
+    for preferred in (True, False):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.AdamW([parameter, parameter], lr=0.1)
+        if preferred:
+            fused_step.prefer(optimizer)
+        for step in range(3):
+            parameter.grad = torch.full_like(parameter, step + 1.0)
+            optimizer.step()
+        ends.append(parameter.detach().clone())
+    assert torch.equal(*ends)
 
 
 def test_each_group_has_its_own_implementation():
