@@ -8,7 +8,7 @@ from pyrannc import launch
 from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
 from pyrannc.module import RaNNCModule
-from pyrannc.optimizer import around_another, named_state, user_optimizer
+from pyrannc.optimizer import around_another, kept_state, named_state, user_optimizer
 from pyrannc.shards import states
 from pyrannc.state import named_tensors
 from pyrannc.state.model_device import device_of
@@ -56,6 +56,8 @@ class Job:
         Args:
             writer: Function that gives the rank that writes a parameter, by name.
         """
+        if self.deployment is not None:
+            kept_state.compare_of_none(optimizer, self.world, "pyrannc.save()")
         if self.deployment is None or self.deployment.sharded_steps is None:
             found = named_state.entries(optimizer, self.model)
             return {name: each for name, each in found.items() if writer(name) == self.world.rank}

@@ -189,6 +189,7 @@ def _gather(optimizer, deployment, rank0_only) -> dict:
     """``state`` and ``param_groups`` of one process, on rank 0 or everywhere. Collective."""
     comm, model = deployment.world, deployment.model
     names = named_state.names(optimizer, model)
+    kept_state.compare_of_none(optimizer, comm, "optimizer.state_dict()")
     mine = states.whole(optimizer, deployment, everywhere=False)
     first = {name: states.answers(deployment, name) for group in names for name in group}
     told = {name: _said(entry) for name, entry in mine.items() if first.get(name) == comm.rank}
