@@ -24,7 +24,6 @@ from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.integrations import repeats
 from pyrannc.module import RaNNCModule
-from pyrannc.optimizer import param_names
 from pyrannc.state.released import RELEASED
 
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
@@ -178,18 +177,11 @@ class RaNNCStrategy(DDPStrategy):
     @contextlib.contextmanager
     def _whole_groups(self):
         """Inside, the groups of the optimizers have what they had before the first call."""
-        cut = []
-        for wrapped in self._wrapped.values():
-            deployment = wrapped._deployment
-            for optimizer, groups in deployment.whole_groups.items() if deployment else ():
-                for group, whole in zip(optimizer.param_groups, groups, strict=False):
-                    cut.append((optimizer, group, group["params"]))
-                    param_names.replace(optimizer, group, whole)
-        try:
+        with contextlib.ExitStack() as whole:
+            for wrapped in self._wrapped.values():
+                if wrapped._deployment is not None:
+                    whole.enter_context(wrapped._deployment.with_whole_groups())
             yield
-        finally:
-            for optimizer, group, parameters in reversed(cut):
-                param_names.replace(optimizer, group, parameters)
 
     def _by_identity(self, callback):
         """``finetune_function()`` of a callback that unfreezes layers, such as BackboneFinetuning.

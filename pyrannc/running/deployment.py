@@ -112,6 +112,20 @@ class Deployment:
             known = self.whole_groups.setdefault(optimizer, [])
             known += [[*group["params"]] for group in optimizer.param_groups[len(known) :]]
 
+    @contextlib.contextmanager
+    def with_whole_groups(self):
+        """Inside, the groups of the optimizers have what they had before they were cut down."""
+        cut = []
+        for optimizer, groups in self.whole_groups.items():
+            for group, whole in zip(optimizer.param_groups, groups, strict=False):
+                cut.append((optimizer, group, group["params"]))
+                param_names.replace(optimizer, group, whole)
+        try:
+            yield
+        finally:
+            for optimizer, group, parameters in reversed(cut):
+                param_names.replace(optimizer, group, parameters)
+
     def _give_values(self):
         """What this rank holds of a model that was built without values."""
         held = named_tensors.tensors(self.model)
