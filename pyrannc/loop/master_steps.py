@@ -9,9 +9,10 @@ import weakref
 
 import torch
 
+from pyrannc.errors import ConfigError
 from pyrannc.job import process
 from pyrannc.loop import closures
-from pyrannc.optimizer import fused_step, kept_state
+from pyrannc.optimizer import fused_step, kept_state, user_optimizer
 from pyrannc.optimizer.master_weights import KEY, SHORT
 from pyrannc.state import torch_private
 from pyrannc.state.released import is_released
@@ -20,7 +21,17 @@ _of_optimizer = weakref.WeakKeyDictionary()
 
 
 def attach(optimizer: torch.optim.Optimizer) -> None:
-    """From here on ``optimizer`` steps masters."""
+    """From here on ``optimizer`` steps masters.
+
+    Raises:
+        ConfigError: It changes parameters beside its steps, which their masters would not see.
+    """
+    if user_optimizer.has_modes(optimizer):
+        raise ConfigError(
+            f"master_weights lets {type(optimizer).__name__} step copies of 32 bits, but its "
+            "train() and eval() change the parameters themselves, beside its steps.\n  Use another "
+            "optimizer, such as AdamW, or float32 weights and torch.autocast()."
+        )
     if optimizer not in _of_optimizer:
         _of_optimizer[optimizer] = _MasterSteps(optimizer)
 

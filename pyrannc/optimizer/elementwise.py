@@ -14,7 +14,7 @@ import math
 import torch
 
 from pyrannc.errors import ConfigError
-from pyrannc.optimizer import constructed_state, param_names
+from pyrannc.optimizer import constructed_state, param_names, user_optimizer
 
 # Of torch, whose steps go over the parameters one by one.
 _KNOWN = (
@@ -201,6 +201,8 @@ def _run(optimizer, chosen, part, dtype, closure, cut=None) -> _Run:
         }
     begins = {key: tensor.detach().clone() for key, tensor in stand_ins.items()}
     copied = _copied(optimizer, stand_ins)
+    if user_optimizer.has_modes(copied):
+        copied.train()  # a loop may do so after the model was wrapped
     before = _numbers(copied)
     for scale in _SCALES:
 

@@ -7,7 +7,7 @@ import torch
 
 from pyrannc import log
 from pyrannc.errors import ConfigError
-from pyrannc.optimizer import elementwise
+from pyrannc.optimizer import elementwise, user_optimizer
 
 # Of torch: no norm, factor or product of a parameter's numbers.
 _KNOWN = (
@@ -55,6 +55,8 @@ def reason(optimizer: torch.optim.Optimizer) -> str:
     """Why the state of ``optimizer`` cannot be shared out; empty if it can."""
     if type(optimizer) in _KNOWN:
         return ""
+    if user_optimizer.has_modes(optimizer):
+        return "its train() and eval() change whole parameters beside its steps"
     try:
         return elementwise.fault_of_halves(optimizer)
     except Exception as error:

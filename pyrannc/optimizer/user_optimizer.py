@@ -82,6 +82,12 @@ def check(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
                 )
 
 
+def has_modes(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it is as the schedule-free ones: train() and eval() exchange parameters with what it
+    keeps of them, beside its steps."""
+    return all(callable(getattr(type(optimizer), name, None)) for name in ("train", "eval"))
+
+
 def state_copies(optimizer: torch.optim.Optimizer, factor: float) -> dict[int, float]:
     """For each parameter, by ``id``, its optimizer state in copies of the parameter.
 

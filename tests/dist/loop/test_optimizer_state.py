@@ -501,6 +501,34 @@ def test_state_that_is_kept_by_the_place_of_a_parameter_is_an_error_when_it_is_s
 
 @pytest.mark.ranks(
     """
+    # It was refused where train() was called after the model had been wrapped: a step on copies,
+    # which shows that it treats each parameter by itself, raises before that.
+    from schedule_free import ScheduleFree
+
+    (plain, _), (inner, _) = build(), build()
+    alone, steps = ScheduleFree(plain.parameters()), ScheduleFree(inner.parameters())
+    ours = wrap(inner, steps)
+    for step in range(3):
+        for each, optimizer, rows in ((plain, alone, slice(0, 8)), (ours, steps, mine)):
+            optimizer.train()
+            each.train()
+            train(each, optimizer, 1, rows)
+            optimizer.eval()
+            each.eval()
+        x = torch.linspace(-1, 1, 16).view(4, 4)
+        torch.testing.assert_close(ours(x), plain(x))
+    torch.testing.assert_close(
+        steps.state_dict(rank0_only=False)["state"], alone.state_dict()["state"]
+    )
+    """,
+    before=SETUP,
+)
+def test_an_optimizer_with_modes_trains_evaluates_and_is_saved_as_in_one_process(done):
+    pass
+
+
+@pytest.mark.ranks(
+    """
     # Symptom: saved without the state of the inner one; and on a rank without parameters of both,
     # the inner one's steps were not counted. Since then the whole state is an error.
     from lookahead import Lookahead

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from schedule_free import ScheduleFree
 
 import pyrannc
 from pyrannc.errors import ConfigError
@@ -92,6 +93,19 @@ def test_those_that_need_a_whole_parameter_are_refused_by_name(make):
     name = type(optimizer).__name__
     with pytest.raises(ConfigError, match=f"(?s){name} out over the replicas.*AdamW or SGD"):
         per_number.check(optimizer)
+
+
+def test_one_that_exchanges_parameters_beside_its_steps_is_refused():
+    # eval() failed on the shapes of its state, which is of a part, or on its dtype of 32 bits.
+    model = torch.nn.Linear(4, 2)
+    optimizer = ScheduleFree(model.parameters())
+    with pytest.raises(
+        ConfigError, match=r"but its train\(\) and eval\(\) change whole parameters"
+    ):
+        pyrannc.RaNNCModule(model, optimizer, zero=True)
+    with pytest.raises(ConfigError, match=r"its train\(\) and eval\(\) change the parameters"):
+        pyrannc.RaNNCModule(model, optimizer, master_weights=True)
+    assert pyrannc.RaNNCModule(model, optimizer, zero="auto")._given.zero is False
 
 
 def test_wrapping_refuses_them_and_other_values():
