@@ -72,6 +72,13 @@ def _of_all_ranks(optimizer, model):
     """The same of what it holds on any rank: each holds the whole of a group that has been added
     since it was cut."""
     whole = _whole.get(optimizer, [])
+    if len(optimizer.param_groups) < len(whole):
+        raise RaNNCError(
+            f"{type(optimizer).__name__} has {len(optimizer.param_groups)} parameter groups, and "
+            f"had {len(whole)} when the model was wrapped, so its state is not known by name any "
+            "more.\n  Keep the group, with requires_grad_(False) for its parameters; or make a new "
+            "optimizer."
+        )
     return [*whole, *_held(optimizer, model, len(whole))]
 
 

@@ -529,6 +529,27 @@ def test_an_optimizer_with_modes_trains_evaluates_and_is_saved_as_in_one_process
 
 @pytest.mark.ranks(
     """
+    gone = optimizer.param_groups.pop()
+    for parameter in gone["params"]:
+        optimizer.state.pop(parameter, None)
+    train(model, optimizer, 1, mine)
+    folder = os.path.dirname(shared(None))
+    saves = (optimizer.state_dict, lambda: pyrannc.save(f"{folder}/run", model, optimizer))
+    for save in saves:
+        try:
+            save()
+            raise AssertionError("no error")
+        except pyrannc.RaNNCError as error:  # was a ValueError of zip()
+            assert "AdamW has 1 parameter groups, and had 2 when the model" in str(error), error
+    """,
+    before=SETUP,
+)
+def test_a_group_that_was_removed_is_an_error_when_the_state_is_asked_for(done):
+    pass
+
+
+@pytest.mark.ranks(
+    """
     # Symptom: saved without the state of the inner one; and on a rank without parameters of both,
     # the inner one's steps were not counted. Since then the whole state is an error.
     from lookahead import Lookahead
