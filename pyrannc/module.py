@@ -20,7 +20,6 @@ from pyrannc.hooks import backward_hooks
 from pyrannc.loop import (
     at_work,
     distributed_checkpoint,
-    early_steps,
     gradient_norm,
     samplers,
     shared_overflow,
@@ -34,7 +33,16 @@ from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_ddp, refuse_wrappers
 from pyrannc.state import one_tensor, pretrained, summon
-from pyrannc.wrapper import compiled, first_call, given, items, own_names, saved_tensors
+from pyrannc.wrapper import (
+    compiled,
+    early_steps,
+    first_call,
+    given,
+    items,
+    on_rank_0,
+    own_names,
+    saved_tensors,
+)
 from pyrannc.wrapper.model_interface import ModelInterface
 from pyrannc.wrapper.signature import ForwardOfModel
 
@@ -229,6 +237,7 @@ class RaNNCModule(ModelInterface):
         self._put_to_work(deploy.deploy(task, call.arguments()), call)
         self._first_values = values.Wanted()  # a later plan keeps what was trained
         writers.install()
+        on_rank_0.install()
         distributed_checkpoint.install()
         scheduled_rates.install()
         self._kin.follow(self, task.world)

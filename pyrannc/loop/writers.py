@@ -1,19 +1,15 @@
-"""Accelerate, Trainer and Lightning take each rank for the only process of the job, and so does a
-script that calls torch.save(): all of them would write the same files, most of them without the
-model.
+"""Accelerate, Trainer and Lightning take each rank for the only process of the job: all of them
+would write the same files, most of them without the model.
 
 After :func:`install` their methods that write checkpoints do so on rank 0, which has the whole
-model, and return on the others when it is done. Every rank calls them. torch.save() leaves to rank
-0 what has its state_dict() in it, and waits for nobody, as a script may call it on rank 0 alone.
+model, and return on the others when it is done. Every rank calls them.
 """
 
 import sys
 
-import torch
-
 from pyrannc.job import process
 from pyrannc.loop import at_work
-from pyrannc.state import on_rank_0, summon
+from pyrannc.state import summon
 
 
 def install() -> None:
@@ -23,7 +19,6 @@ def install() -> None:
         for name in names:
             if hasattr(owner, name):
                 process.replace_method(owner, name, ours)
-    process.replace_function(torch, "save", on_rank_0.save)
 
 
 def _accelerate(theirs, accelerator, *args, **kwargs):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors, on_rank_0, torch_private
+from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import blank, is_released, loading
 from pyrannc.state.torch_private import EXTRA_STATE
 
@@ -39,7 +39,7 @@ def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="
             whole = nn.Parameter(whole, requires_grad=tensor.requires_grad)
         copies[id(tensor)] = whole
     if not wanted:
-        return on_rank_0.given_to(comm.rank, destination)
+        return collections.OrderedDict() if destination is None else destination
     with named_tensors.in_place(model, copies):
         return model.state_dict(destination=destination, prefix=prefix)
 

@@ -7,9 +7,8 @@ from torch import nn
 from pyrannc import log
 from pyrannc.materialize import initialised, values
 from pyrannc.state import checkpoint, moving, named_tensors
-from pyrannc.state.on_rank_0 import is_in
 from pyrannc.state.released import is_released
-from pyrannc.wrapper import own_names
+from pyrannc.wrapper import on_rank_0, own_names
 
 
 class ModelInterface(nn.Module):
@@ -136,9 +135,11 @@ class ModelInterface(nn.Module):
             found = checkpoint.gather_state(
                 self.module, self._deployment, rank0_only, destination, prefix
             )
-            if not is_in(found):
-                own = {name: value for name, value in found.items() if name not in of_outer}
-                self._deployment.given_copies.add(own)
+            rank = self._deployment.world.rank
+            if rank0_only and rank:
+                return on_rank_0.given_to(rank, destination)
+            own = {name: value for name, value in found.items() if name not in of_outer}
+            self._deployment.given_copies.add(own)
             return found
 
     def load_state_dict(self, state_dict, strict=True, assign=False):

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from pyrannc import RaNNCError
-from pyrannc.optimizer.named_state import ON_RANK_0
-from pyrannc.state import on_rank_0
-from pyrannc.state.on_rank_0 import StateOnRank0
+from pyrannc.wrapper import on_rank_0
+from pyrannc.wrapper.on_rank_0 import ON_RANK_0, StateOnRank0
 
 
 @pytest.fixture
