@@ -49,6 +49,9 @@ NEEDS_TRACER = {
         "tests/dist/test_habits.py::test_a_habit_of_pytorch_is_right_or_an_error"
         "[a_model_that_asks_for_the_grad_mode]",
         f"{CAPTURE}/attributes/test_second_calls.py::*torchscript]",
+        f"{CAPTURE}/attributes/test_new_parameters.py::*torchscript]",
+        "tests/torch/hooks/test_seen_copies.py::"
+        "test_a_loss_of_what_a_hook_has_seen_is_an_error[torchscript]",
         "tests/torch/test_garbage.py::test_a_model_that_nobody_holds_is_gone[torchscript]",
         "tests/torch/wrapper/test_front_ends.py::test_tensors_in_place_of_parameters[torchscript]",
         "tests/torch/wrapper/test_front_ends.py::test_the_one_that_is_set_is_used[torchscript]",

@@ -9,19 +9,19 @@ from pyrannc import Config, RaNNCError, RaNNCModule
 SEEN = {}
 
 
-def wrapped(front_end, hook=lambda module, args, output: SEEN.update(args=args, output=output)):
+def wrapped(hook=lambda module, args, output: SEEN.update(args=args, output=output), **settings):
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Linear(4, 4))
     model[0].requires_grad_(False)
     for module in (model[0], model[2]):
         module.register_forward_hook(hook)
-    model = RaNNCModule(model, config=Config(calibrate=False, frontend=front_end))
+    model = RaNNCModule(model, config=Config(calibrate=False, **settings))
     model(torch.ones(6, 4)).mean().backward()  # hooks are called without a gradient
     return model
 
 
 @pytest.mark.parametrize("front_end", ["torchscript", "export"])
 def test_a_loss_of_what_a_hook_has_seen_is_an_error(front_end):
-    model = wrapped(front_end)
+    model = wrapped(frontend=front_end)
     loss = model(torch.ones(6, 4)).mean() + SEEN["output"].square().mean()
     with pytest.raises(RaNNCError, match=r"hook of '2' has seen[\s\S]*Return it from forward\(\)"):
         loss.backward()
@@ -29,7 +29,7 @@ def test_a_loss_of_what_a_hook_has_seen_is_an_error(front_end):
 
 
 def test_what_needs_no_gradient_may_be_a_part_of_it():
-    model = wrapped("torchscript")
+    model = wrapped()
     out = model(torch.ones(6, 4))
     ((out - SEEN["output"].detach()).square().mean() + SEEN["args"][0].mean()).backward()
     with torch.no_grad():
@@ -44,6 +44,6 @@ def test_gradients_of_it_are_those_of_hooks_of_the_backward(ask):
         if output.requires_grad:
             getattr(output, ask)(*[print] * (ask == "register_hook"))
 
-    model = wrapped("torchscript", hook)
+    model = wrapped(hook)
     with pytest.raises(RaNNCError, match=r"asks for a gradient[\s\S]*full_backward_hook"):
         model(torch.ones(6, 4))
