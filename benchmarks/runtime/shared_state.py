@@ -10,8 +10,8 @@ On two quiet cores a step was 0.994 and 1.009 x as long in two runs, and 1.020 x
 `--layers 4 --width 256 --rows 4 --rounds 40`; beside other work (load 7 to 10) 1.08.
 
 The last figure is the share of such a step in which parameters are gathered at its end: the most
-that a gather beside the next forward could save. It was 2.6 and 2.7 % in two runs beside other
-work.
+that a gather beside the next forward could save. It was 2.9 % on two quiet cores, 2.6 and 2.7 %
+beside other work.
 """
 
 import argparse
