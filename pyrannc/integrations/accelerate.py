@@ -5,6 +5,7 @@ that are prepared with it, instead of DistributedDataParallel.
 """
 
 import contextlib
+import copy
 import functools
 import types
 
@@ -14,6 +15,7 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType, recursively_apply
 
 from pyrannc import launch
+from pyrannc.config import Config
 from pyrannc.errors import ConfigError
 from pyrannc.integrations import repeats
 from pyrannc.job import process
@@ -48,12 +50,14 @@ class Accelerator(accelerate.Accelerator):
         return super().prepare(*args, **kwargs)
 
     def prepare_model(self, model, device_placement=None, evaluation_mode=False):
-        """The model stays where it is, also with ``device_placement``: each rank's part goes to
-        where its inputs are, and no device need hold the whole."""
+        """The model stays where it is, also with ``device_placement``: each rank's part goes to the
+        device in the first call, and no device need hold the whole."""
         if not isinstance(model, RaNNCModule):
             others = [each for each in (*self.rannc_models, *self._models) if each is not model]
             optimizers = _stepping(model, others, self.rannc_optimizers)
-            model = RaNNCModule(model, optimizers or None, self.rannc_config, **self.rannc_settings)
+            placed = self.device_placement if device_placement is None else device_placement
+            config = _on(self.device, self.rannc_config) if placed else self.rannc_config
+            model = RaNNCModule(model, optimizers or None, config, **self.rannc_settings)
             if self.mixed_precision == "bf16":
                 vars(model)["forward"] = self._in_bfloat16(model)
         if not any(model is each for each in self._models):
@@ -104,6 +108,15 @@ class Accelerator(accelerate.Accelerator):
                 return super().load_state(*args, **kwargs)
             finally:
                 self._models = wrapped
+
+
+def _on(device, config):
+    """``config`` with ``device``, which inputs on the host would not say."""
+    if device.type == "cpu" or (config is not None and config.device):
+        return config
+    config = Config() if config is None else copy.copy(config)
+    config.device = str(device)
+    return config
 
 
 def _stepping(model, others, optimizers) -> list:

@@ -96,6 +96,13 @@ def with_accelerate(meta, settings):
     loader = DataLoader(Rows(), batch_size=BATCH // SIZE)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     found = []
+    other = accelerator.prepare(net(False))
+    try:
+        other(**{name: torch.ones(2, WIDTH) for name in ("x", "labels")})
+    except pyrannc.TraceError as error:
+        assert "cpu and standin:0" in str(error), error
+    else:
+        raise AssertionError("a batch on the host would train there")
     for batch in loader:
         assert batch["x"].device.type == "standin"
         loss = model(**batch)["loss"]
