@@ -267,9 +267,13 @@ def allowed(session, replaced):
         rows = value.rows.reshape(tensor.shape)
         tensor.copy_(torch.where(_beside(mask, tensor), rows, tensor))
 
-    def select(tensor, mask, **kwargs):
+    def select(*args, **kwargs):
         if not session.here():
-            return masked_select(tensor, mask, **kwargs)
+            return masked_select(*args, **kwargs)
+        return traced_select(*args, **kwargs)
+
+    def traced_select(input, mask, **_):  # named as torch's
+        tensor = input
         if tensor.shape != mask.shape:
             shape = torch.broadcast_shapes(tensor.shape, mask.shape)
             tensor, mask = tensor.expand(shape), mask.expand(shape)

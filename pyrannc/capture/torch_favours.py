@@ -1,13 +1,15 @@
 """Favours to single spots of torch's library, which do what no capture can follow, and need not.
 
 Each is one entry of FAVOURS: the spot, in which releases the favour was needed, and why. Favours
-act while a model is traced. tests/torch/capture/test_torch_favours.py shows for each what works
-with it and does not without: one that torch no longer needs fails there, and goes.
+act while a model is traced, in the thread that traces it. tests/torch/capture/test_torch_favours.py
+shows for each what works with it and does not without: one that torch no longer needs fails there,
+and goes.
 """
 
 import contextlib
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable
 
 import torch
@@ -16,7 +18,7 @@ from torch.nn import functional
 from torch.nn.modules import transformer
 
 from pyrannc.capture import torch_private
-from pyrannc.capture.replaced import replaced
+from pyrannc.capture.replaced import in_this_thread, replaced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +42,21 @@ def no_look_into_masks(session):
     return replaced(transformer, _detect_is_causal_mask=is_causal)
 
 
+class _ValidateArgs:
+    """``Distribution._validate_args``: False in the thread that makes it, torch's value in others.
+
+    It has no ``__set__``: a distribution that is made with ``validate_args=`` keeps its own value.
+    """
+
+    def __init__(self):
+        self._get = in_this_thread(lambda: False, lambda value=Distribution._validate_args: value)
+
+    def __get__(self, distribution, kind):
+        return self._get()
+
+
 def no_validation_of_distributions(_session):
-    return replaced(Distribution, _validate_args=False)
+    return replaced(Distribution, _validate_args=_ValidateArgs())
 
 
 def no_look_at_variances(session):
@@ -51,7 +66,7 @@ def no_look_at_variances(session):
     def gaussian_nll_loss(*args, **kwargs):
         if not session.here():
             return loss(*args, **kwargs)
-        with replaced(torch, any=lambda negative: False):
+        with replaced(torch, any=in_this_thread(lambda negative: False, torch.any)):
             return loss(*args, **kwargs)
 
     return replaced(functional, gaussian_nll_loss=gaussian_nll_loss)
@@ -68,33 +83,42 @@ def no_checks_of_values(session):
     return replaced(torch, **{name: unless_traced})
 
 
-@contextlib.contextmanager
 def no_fused_encoder(_session):
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    """Replaces the function that reads the flag: the flag itself is that of all threads."""
+    backend = torch.backends.mha
+    enabled = in_this_thread(lambda: False, backend.get_fastpath_enabled)
+    return replaced(backend, get_fastpath_enabled=enabled)
 
 
 @contextlib.contextmanager
 def no_stacks_in_the_log(_session):
-    loggers = [logging.getLogger(name) for name in torch_private.LOGGERS]
-    levels = [logger.level for logger in loggers]
+    """Drops what this thread logs below level critical; a level would be that of all threads."""
+    thread = threading.get_ident()
+
+    def shows(record):
+        return record.levelno >= logging.CRITICAL or threading.get_ident() != thread
+
+    # A filter of a logger does not see what is logged to those below it.
+    names = tuple(f"{name}." for name in torch_private.LOGGERS)
+    below = [name for name in [*logging.root.manager.loggerDict] if name.startswith(names)]
+    loggers = [logging.getLogger(name) for name in (*torch_private.LOGGERS, *below)]
     for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+        logger.addFilter(shows)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for logger in loggers:
+            logger.removeFilter(shows)
 
 
 @contextlib.contextmanager
 def without_cudnn():
-    """What torch chooses a kernel for inside has none of cuDNN's. Operators that are told in their
-    arguments whether they may, as convolutions are, go by these."""
+    """Lets torch choose no kernel of cuDNN inside. Operators whose arguments say whether they may
+    use cuDNN, such as convolutions, are not affected.
+
+    torch has one flag for all threads, which its C++ code reads. Another thread that chooses a
+    kernel meanwhile gets one of torch's own, which computes the same up to rounding.
+    """
     backend = torch.backends.cudnn
     before = backend.enabled
     backend.enabled = False

@@ -157,17 +157,17 @@ def conversions(session):
     """``module.to(dtype)`` and its like in forward(): harmless where they change nothing."""
     original = torch.nn.Module._apply
 
-    def apply(module, function, recurse=True):
+    def apply(module, fn, recurse=True):  # named as torch's
         if not session.here():
-            return original(module, function, recurse)
+            return original(module, fn, recurse)
         for child in module.children() if recurse else ():
-            child._apply(function)
+            child._apply(fn)
         for registry in (module._parameters, module._buffers):
             for name, tensor in registry.items():
                 if tensor is None:
                     continue
                 with session.hidden():
-                    converted = function(tensor)
+                    converted = fn(tensor)
                 if (converted.dtype, converted.device) == (tensor.dtype, tensor.device):
                     continue
                 path = session.paths.get(id(module), type(module).__name__)
@@ -205,9 +205,10 @@ def constants(session):
 
     def recorded(original):
         @functools.wraps(original)
-        def make(data, *args, **kwargs):
-            if not session.here() or pytree.flatten(data)[0]:
-                return original(data, *args, **kwargs)
+        def make(*args, **kwargs):
+            if not session.here() or not args or pytree.flatten(args[0])[0]:
+                return original(*args, **kwargs)
+            data, *args = args
             with session.hidden(), disable_current_modes():
                 real = original(data, *args, **kwargs)
                 requires_grad = real.requires_grad

@@ -67,6 +67,7 @@ LOGGERS = (
     "torch.fx.experimental.symbolic_shapes",
     "torch.fx.experimental.proxy_tensor",
     "torch.export",
+    "torch.export._trace",  # torch makes it in the first export, too late for a filter
 )
 
 

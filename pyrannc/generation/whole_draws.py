@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from pyrannc.capture.replaced import replaced
+from pyrannc.capture.replaced import in_this_thread, replaced
 
 
 class WholeDraws:
@@ -24,7 +24,7 @@ class WholeDraws:
 
     @contextlib.contextmanager
     def instead_of_own(self):
-        """Inside, ``torch.multinomial`` draws so."""
+        """Inside, ``torch.multinomial`` draws so for this thread."""
         original = torch.multinomial
 
         def multinomial(weights, num_samples, *args, **kwargs):
@@ -37,7 +37,7 @@ class WholeDraws:
             return original(whole, num_samples, *args, **kwargs)[mine]
 
         self._original = original
-        with replaced(torch, multinomial=multinomial):
+        with replaced(torch, multinomial=in_this_thread(multinomial, original)):
             yield
 
     def skip(self) -> None:

@@ -153,8 +153,9 @@ class Exporting:
 
     def here(self) -> bool:
         """Whether the caller runs in the exporting thread, and torch.export looks."""
-        watched = not self._hidden and (self._always or torch.compiler.is_exporting())
-        return watched and threading.get_ident() == self._thread
+        if threading.get_ident() != self._thread or self._hidden:
+            return False
+        return self._always or torch.compiler.is_exporting()
 
     @contextlib.contextmanager
     def hidden(self):

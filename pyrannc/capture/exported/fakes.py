@@ -3,6 +3,7 @@ parameters and buffers, which need no values and are on the device that the mode
 """
 
 import contextlib
+import threading
 
 from torch import nn
 
@@ -21,8 +22,15 @@ def used(states, places, symbols):
         symbols: Sizes that depend on values are symbols; else what has one raises an error.
     """
     tensors, modes = {id(tensor): tensor for _, tensor, _ in states}, []
+    thread, exporting = threading.get_ident(), torch_private.exporting()
+    for_others = exporting.FakeTensorMode
 
     class Fakes(FakeMode):
+        def __new__(cls, *args, **kwargs):
+            if threading.get_ident() != thread:  # not one of these, so __init__ is not called
+                return for_others(*args, **kwargs)
+            return super().__new__(cls)
+
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             if not symbols:
@@ -39,7 +47,7 @@ def used(states, places, symbols):
             return self._made[id(tensor)]
 
     try:
-        with replaced(torch_private.exporting(), FakeTensorMode=Fakes):
+        with replaced(exporting, FakeTensorMode=Fakes):
             yield modes
     finally:
         # torch keeps the nodes of its last export, and with them this mode.

@@ -28,7 +28,7 @@ from pyrannc.capture.explained import OWN_PATH, TORCH_PATH, explain, place
 from pyrannc.capture.exported import fakes, graph, guards
 from pyrannc.capture.exported.autocast import Autocast
 from pyrannc.capture.exported.exporting import Exporting
-from pyrannc.capture.replaced import replaced
+from pyrannc.capture.replaced import in_this_thread, replaced
 from pyrannc.errors import TraceError
 
 
@@ -144,16 +144,22 @@ def one_program(
 
 def _exported(outer, inputs, dims):
     dynamic = tuple(None if dim is None else {dim: torch.export.Dim.DYNAMIC} for dim in dims)
-    quiet = replaced(torch_private.export_trace(), print=lambda *_, **__: None)
-    with quiet, warnings.catch_warnings(record=True) as seen:
-        program = torch.export.export(
+    quiet = in_this_thread(lambda *_, **__: None, print)
+    show = warnings.showwarning
+
+    def show_others(message, *args, **kwargs):
+        # What forward() leaves in attributes is seen here, and told to who reads it.
+        if not str(message).startswith("The tensor attribute"):
+            show(message, *args, **kwargs)
+
+    with (
+        replaced(torch_private.export_trace(), print=quiet),
+        # Not catch_warnings(), which would take the warnings of all threads.
+        replaced(warnings, showwarning=in_this_thread(show_others, show)),
+    ):
+        return torch.export.export(
             outer, tuple(inputs), dynamic_shapes={"tensors": dynamic}, strict=False
         )
-    for each in seen:
-        # What forward() leaves in attributes is seen here, and told to who reads it.
-        if not str(each.message).startswith("The tensor attribute"):
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    return program
 
 
 def _written(program, model, inputs, names, dims, states, session):

@@ -36,36 +36,44 @@ class RowLists:
 @contextlib.contextmanager
 def joined(session):
     """While a model is traced, what joins all rows of a tensor takes the tensor."""
-    unbind, cat, stack = FakeTensor.unbind, torch.cat, torch.stack
+    cat, stack = torch.cat, torch.stack
     lists = session.row_lists
 
-    # numpy's `axis` is another name of `dim` for torch.
-    def taken_apart(tensor, dim=0, *, axis=None):
-        dim = dim if axis is None else axis
-        rows = unbind(tensor, dim)
-        if session.here() and dim in (0, -tensor.dim()) and rows:
-            lists.add(tensor, rows)
-        return rows
+    def taken_apart(unbind):
+        def call(*args, **kwargs):
+            rows = unbind(*args, **kwargs)
+            if rows and session.here():
+                keep(rows, *args, **kwargs)
+            return rows
 
-    def whole_of(tensors):
-        listed = session.here() and isinstance(tensors, list | tuple)
+        return call
+
+    # Parameters are named as torch's; numpy's `axis` is another name of `dim` for torch.
+    def keep(rows, input, dim=0, *, axis=None):
+        if (dim if axis is None else axis) in (0, -input.dim()):
+            lists.add(input, rows)
+
+    def whole_of(tensors, *args, **kwargs):
+        listed = isinstance(tensors, list | tuple) and along_first(*args, **kwargs)
         return lists.whole_of(tensors) if listed else None
 
     def along_first(dim=0, *, axis=None, **others):
         return not others and (dim if axis is None else axis) == 0
 
-    def concatenate(tensors, *args, **kwargs):
-        whole = whole_of(tensors) if along_first(*args, **kwargs) else None
+    def concatenate(*args, **kwargs):
+        whole = whole_of(*args, **kwargs) if session.here() else None
         if whole is None or whole.dim() < 2:
-            return cat(tensors, *args, **kwargs)
+            return cat(*args, **kwargs)
         return whole.flatten(0, 1).clone()
 
-    def pile(tensors, *args, **kwargs):
-        whole = whole_of(tensors) if along_first(*args, **kwargs) else None
-        return stack(tensors, *args, **kwargs) if whole is None else whole.clone()
+    def pile(*args, **kwargs):
+        whole = whole_of(*args, **kwargs) if session.here() else None
+        return stack(*args, **kwargs) if whole is None else whole.clone()
 
     with (
-        replaced(FakeTensor, unbind=taken_apart),
-        replaced(torch, cat=concatenate, concat=concatenate, stack=pile, unbind=taken_apart),
+        replaced(FakeTensor, unbind=taken_apart(FakeTensor.unbind)),
+        replaced(
+            torch, cat=concatenate, concat=concatenate, stack=pile, unbind=taken_apart(torch.unbind)
+        ),
     ):
         yield
