@@ -8,14 +8,14 @@ import threading
 import types
 
 import torch
-from torch.utils.checkpoint import CheckpointFunction
 
 from pyrannc.capture import mask_selections, torch_private
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.explained import OWN_PATH, TORCH_PATH
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.replaced import replaced
-from pyrannc.capture.torch_private import FakeTensor, SingleLevelFunction, disable_current_modes
+from pyrannc.capture.torch_private import FakeTensor, disable_current_modes
+from pyrannc.capture.values import autograd_functions
 from pyrannc.errors import TraceError
 
 # Under torch's tracer sizes are tensors, and arithmetic on them becomes part of the trace. Here
@@ -262,24 +262,37 @@ def calls(session):
             if tensor._version != version
         ]
 
-    def apply(cls, *args, **kwargs):
-        call = super(SingleLevelFunction, cls).apply
-        if not session.here():
-            return call(*args, **kwargs)
-        if issubclass(cls, CheckpointFunction):
-            # The plan decides what is recomputed: the checkpoint is a plain call.
-            function, _, *arguments = args
-            return function(*arguments)
+    def call(cls, apply, args):
         tensors, shape = pytree.flatten(args)
         mask_selections.refuse_in(shape)
         refuse_hidden_parameters(cls, args, {id(tensor) for tensor in tensors})
         written = written_in(tensors)
         with session.hidden():
-            outputs = call(*args, **kwargs)
+            outputs = apply(*args)
         results, _ = pytree.flatten(outputs)
         session.tracer.record_python(
             cls.__name__, PythonCall(cls, shape), tensors, results, written()
         )
+        return outputs
+
+    def call_kept(cls, _apply, forward, arguments, _grad_enabled):
+        """torch's tracer has recorded the call already, but not what it calls."""
+        args = arguments if autograd_functions.has_setup(cls) else arguments[1:]
+        tensors, shape = pytree.flatten(args)
+        mask_selections.refuse_in(shape)
+        refuse_hidden_parameters(cls, args, {id(tensor) for tensor in tensors})
+        if len(tensors) != sum(isinstance(each, torch.Tensor) for each in args):
+            raise TraceError(
+                f"the autograd function {cls.__qualname__} is called by an apply() that was looked "
+                "up before the call, with a list of tensors, which torch's tracer does not record."
+                f"\n  Call {cls.__name__}.apply(...) where it is used, or pass the tensors one by "
+                "one."
+            )
+        written = written_in(tensors)
+        with session.hidden():
+            outputs = forward(*arguments)
+        results, _ = pytree.flatten(outputs)
+        session.tracer.describe_python(cls.__name__, PythonCall(cls, shape), results, written())
         return outputs
 
     scripted = torch.jit.ScriptFunction
@@ -300,7 +313,7 @@ def calls(session):
         return outputs
 
     with (
-        replaced(SingleLevelFunction, apply=classmethod(apply)),
+        autograd_functions.caught(session, call, call_kept),
         replaced(scripted, __call__=call_scripted),
     ):
         yield

@@ -1,6 +1,6 @@
 """Private names of torch that capture, self-check and profiling rely on; other files name none.
 
-All were seen in torch 2.11, 2.12 and 2.13. Beside each stands what breaks without it; a test looks
+All were seen in torch 2.11 to 2.15. Beside each stands what breaks without it; a test looks
 for all of them in each supported release.
 """
 
@@ -22,8 +22,9 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-# What all custom autograd functions inherit apply() from. Without it they are traced operator by
-# operator, and their own backward is lost.
+# The class that all custom autograd functions inherit apply() from, and the one of their contexts.
+# Without them the functions are traced operator by operator, and their own backward is lost.
+from torch.autograd.function import BackwardCFunction as BackwardContext
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 from torch.distributions import Distribution
 from torch.nn.modules import transformer
@@ -34,6 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 
 __all__ = [
+    "BackwardContext",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -42,6 +44,23 @@ __all__ = [
     "TorchDispatchMode",
     "disable_current_modes",
 ]
+
+#: Whether Function.apply is a method of C, as from 2.14 on. Without it custom functions are lost.
+apply_is_native = not inspect.ismethod(torch.autograd.Function.apply)
+#: ``bind_default_args(forward, args, kwargs)``: positional arguments with defaults, as the C method
+#: binds them. Without it tensors among keyword arguments are lost; older releases bind themselves.
+bind_default_args = getattr(torch.autograd.function, "_bind_default_args", None)
+#: Whether the caller runs inside of torch.func.grad, vmap or their kin, which take custom functions
+#: apart. Without it such calls are recorded as one node.
+transforms_are_active = torch._C._are_functorch_transforms_active
+
+
+def set_grad_unrecorded(enabled: bool) -> None:
+    """Sets the grad mode without a node in the graph that torch.export records. Without it all that
+    follows a kept apply() has no gradient."""
+    with torch._C.DisableTorchFunction():
+        torch.set_grad_enabled(enabled)
+
 
 #: Holds `_is_tracing` and `_get_tracing_state`, by which torch's Python code learns that it is
 #: traced. Where they cannot be replaced, modules hand out sizes as tensors.

@@ -157,6 +157,12 @@ void init_frontend(py::module_& m) {
              self.record_object(ir::OpKind::python, op, ops::hold_python(object.ptr()),
                                 to_ivalues(arguments), to_tensors(outputs), to_tensors(written));
            })
+      .def("describe_python",
+           [](Tracer& self, const std::string& op, const py::object& object,
+              const py::sequence& outputs, const py::sequence& written) {
+             self.describe_python(op, ops::hold_python(object.ptr()), to_tensors(outputs),
+                                  to_tensors(written));
+           })
       .def("record_scripted",
            [](Tracer& self, const std::string& op, const py::object& object,
               const py::sequence& arguments, const py::sequence& outputs,

@@ -321,13 +321,20 @@ class Converter {
 
   void add_call(const jit::Node& node) {
     const NodeFacts facts = facts_of(node);
-    const bool python = node.kind() == c10::Symbol::fromQualString(kPythonNode);
+    const bool by_torch = node.kind() == jit::prim::PythonOp;
+    const bool python = by_torch || node.kind() == c10::Symbol::fromQualString(kPythonNode);
     const bool scripted = node.kind() == c10::Symbol::fromQualString(kScriptedNode);
     const c10::FunctionSchema* schema = nullptr;
     ir::Node made;
     if (python || scripted) {
+      if (!node.hasAttribute(c10::Symbol::attr(kCallIndex))) {
+        fail(node, c10::str("calls the autograd function ",
+                            static_cast<const jit::PythonOp&>(node).name(),
+                            " by an apply() that RaNNC does not see, so its backward would be lost."
+                            "\n  Call apply() of the class where it is used."));
+      }
       const ObjectCall& call =
-          recording_.calls.at(static_cast<size_t>(node.i(c10::Symbol::attr("index"))));
+          recording_.calls.at(static_cast<size_t>(node.i(c10::Symbol::attr(kCallIndex))));
       made = new_node(call.op, facts);
       made.kind = python ? ir::OpKind::python : ir::OpKind::scripted;
       made.op = call.op;
@@ -357,6 +364,8 @@ class Converter {
     std::set<size_t> written;
     if (schema != nullptr) {
       const auto& formals = schema->arguments();
+      RANNC_CHECK(formals.size() >= made.inputs.size(),
+                  made.op + " has more operands than its schema says");
       for (size_t i = 0; i < made.inputs.size(); ++i) {
         if (formals[i].alias_info() != nullptr && formals[i].alias_info()->isWrite()) {
           written.insert(i);
@@ -392,14 +401,18 @@ class Converter {
   static std::vector<const jit::Value*> flattened(const jit::Node& node) {
     std::vector<const jit::Value*> results;
     for (const jit::Value* output : node.outputs()) {
-      if (output->type()->kind() != c10::TypeKind::ListType) {
+      const bool tuple = output->type()->kind() == c10::TypeKind::TupleType;
+      if (!tuple && output->type()->kind() != c10::TypeKind::ListType) {
         results.push_back(output);
         continue;
       }
       for (const jit::Use& use : output->uses()) {
-        if (use.user->kind() != jit::prim::ListUnpack) continue;
-        const auto items = use.user->outputs();
-        results.insert(results.end(), items.begin(), items.end());
+        if (use.user->kind() != (tuple ? jit::prim::TupleUnpack : jit::prim::ListUnpack)) continue;
+        for (const jit::Value* item : use.user->outputs()) {
+          // Of a function's results that are no tensors, the tracer knows no shape.
+          const auto type = item->type()->cast<c10::TensorType>();
+          if (!tuple || (type && type->scalarType())) results.push_back(item);
+        }
         break;
       }
     }

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "frontend/recording.h"
 #include "frontend/source_line.h"
@@ -44,6 +45,8 @@ struct Tracer::Impl {
   std::vector<std::string> modules{""};
   /// The operators that run now, outermost first, and the node recorded for each, if any.
   std::vector<jit::Node*> running;
+  /// The last call of a custom autograd function that torch itself has recorded.
+  jit::Node* last_python = nullptr;
   std::vector<std::shared_ptr<jit::tracer::TracingState>> hidden;
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
   bool started = false;
@@ -68,6 +71,7 @@ struct Tracer::Impl {
       return;
     }
     current->recording.facts.emplace(node, current->facts_here());
+    if (node->kind() == jit::prim::PythonOp) current->last_python = node;
     const bool is_operator = !node->kind().is_prim();
     if (is_operator && !current->running.empty() && current->running.back() == nullptr) {
       current->running.back() = node;
@@ -211,9 +215,25 @@ void Tracer::record_object(ir::OpKind kind, const std::string& op, const c10::IV
                            const std::vector<at::Tensor>& written) {
   const char* symbol = kind == ir::OpKind::python ? kPythonNode : kScriptedNode;
   jit::Node* node = impl_->insert(c10::Symbol::fromQualString(symbol), arguments, outputs);
-  node->i_(c10::Symbol::attr("index"), static_cast<int64_t>(impl_->recording.calls.size()));
+  node->i_(c10::Symbol::attr(kCallIndex), static_cast<int64_t>(impl_->recording.calls.size()));
   impl_->recording.calls.push_back({op, object});
   impl_->recording.facts.at(node).written = written;
+}
+
+void Tracer::describe_python(const std::string& op, const c10::IValue& object,
+                             const std::vector<at::Tensor>& outputs,
+                             const std::vector<at::Tensor>& written) {
+  jit::Node* node = std::exchange(impl_->last_python, nullptr);
+  RANNC_CHECK(node != nullptr, "torch's tracer has not recorded this call");
+  node->i_(c10::Symbol::attr(kCallIndex), static_cast<int64_t>(impl_->recording.calls.size()));
+  impl_->recording.calls.push_back({op, object});
+  impl_->recording.facts.at(node).written = written;
+  impl_->recording.facts.at(node).outputs = outputs;
+  // torch asks for the results' values in a graph of what the function computes, which stays empty.
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined()) continue;
+    impl_->state->setValue(output, impl_->state->graph->insertConstant(c10::IValue()));
+  }
 }
 
 void Tracer::record_constant(const at::Tensor& tensor, const at::Tensor& value) {

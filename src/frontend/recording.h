@@ -34,8 +34,9 @@ struct StartValue {
   at::Tensor tensor;
 };
 
-/// The kinds of node that this library adds to the tracer's graph; the attribute `index` says
-/// which of Recording::calls they are.
+/// The kinds of node that this library adds to the tracer's graph. The attribute says which of
+/// Recording::calls they are; torch's own nodes of custom autograd functions have it, too.
+inline constexpr const char* kCallIndex = "rannc_call";
 inline constexpr const char* kPythonNode = "rannc::python";
 inline constexpr const char* kScriptedNode = "rannc::scripted";
 struct ObjectCall {

@@ -61,6 +61,11 @@ class Tracer {
                      const std::vector<c10::IValue>& arguments,
                      const std::vector<at::Tensor>& outputs,
                      const std::vector<at::Tensor>& written);
+  /// Tells of a call of a custom autograd function that torch itself has just recorded, and now
+  /// computes, what record_object() would be told; all its operands are tensors or plain values.
+  void describe_python(const std::string& op, const c10::IValue& object,
+                       const std::vector<at::Tensor>& outputs,
+                       const std::vector<at::Tensor>& written);
   /// From now on `tensor` means the constant `value`.
   void record_constant(const at::Tensor& tensor, const at::Tensor& value);
   /// Where torch reads the number that `tensor` holds, it is `number` in every call.

@@ -10,7 +10,6 @@ import threading
 import torch
 from torch import library as operators
 from torch.overrides import TorchFunctionMode
-from torch.utils.checkpoint import CheckpointFunction
 
 from pyrannc.capture import mask_selections, torch_favours
 from pyrannc.capture.arguments import pytree
@@ -24,8 +23,14 @@ from pyrannc.capture.torch_patches import (
     kept_gradients,
     refuse_hidden_parameters,
 )
-from pyrannc.capture.torch_private import SingleLevelFunction
-from pyrannc.capture.values import checks, placeholders, row_lists, whole_modules
+from pyrannc.capture.torch_private import set_grad_unrecorded
+from pyrannc.capture.values import (
+    autograd_functions,
+    checks,
+    placeholders,
+    row_lists,
+    whole_modules,
+)
 from pyrannc.errors import TraceError
 
 # What torch makes of the backward of an operator that a script has registered; it is in the graph
@@ -241,16 +246,23 @@ class Exporting:
     def functions(self):
         """Custom autograd functions."""
 
-        def apply(cls, *args, **kwargs):
-            call = super(SingleLevelFunction, cls).apply
-            if not self.here() or cls.__name__.startswith(_OF_OPERATORS):
-                return call(*args, **kwargs)
-            if issubclass(cls, CheckpointFunction):  # the plan decides what is recomputed
-                function, _, *arguments = args
-                return function(*arguments)
-            return call(*args) if self._always else self.call_python(cls, call, args)
+        def call(cls, apply, args):
+            if cls.__name__.startswith(_OF_OPERATORS) or self._always:
+                return apply(*args)
+            return self.call_python(cls, apply, args)
 
-        return replaced(SingleLevelFunction, apply=classmethod(apply))
+        def call_kept(cls, apply, forward, arguments, grad_enabled):
+            """The call around this one is no part of the graph: nothing records it."""
+            if cls.__name__.startswith(_OF_OPERATORS) or self._always:
+                return forward(*arguments)
+            args = arguments if autograd_functions.has_setup(cls) else arguments[1:]
+            try:
+                set_grad_unrecorded(grad_enabled)
+                return self.call_python(cls, apply, args)
+            finally:
+                set_grad_unrecorded(False)  # as torch has set it for forward()
+
+        return autograd_functions.caught(self, call, call_kept)
 
     @contextlib.contextmanager
     def modules(self):
