@@ -1,6 +1,6 @@
 """Private names of torch that state, optimizer and running rely on; other files name none.
 
-All were seen in torch 2.11, 2.12 and 2.13. Beside each stands what breaks without it; a test looks
+All were seen in torch 2.11 to 2.15. Beside each stands what breaks without it; a test looks
 for all of them in each supported release.
 """
 

@@ -2,6 +2,7 @@
 
 import copy
 import sys
+import warnings
 
 import pytest
 import torch
@@ -40,6 +41,13 @@ def run(model, frontend, **settings):
 @pytest.mark.parametrize("frontend", ["torchscript", "export"])
 def test_the_one_that_is_set_is_used(frontend):
     assert run(nn.Linear(4, 4), frontend) == frontend
+
+
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_that_torchscript_is_deprecated_is_not_shown(frontend):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # what torch 2.14 gives for torch.jit.trace
+        assert run(nn.Linear(4, 4), frontend) == frontend
 
 
 def test_auto_begins_with_the_tracer_and_says_so(capfd):
