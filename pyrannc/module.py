@@ -363,8 +363,6 @@ class RaNNCModule(ModelInterface):
 
     def zero_grad(self, set_to_none=True):
         """Also drops what is kept under ``no_sync()``."""
-        if self._deployment is not None and self._deployment.sharded_steps:
-            self._deployment.sharded_steps.settle()  # see there: after a step that has failed
         super().zero_grad(set_to_none)
         if self._deployment is not None:
             self._deployment.unsummed.kept.drop()

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.abc
 import importlib.util
+import inspect
 import itertools
 import json
 import os
@@ -35,6 +36,11 @@ _MALLOC_CHOICES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_TH
 _models = weakref.WeakKeyDictionary()
 _step_hooks = {}  # by the function of torch's that registers: {number: (owner, method)}
 _numbers_of_hooks = itertools.count()
+# What can stand around the code of a step, from the outside to the inside.
+_STEP_SCOPES = ("timer", "gradients", "shards", "masters", "implementation")
+_scopes = {}  # by these names: what makes a scope
+# The code of the function that torch puts around step() of each class of optimizers.
+_HOOKED_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
 _end_of_job = None  # the _EndOfJob at work
 _keeps_freed_memory = False
 
@@ -225,6 +231,66 @@ def _call_each(hooks, optimizer):
         owner = reference()
         if owner is not None:
             method(owner, optimizer)
+
+
+def around_optimizer_steps(name, scope) -> None:
+    """Runs the code of all optimizers' steps inside ``scope(optimizer, closure)``, a context
+    manager that gives the closure to step with: after the hooks before a step, also the user's, and
+    before those after it. So the scope ends when the step raises, which no hook of torch's tells.
+
+    Args:
+        name: One of _STEP_SCOPES, once per process.
+    """
+    if not _scopes:
+        register_optimizer_step_pre_hook(lambda optimizer, *_: _enter_scopes_in_step(optimizer))
+    assert name in _STEP_SCOPES, name
+    _scopes.setdefault(name, scope)
+
+
+def has_step_scopes(optimizer) -> bool:
+    """Whether its step at hand enters them. To be called in a hook before the step."""
+    _enter_scopes_in_step(optimizer)
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not _HOOKED_STEP:
+        frame = frame.f_back
+    return frame is None or hasattr(frame.f_locals["func"], "has_scopes")
+
+
+def _enter_scopes_in_step(optimizer):
+    """Torch's function calls the class's own step last, so this holds for the step at hand, too;
+    and for those that have taken the function before, as schedulers do."""
+    for cell in _code_cells(optimizer):
+        if not hasattr(cell.cell_contents, "has_scopes"):
+            cell.cell_contents = _in_scopes(cell.cell_contents)
+
+
+def _code_cells(optimizer):
+    """Where torch's function holds the code that it calls: of the class, and of its bases."""
+    for kind in type(optimizer).__mro__:
+        step = vars(kind).get("step")
+        while step is not None:
+            if getattr(step, "__code__", None) is _HOOKED_STEP:
+                yield dict(zip(_HOOKED_STEP.co_freevars, step.__closure__, strict=True))["func"]
+            step = getattr(step, "__wrapped__", None)
+
+
+def _in_scopes(step):
+    @functools.wraps(step)
+    def run(optimizer, *args, **kwargs):
+        with contextlib.ExitStack() as stack:
+            given = closure = args[0] if args else kwargs.get("closure")
+            for name in _STEP_SCOPES:
+                if name in _scopes:
+                    closure = stack.enter_context(_scopes[name](optimizer, closure))
+            if closure is not given:
+                if args:
+                    args = (closure, *args[1:])
+                else:
+                    kwargs["closure"] = closure
+            return step(optimizer, *args, **kwargs)
+
+    run.has_scopes = True
+    return run
 
 
 def replace_in_torch(wrapper, ours) -> None:

@@ -6,10 +6,11 @@ import weakref
 import torch
 
 from pyrannc import log
+from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.loop import at_work, master_steps, optimizer_state
+from pyrannc.loop import at_work, master_steps, optimizer_state, step_scopes
 from pyrannc.optimizer import elementwise, kept_state, per_number, user_optimizer
-from pyrannc.state import gradients_elsewhere, moving
+from pyrannc.state import moving
 from pyrannc.state.released import is_released
 
 #: State beyond what the plan has counted that is worth a warning.
@@ -32,6 +33,7 @@ class LateOptimizers:
         self._late = weakref.WeakSet()
         self._in_order = []  # references to these, as they were found, which is so on every rank
         self._new = None
+        step_scopes.install()
         process.before_optimizer_steps(self, LateOptimizers._before_step)
         process.after_optimizer_steps(self, LateOptimizers._after_step)
         for name in ("state_dict", "load_state_dict"):
@@ -63,14 +65,14 @@ class LateOptimizers:
         return round(task.config.opt_param_factor * sum(p.nbytes for p in held))
 
     def _before_step(self, optimizer):
-        if _is_tried(optimizer):
+        if step_scopes.is_tried(optimizer):
             return
-        gradients_elsewhere.begin_optimizer_step()
         deployment = self._deployment()
         if optimizer not in self._seen:
             self._seen.add(optimizer)
             _warn_of_parameters_outside(optimizer, deployment)
         if deployment in at_work.of_optimizer(optimizer):
+            _check_scopes(optimizer)
             self.find(optimizer)
 
     def find(self, optimizer) -> None:
@@ -104,9 +106,6 @@ class LateOptimizers:
         moving.state_to_parameters(optimizer)
 
     def _after_step(self, optimizer):
-        if _is_tried(optimizer):
-            return
-        gradients_elsewhere.end_optimizer_step()
         if self._new is None or self._new() is not optimizer:
             return
         self._new = None
@@ -137,13 +136,19 @@ def _found_before(torchs, optimizer, *args, **kwargs):
             deployment.late_optimizers.find(optimizer)
         if name in vars(optimizer):
             return getattr(optimizer, name)(*args, **kwargs)
-    return torchs(optimizer, *args, **kwargs)
+    try:
+        return torchs(optimizer, *args, **kwargs)
+    finally:
+        master_steps.end_loading(optimizer)
 
 
-def _is_tried(optimizer) -> bool:
-    """On copies, by RaNNC, also within the step of the optimizer itself, whose parameters elsewhere
-    have no gradients until its own end."""
-    return getattr(optimizer, "is_tried", False)
+def _check_scopes(optimizer):
+    if not process.has_step_scopes(optimizer):
+        raise RaNNCError(
+            f"optimizer.step(): step() of the class {type(optimizer).__name__} was replaced after "
+            "the optimizer was made, so RaNNC cannot find the code that steps this rank's part.\n  "
+            "Decorate what replaces it with functools.wraps(), or replace it before."
+        )
 
 
 def _warn_of_parameters_outside(optimizer, deployment):

@@ -5,16 +5,16 @@ Between steps the optimizer is what it was, and a parameter's master stands amon
 the parameter is its master and its gradient is of 32 bits, so the rest of the state is, too.
 """
 
+import contextlib
 import weakref
 
 import torch
 
 from pyrannc.errors import ConfigError
 from pyrannc.job import process
-from pyrannc.loop import closures
-from pyrannc.optimizer import fused_step, kept_state, user_optimizer
+from pyrannc.loop import step_scopes
+from pyrannc.optimizer import kept_state, user_optimizer
 from pyrannc.optimizer.master_weights import KEY, SHORT
-from pyrannc.state import torch_private
 from pyrannc.state.released import is_released
 
 _of_optimizer = weakref.WeakKeyDictionary()
@@ -32,33 +32,19 @@ def attach(optimizer: torch.optim.Optimizer) -> None:
             "train() and eval() change the parameters themselves, beside its steps.\n  Use another "
             "optimizer, such as AdamW, or float32 weights and torch.autocast()."
         )
+    process.around_optimizer_steps("masters", _around)
     if optimizer not in _of_optimizer:
-        _of_optimizer[optimizer] = _MasterSteps(optimizer)
+        _of_optimizer[optimizer] = _LoadingHooks(optimizer)
 
 
 def attached(optimizer) -> bool:
     return optimizer in _of_optimizer
 
 
-def settle(optimizer) -> None:
-    """After a step or a loading that has failed: the parameters are themselves again."""
+def end_loading(optimizer) -> None:
+    """After a loading, also one that has failed: the parameters are themselves again."""
     if optimizer in _of_optimizer:
-        _of_optimizer[optimizer].take_back()
-
-
-def arrange(optimizer) -> None:
-    """First of all hooks before a step: ours are the last before it, but for that which looks at
-    the tensors to be stepped, and the first after it. Others see parameters as they are."""
-    pre_hooks, post_hooks = torch_private.step_hooks(optimizer)
-    for is_last in (_is_ours, fused_step.chooses):
-        for key in [key for key, hook in pre_hooks.items() if is_last(hook)]:
-            pre_hooks.move_to_end(key)
-    for key in [key for key, hook in post_hooks.items() if _is_ours(hook)]:
-        post_hooks.move_to_end(key, last=False)
-
-
-def _is_ours(hook) -> bool:
-    return isinstance(getattr(hook, "__self__", None), _MasterSteps)
+        _of_optimizer[optimizer].loaded()
 
 
 def _has_master_here(parameter) -> bool:
@@ -81,53 +67,60 @@ def lengthen_gradients(optimizer) -> None:
                 parameter.grad = gradient
 
 
-class _MasterSteps:
-    """Hooks around the steps of an optimizer."""
+@contextlib.contextmanager
+def _around(optimizer, closure):
+    """The scope of a step, see ``step_scopes``."""
+    if optimizer not in _of_optimizer:
+        yield closure
+        return
+    lent = []
+
+    @contextlib.contextmanager
+    def short():
+        _take_back(lent)
+        try:
+            yield
+        finally:
+            _lend(optimizer, lent)
+
+    try:
+        _lend(optimizer, lent)
+        yield step_scopes.outside(closure, short)
+    finally:
+        _take_back(lent)
+
+
+@torch.no_grad()
+def _lend(optimizer, lent):
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if _has_master_here(parameter) and parameter.grad is not None:
+                lent.append(_Lent(parameter, optimizer.state))
+
+
+def _take_back(lent):
+    while lent:
+        lent.pop().take_back()
+
+
+class _LoadingHooks:
+    """Of an optimizer."""
 
     def __init__(self, optimizer):
-        self._lent, self._optimizer = [], weakref.ref(optimizer)
+        self._lent = []
         _lengthen_state(optimizer)
-        process.before_optimizer_steps(self, _MasterSteps._arrange)
-        optimizer.register_step_pre_hook(self.before)
-        optimizer.register_step_post_hook(self.after)
         optimizer.register_load_state_dict_pre_hook(self.loads)
         optimizer.register_load_state_dict_post_hook(self.loaded)
 
-    def _arrange(self, optimizer):
-        if optimizer is self._optimizer():
-            self.take_back()
-            arrange(optimizer)
-
-    def take_back(self):
-        while self._lent:
-            self._lent.pop().take_back()
-
-    def before(self, optimizer, args, kwargs):
-        """A closure of the user's runs on the parameters themselves."""
-        self.take_back()
-        self._lend(optimizer)
-        return closures.between(args, kwargs, self.take_back, lambda: self._lend(optimizer))
-
-    def after(self, *_):
-        self.take_back()
-
     def loads(self, optimizer, state):
         """torch gives a state the dtype of its parameter."""
-        self.take_back()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if _has_master_here(parameter):
                     self._lent.append(_OfAnyValue(parameter))
 
     def loaded(self, *_):
-        self.take_back()
-
-    @torch.no_grad()
-    def _lend(self, optimizer):
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if _has_master_here(parameter) and parameter.grad is not None:
-                    self._lent.append(_Lent(parameter, optimizer.state))
+        _take_back(self._lent)
 
 
 class _Lent:

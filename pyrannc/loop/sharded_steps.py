@@ -5,16 +5,14 @@ state is theirs. For the time of a step a parameter of which this rank has a ran
 and one of which it has none has no gradient, so every optimizer leaves it out.
 """
 
-import functools
+import contextlib
 import weakref
 
 import torch
 
 from pyrannc import _C
-from pyrannc.job import process
-from pyrannc.loop import at_work, closures, master_steps
+from pyrannc.loop import step_scopes
 from pyrannc.shards import states
-from pyrannc.state import torch_private
 
 
 class ShardedSteps:
@@ -28,26 +26,21 @@ class ShardedSteps:
         self.shards = shards
         self._deployment = weakref.ref(deployment)
         self._attached = weakref.WeakKeyDictionary()  # optimizer: its hooks
-        self._begun = None  # optimizer, during a step
-        self._lent = []
-        process.before_optimizer_steps(self, ShardedSteps._arrange)
+        self._under_way = []  # optimizers inside around(), the outer one first
 
     def attach(self, optimizer) -> None:
         """From here on ``optimizer`` keeps what this rank steps, and no more."""
         if optimizer in self._attached:
             return
-        own, hooks = weakref.ref(self), []
-        before, after = _Before(own), _After(own)
-        hooks.append(optimizer.register_step_pre_hook(before))
-        hooks.append(optimizer.register_step_post_hook(after))
-        hooks.append(optimizer.register_load_state_dict_post_hook(_Loaded(own)))
-        self._attached[optimizer] = hooks
-        _settle_before_zero_grad(weakref.ref(optimizer), own)
+        own = weakref.ref(self)
+        self._attached[optimizer] = [
+            optimizer.register_load_state_dict_post_hook(_Loaded(own)),
+            optimizer.register_step_post_hook(_AfterUnscopedStep(own)),
+        ]
         states.cut(optimizer, self.shards, self._deployment().model)
 
     def end(self) -> None:
         """Every optimizer has the whole state of its parameters again. Collective."""
-        self.settle()
         deployment = self._deployment()
         for optimizer, hooks in self._attached.items():
             for hook in hooks:
@@ -55,54 +48,56 @@ class ShardedSteps:
             states.give_all(optimizer, deployment, self.shards)
         self._attached.clear()
 
-    def settle(self) -> None:
-        """After a step that has failed: the parameters are whole again."""
-        for optimizer in self._attached:
-            master_steps.settle(optimizer)
-        while self._lent:
-            self._lent.pop().take_back()
-
-    def _arrange(self, optimizer):
-        """First of all hooks before a step: ours is the last of the optimizer's before the step,
-        but for that which looks at the tensors to be stepped; and the first after it."""
-        if self._deployment() not in at_work.of_optimizer(optimizer):
-            return
+    @contextlib.contextmanager
+    def around(self, optimizer, closure):
+        """The scope of a step, see ``step_scopes``; gives the closure to step with. Collective at
+        its end, unless the step raises."""
         self.attach(optimizer)
-        self.settle()
-        before, after, _ = self._attached[optimizer]
-        pre_hooks, post_hooks = torch_private.step_hooks(optimizer)
-        pre_hooks.move_to_end(before.id)
-        post_hooks.move_to_end(after.id, last=False)
-        master_steps.arrange(optimizer)  # of the part that is stepped
+        *_, unscoped = self._attached[optimizer]
+        unscoped.remove()
+        outer, lent = [*self._under_way], []
+
+        def take_back():
+            while lent:
+                lent.pop().take_back()
+
+        @contextlib.contextmanager
+        def whole():
+            take_back()
+            try:
+                yield
+            finally:
+                lent.extend(self._lend(optimizer, outer))
+
+        self._under_way.append(optimizer)
+        try:
+            lent.extend(self._lend(optimizer, outer))
+            yield step_scopes.outside(closure, whole)
+        finally:
+            self._under_way.remove(optimizer)
+            take_back()
+        self.gather(_stepped(optimizer, outer))
 
     def loaded(self, optimizer) -> None:
         states.cut(optimizer, self.shards, self._deployment().model)
 
-    def begin(self, optimizer) -> None:
-        self._begun = weakref.ref(optimizer)
-        self.lend(optimizer)
+    def finish_unscoped(self, optimizer) -> None:
+        """After the step in whose closure the model was first called: each rank has stepped whole
+        parameters. Collective."""
+        self.loaded(optimizer)
+        self.gather(_stepped(optimizer))
 
-    def finish(self, optimizer) -> None:
-        """Collective."""
-        self.settle()
-        if self._begun is not None and self._begun() is optimizer:
-            self._begun = None
-        else:  # the first call was in a closure of this step: each rank has stepped its shard, too
-            self.loaded(optimizer)
-        self.gather(optimizer)
-
-    def lend(self, optimizer) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                piece = self.shards.mine(parameter)
-                if piece is not None and piece != (0, parameter.numel()):
-                    self._lent.append(_Lent(parameter, *piece))
+    def _lend(self, optimizer, outer):
+        for parameter in _stepped(optimizer, outer):
+            piece = self.shards.mine(parameter)
+            if piece is not None and piece != (0, parameter.numel()):
+                yield _Lent(parameter, *piece)
 
     @torch.no_grad()
-    def gather(self, optimizer) -> None:
+    def gather(self, stepped) -> None:
         """The ranges that all ranks have stepped come to all of them. Collective."""
         deployment = self._deployment()
-        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        held = set(map(id, stepped))
         parameters = dict(deployment.model.named_parameters())
         stream = _C.runtime.device_stream(str(deployment.task.device))
         under_way = None  # one bucket travels while another one is copied
@@ -117,18 +112,11 @@ class ShardedSteps:
             under_way.finish()
 
 
-def _settle_before_zero_grad(optimizer, steps):
-    """What a failed step has left is made whole before gradients are dropped, not after."""
-    if "zero_grad" in vars(optimizer()):
-        return
-
-    @functools.wraps(type(optimizer()).zero_grad)
-    def zero_grad(*args, **kwargs):
-        if steps() is not None:
-            steps().settle()
-        return type(optimizer()).zero_grad(optimizer(), *args, **kwargs)
-
-    optimizer().zero_grad = zero_grad
+def _stepped(optimizer, outer=()) -> list:
+    """Its parameters, without those of ``outer``: optimizers whose steps call the step of this."""
+    known = {id(p) for each in outer for group in each.param_groups for p in group["params"]}
+    held = (each for group in optimizer.param_groups for each in group["params"])
+    return [each for each in held if id(each) not in known]
 
 
 class _Gather:
@@ -185,27 +173,13 @@ class _Lent:
         parameter.grad = self._gradient
 
 
-class _Before:
-    """Before a step; a closure of the user's runs on whole parameters."""
-
-    def __init__(self, steps):
-        self._steps = steps
-
-    def __call__(self, optimizer, args, kwargs):
-        steps = self._steps()
-        if steps is None:
-            return None
-        steps.begin(optimizer)
-        return closures.between(args, kwargs, steps.settle, lambda: steps.lend(optimizer))
-
-
-class _After:
+class _AfterUnscopedStep:
     def __init__(self, steps):
         self._steps = steps
 
     def __call__(self, optimizer, *_):
         if (steps := self._steps()) is not None:
-            steps.finish(optimizer)
+            steps.finish_unscoped(optimizer)
 
 
 class _Loaded:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from pyrannc.job import process
-from pyrannc.loop import at_work, master_steps
-from pyrannc.state import gradients_elsewhere, torch_private
+from pyrannc.loop import at_work, master_steps, step_scopes
+from pyrannc.state import torch_private
 
 
 def install() -> None:
@@ -21,7 +21,7 @@ def install() -> None:
 def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
     """Collective for the optimizer of a wrapped model."""
     master_steps.lengthen_gradients(optimizer)
-    with gradients_elsewhere.hidden():
+    with step_scopes.hidden_gradients(optimizer):
         found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)
     for world in {each.world for each in at_work.of_optimizer(optimizer) if each.world.size > 1}:
         count = np.array([sum(bool(flag.item()) for flag in found.values())], dtype=np.int64)

@@ -1,10 +1,16 @@
 """Which of torch's implementations a step of the optimizer takes."""
 
+import contextlib
+import weakref
+
 import torch
+
+from pyrannc.job import process
 
 _HAVE_ONE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 # With 16 bits the loop rounds after each operator and the fused one at the end: not in last bits.
 _DTYPES = (torch.float32, torch.float64)
+_preferring = weakref.WeakSet()  # optimizers
 
 
 def prefer(optimizer) -> None:
@@ -16,32 +22,29 @@ def prefer(optimizer) -> None:
     other. Results differ in the last bits. Between steps the groups say what the user said.
     """
     if type(optimizer) in _HAVE_ONE:
-        hooks = _Fused()
-        optimizer.register_step_pre_hook(hooks.before)
-        optimizer.register_step_post_hook(hooks.after)
+        process.around_optimizer_steps("implementation", _around)
+        _preferring.add(optimizer)
 
 
-class _Fused:
-    """Hooks around a step."""
+def prefer_as(optimizer, copied) -> None:
+    """Lets a copy of ``optimizer`` take what the optimizer takes."""
+    if optimizer in _preferring:
+        _preferring.add(copied)
 
-    def __init__(self):
-        self._changed = []
 
-    def before(self, optimizer, *_):
-        for group in optimizer.param_groups:
+@contextlib.contextmanager
+def _around(optimizer, closure):
+    """The scope of a step; it gives the closure to step with."""
+    changed = []
+    try:
+        for group in optimizer.param_groups if optimizer in _preferring else ():
             if _possible(group, optimizer.state):
                 group["fused"] = True
-                self._changed.append(group)
-
-    def after(self, *_):
-        for group in self._changed:
+                changed.append(group)
+        yield closure
+    finally:
+        for group in changed:
             group["fused"] = None
-        self._changed.clear()
-
-
-def chooses(hook) -> bool:
-    """Whether ``hook`` is one that :func:`prefer` has registered."""
-    return isinstance(getattr(hook, "__self__", None), _Fused)
 
 
 def _possible(group, state):

@@ -32,11 +32,10 @@ def trial(optimizer, groups, held):
     copied = copy.copy(optimizer)
     for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         if hasattr(optimizer, name):
-            hooks = getattr(optimizer, name).items()
-            kept = {key: hook for key, hook in hooks if fused_step.chooses(hook)}
-            setattr(copied, name, collections.OrderedDict(kept))
+            setattr(copied, name, collections.OrderedDict())
     copied.state = collections.defaultdict(dict)
     copied.is_tried = True
+    fused_step.prefer_as(optimizer, copied)
     copied.param_groups = [
         {**group, **param_names.beside(group, parameters), "params": tensors}
         for group, tensors, parameters in zip(optimizer.param_groups, groups, held, strict=True)

@@ -47,11 +47,6 @@ class TrainingSteps:
         self.trace = None  # report.trace.Trace, while one is written
         self._record = None  # the last one
         self._sinks, self._every = None, 0
-        self._hooks = []
-        for optimizer in self._optimizers:
-            if hasattr(optimizer, "register_step_pre_hook"):  # else its time is not known
-                self._hooks.append(optimizer.register_step_pre_hook(self._before_optimizer))
-                self._hooks.append(optimizer.register_step_post_hook(self._after_optimizer))
 
     def observe(self, config) -> None:
         """From here on records go to where the settings say, every ``metrics_every`` steps."""
@@ -63,11 +58,6 @@ class TrainingSteps:
         """The last record of what all ranks took; see ``metrics.record``."""
         known = self._record or metrics.empty(self._deployment.plan, self.count)
         return known | {"steps": self.count}
-
-    def end(self) -> None:
-        """The plan has ended."""
-        for hook in self._hooks:
-            hook.remove()
 
     @contextlib.contextmanager
     def forward(self, trains, as_planned):
@@ -99,6 +89,24 @@ class TrainingSteps:
         """Around the executor's backward."""
         with self._timed(self._counts), self._marked(self._counts, "backward"):
             yield
+
+    @contextlib.contextmanager
+    def optimizer(self):
+        """Around the step of an optimizer. One that fails takes no time."""
+        outer, begin_ns = self._optimizer_begin, time.monotonic_ns()
+        begin = self._optimizer_begin = elapsed.now(self._device)
+        try:
+            yield
+        finally:
+            self._optimizer_begin = outer
+        if outer is not None:  # it counts with the step that calls it
+            return
+        if self.trace and self._counts:
+            self.trace.mark("optimizer", begin_ns)
+        if self._counts:
+            self._spans.add(begin, elapsed.now(self._device))
+            if WARM_UP_STEPS < self.count <= REPORT_AFTER:
+                self._see_resident()
 
     @contextlib.contextmanager
     def _marked(self, counts, name):
@@ -143,21 +151,6 @@ class TrainingSteps:
     def _see_resident(self):
         """What was freed in between stays with the process, so its peak shows afterwards."""
         self._resident = max(self._resident, resident_memory.resident_bytes())
-
-    def _before_optimizer(self, *_):
-        self._optimizer_begin = elapsed.now(self._device), time.monotonic_ns()
-
-    def _after_optimizer(self, *_):
-        if self._optimizer_begin is None:  # the first call was in a closure of this step
-            return
-        begin, begin_ns = self._optimizer_begin
-        self._optimizer_begin = None
-        if self.trace and self._counts:
-            self.trace.mark("optimizer", begin_ns)
-        if self._counts:
-            self._spans.add(begin, elapsed.now(self._device))
-            if WARM_UP_STEPS < self.count <= REPORT_AFTER:
-                self._see_resident()
 
     def _exchange(self):
         """What all ranks took since the last time, on every rank; and what follows at the speed of

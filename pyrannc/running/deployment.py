@@ -241,7 +241,6 @@ class Deployment:
     def end(self, reason) -> None:
         """Lets go of the plan; ``reason``: why the model cannot be called any more, or empty."""
         self.tell_time()
-        self.steps.end()
         at_work.remove(self)
         for forget in self._ends:
             forget(reason)

@@ -130,8 +130,6 @@ class Run:
     def step(self, inputs, turn):
         """Runs forward (and, from the user's ``backward``, the rest); returns the outputs."""
         deployment = self._deployment
-        if deployment.sharded_steps:
-            deployment.sharded_steps.settle()
         as_planned = self is deployment.first and turn.local_rows == deployment.local_rows
         self._find_state()
         tracked = self._trains and torch.is_grad_enabled()

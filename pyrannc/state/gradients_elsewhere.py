@@ -6,8 +6,7 @@ all parameters, is an error.
 """
 
 import contextlib
-
-_hidden = [0]
+import threading
 
 
 class GradientsElsewhere:
@@ -21,26 +20,31 @@ class GradientsElsewhere:
 
     def __init__(self):
         self.used, self.arrivals, self.cleared = set(), 0, 0
+        self._hidden_in = []  # threads inside hidden(), once for each time
 
     def there_are(self, name, cleared) -> bool:
         """``cleared``: how many there were when the parameter's own was last set to None."""
-        return not _hidden[0] and name in self.used and self.arrivals > max(cleared, self.cleared)
+        if self._hidden_in and threading.get_ident() in self._hidden_in:
+            return False
+        return name in self.used and self.arrivals > max(cleared, self.cleared)
 
+    @contextlib.contextmanager
+    def hidden(self):
+        """Inside, this thread sees no gradient of a released parameter, so that an optimizer skips
+        the parameter."""
+        thread = threading.get_ident()
+        self._hidden_in.append(thread)
+        try:
+            yield
+        finally:
+            self._hidden_in.remove(thread)
 
-def begin_optimizer_step() -> None:
-    """From here on a released parameter has no gradient, so that optimizers leave it out."""
-    _hidden[0] = 1
-
-
-def end_optimizer_step() -> None:
-    _hidden[0] = 0
-
-
-@contextlib.contextmanager
-def hidden():
-    """Inside, the same."""
-    before, _hidden[0] = _hidden[0], 1
-    try:
-        yield
-    finally:
-        _hidden[0] = before
+    @contextlib.contextmanager
+    def shown(self):
+        """Within hidden(), the user's code runs inside: it sees what it would see outside."""
+        thread = threading.get_ident()
+        self._hidden_in.remove(thread)
+        try:
+            yield
+        finally:
+            self._hidden_in.append(thread)

@@ -64,12 +64,6 @@ STATE_DICT_FUNCTIONS = (
 )
 
 
-def step_hooks(optimizer) -> tuple:
-    """Those before and after its steps, by key, in their order. Without them the user's hooks would
-    see parts of parameters."""
-    return optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-
-
 def flatten_optimizer_state(state: dict) -> dict:
     """As StateDictOptions(flatten_optimizer_state_dict=True) asks for; without it that fails."""
     from torch.distributed.checkpoint import state_dict  # takes more than a second

@@ -233,6 +233,17 @@ def test_a_step_that_fails_leaves_the_parameters():
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
 
 
+# Up to 0.8.0 parameters had no memory after it, until the next step or loading.
+def test_a_loading_that_fails_leaves_the_parameters():
+    model, optimizer = wrapped(MAKERS["adamw"])
+    train(model, optimizer, 0, 1)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ValueError):
+        optimizer.load_state_dict({"state": {}, "param_groups": []})
+    assert all(map(torch.equal, model.parameters(), before))
+    train(model, optimizer, 1, 2)
+
+
 def test_a_scaler_keeps_small_gradients_of_16_bits():
     """A loss of 1e-7 has gradients that float16 does not have; scaled, it has."""
     model, optimizer = wrapped(MAKERS["adamw"], torch.float16)
