@@ -176,55 +176,55 @@ FAKE_KERNELS = {torch_private.GROUPED_MM: grouped_mm, torch_private.CTC_LOSS: ct
 FAVOURS = (
     Favour(
         "torch.nn.modules.transformer._detect_is_causal_mask",
-        "2.11 to 2.13",
+        "2.11 to 2.15",
         "compares the values of a mask with those of a causal one, only to pick a kernel",
         no_look_into_masks,
     ),
     Favour(
         "torch.distributions.Distribution",
-        "2.11 to 2.13",
+        "2.11 to 2.15",
         "looks at the values of its arguments, only to raise an error for invalid ones",
         no_validation_of_distributions,
     ),
     Favour(
         "torch.nn.functional.gaussian_nll_loss",
-        "2.11 to 2.13",
+        "2.11 to 2.15",
         "looks at the values of variances, only to raise an error for negative ones",
         no_look_at_variances,
     ),
     Favour(
         "torch's check that all of a tensor is true",
-        "2.11 to 2.13",
+        "2.11 to 2.15",
         "looks at the values of a tensor, only to raise an error where one is not true",
         no_checks_of_values,
     ),
     Favour(
         "torch.nn.TransformerEncoderLayer",
-        "2.11 to 2.13",
+        "2.11 to 2.15",
         "calls in eval mode one fused operator for inference, which has no gradient",
         no_fused_encoder,
     ),
     Favour(
         "torch.nn.LSTM, GRU and RNN on CUDA",
-        "2.11 to 2.13, by its sources: no GPU has run it",
+        "2.11 to 2.15, by its sources: no GPU has run it",
         "look at a random number of the device where there is dropout between their layers",
         no_draws_of_cudnn,
     ),
     Favour(
         "the logs of torch's FakeTensors and of torch.export",
-        "2.11 to 2.13",
+        "2.11 to 2.15",
         "shows a stack at error level for mistakes that the TraceError then reports",
         no_stacks_in_the_log,
     ),
     Favour(
         "aten::_grouped_mm on FakeTensors",
-        "2.11 to 2.13",
+        "2.11 to 2.14",
         "refuses float32 and float16, which its kernel on the CPU takes: no mixture of experts "
         "could be traced",
     ),
     Favour(
         "aten::_ctc_loss.Tensor on FakeTensors",
-        "2.11 to 2.13",
+        "2.11 to 2.15",
         "has no kernel there, as the memory for its backward depends on the longest target",
     ),
 )

@@ -136,6 +136,9 @@ class Converter {
         return pass_number(node);
       case jit::aten::size:
         return add_size(node);
+      case jit::aten::lift_fresh:
+        if (fill_with_number(node)) return;
+        return add_call(node);
       default:
         return add_call(node);
     }
@@ -291,6 +294,21 @@ class Converter {
     meaning_[node.output()] = meant;
   }
 
+  /// `x[i] = 0.5`, which torch up to 2.14 records as a fill with a constant made of the number.
+  bool fill_with_number(const jit::Node& node) {
+    const auto& uses = node.output()->uses();
+    const bool fills = std::ranges::all_of(uses, [](const jit::Use& use) {
+      return use.user->kind() == jit::aten::fill_ && use.offset == 1;
+    });
+    const std::optional<c10::IValue> made = jit::toIValue(node.input(0));
+    if (!fills || !made || !made->isTensor()) return false;
+    const at::Tensor& tensor = made->toTensor();
+    if (recording_.constant_names.contains(tensor.unsafeGetTensorImpl())) return false;
+    const auto number = number_of(tensor);
+    if (number) meaning_[node.output()] = *number;
+    return number.has_value();
+  }
+
   /// A size that the model asked for: known, as everything is traced with real sizes.
   void add_size(const jit::Node& node) {
     const auto& dims = graph()[tensor(node.input(0), node)].dims;
@@ -353,6 +371,8 @@ class Converter {
       made.like = same_operator(made.op);
     }
     for (const jit::Value* input : node.inputs()) made.inputs.push_back(argument(input, node));
+    if (made.op == "aten::fill_.Tensor" && !std::holds_alternative<ir::ValueId>(made.inputs[1]))
+      made.op = "aten::fill_.Scalar";
     add_writes(made, schema, facts);
     add_results(made, node, facts);
     if (const auto* id = made.inputs.empty() ? nullptr : std::get_if<ir::ValueId>(&made.inputs[0]))

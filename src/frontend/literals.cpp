@@ -61,6 +61,15 @@ std::optional<ir::Argument> literal_of(const c10::IValue& value) {
   return std::nullopt;
 }
 
+std::optional<ir::Argument> number_of(const at::Tensor& tensor) {
+  const bool readable = tensor.defined() && tensor.dim() == 0 && tensor.device().is_cpu() &&
+                        tensor.has_storage() && tensor.const_data_ptr() != nullptr &&
+                        !tensor.key_set().has(c10::DispatchKey::Python);
+  if (!readable || tensor.is_complex()) return std::nullopt;
+  const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);
+  return literal_of(c10::IValue(tensor.item()));
+}
+
 std::optional<ir::Argument> wrapped_number(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return std::nullopt;
   switch (tensor.scalar_type()) {

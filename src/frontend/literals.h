@@ -16,6 +16,10 @@ namespace rannc::frontend {
 /// for anything else.
 [[nodiscard]] std::optional<ir::Argument> literal_of(const c10::IValue& value);
 
+/// The number in a tensor on the host without dimensions. Nothing for one with dimensions, elsewhere,
+/// complex, or whose memory is not its own (a FakeTensor).
+[[nodiscard]] std::optional<ir::Argument> number_of(const at::Tensor& tensor);
+
 /// The number that a Python scalar became when it was passed where a tensor is expected: torch
 /// marks it, because it takes no part in type promotion. Nothing for every other tensor.
 [[nodiscard]] std::optional<ir::Argument> wrapped_number(const at::Tensor& tensor);
