@@ -41,6 +41,7 @@ _OF_NEW_CONSTANTS = (
     "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach_.default",
 )  # fmt: skip
 _OPERATOR = type(torch.ops.aten.add.Tensor)
+_FILL = torch.ops.aten.fill_.Tensor
 _SQUEEZES = ("aten::squeeze", "aten::squeeze_")
 # Of what these give nothing flows back.
 _WITHOUT_GRADIENT = re.compile(r"aten::(detach|new_|empty|full|zeros|ones|rand|.*_like|arange|eye)")
@@ -418,6 +419,16 @@ class Writer:
         return None
 
 
+def is_written_number(node) -> bool:
+    """Whether a constant is the number of ``x[i] = 0.5`` alone, which torch up to 2.14 records as a
+    tensor made of it."""
+    return node.meta["val"].dim() == 0 and all(
+        (user.target is _FILL and user.args[0] is not node)
+        or (str(user.target) in _OF_NEW_CONSTANTS and is_written_number(user))
+        for user in node.users
+    )
+
+
 class Walk(Interpreter):
     """Goes through a graph of torch.fx with :class:`Value` in place of tensors."""
 
@@ -461,6 +472,8 @@ class Walk(Interpreter):
             raise TraceError(f"{writer.place()}: torch.export recorded a call of {name}")
         if name in _OF_NEW_CONSTANTS:
             return args[0]
+        if target is _FILL and not isinstance(args[1], Value):
+            target = torch.ops.aten.fill_.Scalar
         dtype = writer.autocast.dtype(target, result)
         if dtype is None:
             writer.autocast.refuse_within(target, writer.at, result, writer.place())

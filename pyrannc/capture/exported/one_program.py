@@ -203,14 +203,17 @@ def _walked(writer, program, names, dims, states, paths, session):
         made = writer.add_state(state_names, _Described(fake, tensor), kind)
         state_at |= dict.fromkeys(now, made)
     given = []
-    for spec in specs:
+    for spec, node in zip(specs, placeholders, strict=True):
         if spec.kind == kinds.USER_INPUT:
             given.append(values[spec.arg.name])
         elif spec.kind in (kinds.PARAMETER, kinds.BUFFER):
             given.append(state_at[_own(spec.target)])
         elif spec.kind == kinds.CONSTANT_TENSOR:
             constant = program.constants[spec.target]
-            given.append(writer.add_constant(_own(spec.target), constant))
+            if graph.is_written_number(node):
+                given.append(constant.item())
+            else:
+                given.append(writer.add_constant(_own(spec.target), constant))
         else:
             raise TraceError(f"torch.export lifted '{spec.target}', which a graph cannot hold")
     results = graph.Walk(program.graph_module, writer, session.python_calls).run(*given)

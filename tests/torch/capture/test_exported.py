@@ -18,7 +18,6 @@ HERE = re.escape(__file__)
 OTHERWISE = {
     "residual_cnn": "conv2d is an operator there, which calls convolution",
     "lstm_sequence_first": "the state that nn.LSTM begins with is not detached",
-    "in_place": "numbers that are written are constants",
     "filled": "what is made by zeros_like() is not detached",
     "script_loop": "what a scripted function calls is in the graph",
     "stray_tensor": "constants of forward() are not marked as fresh",
