@@ -41,17 +41,31 @@ demo: extension
 	$(BIN)/rannc run -n 4 examples/train_gpt.py
 
 # What starts ranks waits for them much of its time, so it runs beside the rest. Each shows its output when it ends.
+# With CHANGED=<commit> only what can notice the difference from that commit to the working tree.
 test: build
+ifdef CHANGED
+	@$(BIN)/python tests/support/affected.py $(CHANGED) --into build/affected
+	@! test -s build/affected/core || ctest --test-dir build --output-on-failure -j2 --quiet
+else
 	ctest --test-dir build --output-on-failure -j2 --quiet
+endif
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-one-process test-ranks
 
+ifdef CHANGED
+ONE_PROCESS := @build/affected/one_process
+RANKS := @build/affected/ranks
+else
 ONE_PROCESS := tests/repo tests/python tests/torch tests/zoo
+RANKS := tests/dist
+endif
 
 test-one-process:
 	$(BIN)/pytest -q $(ONE_PROCESS) -m "not all"
 
+# A selection may have no ranks, or none that run in `make test`, which pytest says by 5.
 test-ranks:
-	$(BIN)/pytest -q tests/dist -m "not all"
+	$(if $(CHANGED),@! test -s build/affected/ranks ||) $(BIN)/pytest -q $(RANKS) -m "not all" \
+	  $(if $(CHANGED),|| test $$? -eq 5)
 
 # The tests that capture models, by torch.export in a RaNNC that lacks torch's tracer. Half an hour.
 test-export: build
