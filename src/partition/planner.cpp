@@ -26,6 +26,7 @@
 #include "partition/search/search.h"
 #include "partition/search/search_at_resolution.h"
 #include "rannc/partition/evaluate.h"
+#include "rannc/plan/mesh.h"
 #include "rannc/util/error.h"
 #include "rannc/util/human.h"
 #include "rannc/util/log.h"
@@ -94,7 +95,7 @@ Alternative to_alternative(const std::string& kind, const Scored& scored, Assess
   result.interleave = scored.draft.interleave;
   result.micro_batches = scored.draft.micro_batches;
   for (int s = 0; s < scored.draft.stages(); ++s) {
-    result.replicas.push_back(size(scored.draft.ranks(s)));
+    result.replicas.push_back(scored.draft.replicas(s));
   }
   result.recompute = scored.draft.recompute;
   result.peak_bytes = scored.figures.peak_bytes;
@@ -124,7 +125,7 @@ std::vector<Alternative> alternatives(const Best& best, const Draft& winner, Ass
 Arrangement arrangement_of(const plan::Plan& plan) {
   Arrangement arrangement{{}, plan.schedule, plan.interleave};
   for (const plan::Stage& stage : plan.stages) {
-    arrangement.replicas.push_back(static_cast<int>(stage.ranks.size()));
+    arrangement.replicas.push_back(mesh_of(stage).replicas());
   }
   return arrangement;
 }

@@ -59,16 +59,25 @@ BatchSplit split_batch(const std::vector<int64_t>& local_rows, int64_t micro_bat
   return split;
 }
 
-std::vector<std::vector<RowRange>> shares(const BatchSplit& split, const std::vector<Rank>& ranks) {
+std::vector<std::vector<RowRange>> shares(const BatchSplit& split, const StageMesh& mesh) {
+  std::vector<std::vector<RowRange>> shares(static_cast<size_t>(mesh.replicas()));
   std::vector<Rank> all(split.local_rows.size());
   std::iota(all.begin(), all.end(), 0);
-  if (ranks == all) return split.places;
+  if (std::ranges::equal(mesh.ranks(), all)) {
+    for (int replica = 0; replica < mesh.replicas(); ++replica) {
+      const std::span<const Rank> ranks = mesh.ranks_of_replica(replica);
+      std::vector<RowRange>& share = shares[static_cast<size_t>(replica)];
+      share = split.places[static_cast<size_t>(ranks.front())];
+      const std::vector<RowRange>& last = split.places[static_cast<size_t>(ranks.back())];
+      for (size_t k = 0; k < share.size(); ++k) share[k].end = last[k].end;
+    }
+    return shares;
+  }
 
-  std::vector<std::vector<RowRange>> shares(ranks.size());
   int64_t rows_before = 0;
   for (int64_t micro_rows : split.micro_rows) {
     int64_t begin = 0;
-    const auto sizes = deal(micro_rows, static_cast<int64_t>(ranks.size()), rows_before);
+    const auto sizes = deal(micro_rows, mesh.replicas(), rows_before);
     for (size_t replica = 0; replica < sizes.size(); ++replica) {
       shares[replica].push_back({begin, begin + sizes[replica]});
       begin += sizes[replica];

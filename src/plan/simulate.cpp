@@ -101,7 +101,8 @@ class Simulator {
         return !state.waits;
       }
       case ActionKind::sync_buffers:
-        return meet(rank, action, program_.stage_ranks[action.stage].size(), state.clock_ns, 0);
+        return meet(rank, action, static_cast<size_t>(program_.mesh(action.stage).replicas()),
+                    state.clock_ns, 0);
       case ActionKind::reduce_outputs:
         return meet(rank, action, ranks_.size(), state.clock_ns, 0);
       case ActionKind::reduce_gradients: {

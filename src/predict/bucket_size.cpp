@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "rannc/plan/buckets.h"
+#include "rannc/plan/mesh.h"
 
 namespace rannc::predict {
 
@@ -20,12 +21,13 @@ int64_t bucket_bytes(const cost::Link& link, int ranks) {
 int64_t bucket_bytes(const plan::Plan& plan, const cost::Cluster& cluster) {
   int64_t most = 0;
   for (const plan::Stage& stage : plan.stages) {
-    if (stage.ranks.size() < 2) continue;
-    const bool one_host = std::ranges::all_of(stage.ranks, [&](plan::Rank rank) {
-      return cluster.host_of(rank) == cluster.host_of(stage.ranks[0]);
-    });
-    most = std::max(most, bucket_bytes(one_host ? cluster.intra_host : cluster.inter_host,
-                                       static_cast<int>(stage.ranks.size())));
+    const plan::StageMesh mesh = plan::mesh_of(stage);
+    if (mesh.replicas() < 2) continue;
+    const std::vector<plan::Rank> ring = mesh.ranks_of_place(0);
+    const bool one_host = std::ranges::all_of(
+        ring, [&](plan::Rank rank) { return cluster.host_of(rank) == cluster.host_of(ring[0]); });
+    most = std::max(
+        most, bucket_bytes(one_host ? cluster.intra_host : cluster.inter_host, mesh.replicas()));
   }
   return most > 0 ? most : plan::kMostBucketBytes;
 }

@@ -68,8 +68,7 @@ std::vector<Rank> find_twins(const plan::Program& program, const std::vector<Rec
   for (Rank rank = 0; rank < program.ranks(); ++rank) {
     std::vector<int> stages;
     for (int stage = 0; stage < program.stages(); ++stage) {
-      const std::vector<Rank>& ranks = program.stage_ranks[static_cast<size_t>(stage)];
-      if (std::ranges::count(ranks, rank) > 0) stages.push_back(stage);
+      if (program.mesh(stage).position_of(rank)) stages.push_back(stage);
     }
     const std::string& host = run[static_cast<size_t>(rank)].host;
     twins.push_back(first.emplace(std::pair(host, stages), rank).first->second);
@@ -87,8 +86,7 @@ std::vector<Key> find_keys(const plan::Program& program, Rank rank, Rank twin) {
     const auto kind = static_cast<int64_t>(action.kind);
     if (computes(action)) {
       const auto stage = static_cast<size_t>(action.stage);
-      const std::vector<Rank>& ranks = program.stage_ranks[stage];
-      const auto replica = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+      const auto replica = static_cast<size_t>(*program.mesh(action.stage).replica_of(rank));
       const int64_t rows =
           program.shares[stage][replica][static_cast<size_t>(action.micro_batch)].size();
       // The first backward writes gradients, the others add to them.

@@ -160,7 +160,7 @@ class Walker {
   void hold_state(Rank rank) {
     std::set<uint32_t> params;
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
-      if (std::ranges::count(program_.stage_ranks[stage], rank) == 0) continue;
+      if (!program_.mesh(static_cast<int>(stage)).position_of(rank)) continue;
       params.insert(stages_[stage].params.begin(), stages_[stage].params.end());
     }
     for (uint32_t index : params) {
@@ -204,8 +204,7 @@ class Walker {
 
   [[nodiscard]] int64_t rows(Rank rank, const Action& action) const {
     const auto stage = static_cast<size_t>(action.stage);
-    const std::vector<Rank>& ranks = program_.stage_ranks[stage];
-    const auto replica = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+    const auto replica = static_cast<size_t>(*program_.mesh(action.stage).replica_of(rank));
     return program_.shares[stage][replica][static_cast<size_t>(action.micro_batch)].size();
   }
 

@@ -255,7 +255,7 @@ class Walk {
     const std::set<int>& stages = state(rank).stages;
     double ns = stages_.optimizer_ns(stages);
     if (!shard_optimizer_ || stages.empty()) return ns;
-    ns /= static_cast<double>(program_.stage_ranks[static_cast<size_t>(*stages.begin())].size());
+    ns /= program_.mesh(*stages.begin()).replicas();
     for (const plan::Reduction& reduction : program_.reductions) {
       if (std::ranges::find(reduction.ranks, rank) == reduction.ranks.end()) continue;
       ns += ring_ns(reduction.ranks, bytes_of(reduction)) / 2;
@@ -419,8 +419,7 @@ class Walk {
 
   [[nodiscard]] int64_t rows(Rank rank, const Action& action) const {
     const auto stage = static_cast<size_t>(action.stage);
-    const std::vector<Rank>& ranks = program_.stage_ranks[stage];
-    const auto replica = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+    const auto replica = static_cast<size_t>(*program_.mesh(action.stage).replica_of(rank));
     return program_.shares[stage][replica][static_cast<size_t>(action.micro_batch)].size();
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rannc/plan/buckets.h"
+#include "rannc/plan/mesh.h"
 #include "runtime/stage/sync_batch_norm.h"
 
 namespace rannc::runtime {
@@ -39,7 +40,7 @@ std::vector<int64_t> gathered_bytes(const plan::Stage& stage, const ir::Graph& g
     }
     for (const bool forward : {true, false}) {
       bytes.push_back(statistics_size(channels_of(graph, ir::NodeId{index}), forward) *
-                      static_cast<int64_t>(stage.ranks.size() * sizeof(double)));
+                      mesh_of(stage).replicas() * static_cast<int64_t>(sizeof(double)));
     }
   }
   return bytes;

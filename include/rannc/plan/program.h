@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/plan/mesh.h"
 #include "rannc/plan/order.h"
 #include "rannc/plan/outputs.h"
 #include "rannc/plan/plan.h"
@@ -87,6 +88,9 @@ struct Program {
   std::vector<std::vector<Issue>> issues;  ///< [rank], in the order in which they are made
 
   [[nodiscard]] int stages() const { return static_cast<int>(stage_ranks.size()); }
+  [[nodiscard]] StageMesh mesh(int stage) const {
+    return mesh_of(stage_ranks[static_cast<size_t>(stage)]);
+  }
   [[nodiscard]] int ranks() const { return static_cast<int>(actions.size()); }
   friend bool operator==(const Program&, const Program&) = default;
 };

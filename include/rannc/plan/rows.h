@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rannc/plan/plan.h"
+#include "rannc/plan/mesh.h"
 
 namespace rannc::plan {
 
@@ -36,11 +36,11 @@ struct BatchSplit {
 /// PlanError when no rank has a row.
 [[nodiscard]] BatchSplit split_batch(const std::vector<int64_t>& local_rows, int64_t micro_batches);
 
-/// Rows of micro-batch k that each replica of a stage takes: [replica][k], in the order of `ranks`.
-/// A stage on all ranks in ascending order takes each rank's own slice, so pure data parallelism
-/// moves no inputs. A range may be empty.
+/// Rows of micro-batch k that each replica of a stage takes: [replica][k]. On a stage of all ranks
+/// in ascending order a replica takes the slices of its own ranks, so pure data parallelism moves
+/// no inputs. A range may be empty.
 [[nodiscard]] std::vector<std::vector<RowRange>> shares(const BatchSplit& split,
-                                                        const std::vector<Rank>& ranks);
+                                                        const StageMesh& mesh);
 
 /// For each of the rows `share` of micro-batch k, its number in the global batch, which is the
 /// concatenation of the local batches in rank order.

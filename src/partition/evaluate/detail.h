@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rannc/partition/evaluate.h"
+#include "rannc/plan/mesh.h"
 
 // The parts of evaluate(): what a plan says, its time, its memory. Nothing of the search is used
 // here, and the search uses nothing of this but evaluate() itself.
@@ -30,6 +31,7 @@ struct Layout {
   [[nodiscard]] const std::vector<plan::Rank>& ranks(size_t stage) const {
     return plan.stages[stage].ranks;
   }
+  [[nodiscard]] plan::StageMesh mesh(size_t stage) const { return mesh_of(plan.stages[stage]); }
 };
 
 /// Checks everything but memory, and appends what is wrong to `problems`. Nothing when time and

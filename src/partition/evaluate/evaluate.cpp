@@ -154,7 +154,7 @@ class Checker {
     const int64_t count = layout_.plan.micro_batches;
     layout_.micro_rows = ceil_divide(batch, count);
     for (size_t stage = 0; stage < layout_.stages(); ++stage) {
-      const auto replicas = static_cast<int64_t>(layout_.ranks(stage).size());
+      const int64_t replicas = layout_.mesh(stage).replicas();
       // Divided in two steps: the product of counts from a file could overflow.
       if (count > batch / replicas) {
         wrong(
@@ -209,9 +209,7 @@ class Checker {
     }
     if (!force.replicas) return;
     std::vector<int> replicas;
-    for (const plan::Stage& stage : plan.stages) {
-      replicas.push_back(static_cast<int>(stage.ranks.size()));
-    }
+    for (const plan::Stage& stage : plan.stages) replicas.push_back(mesh_of(stage).replicas());
     if (replicas != *force.replicas) {
       wrong(fmt::format("the request forces replicas = [{}], the plan has [{}]",
                         fmt::join(*force.replicas, ", "), fmt::join(replicas, ", ")));

@@ -37,7 +37,7 @@ StateBytes state_bytes(const Layout& layout, const std::vector<size_t>& stages) 
     bytes.optimizer += param.bytes * layout.request.master_bytes_per_param_byte;
   }
   if (layout.request.shard_optimizer) {
-    bytes.optimizer /= static_cast<double>(layout.ranks(stages.front()).size());
+    bytes.optimizer /= layout.mesh(stages.front()).replicas();
   }
   return bytes;
 }

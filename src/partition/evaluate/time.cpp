@@ -58,10 +58,8 @@ struct Traffic {
 /// Going back, every pair sends what it received: the largest sums, and so the time, of a direction
 /// depend only on `size`.
 double transfer_ns(const Layout& layout, size_t from, size_t to, const cost::Size& size) {
-  const std::vector<Rank>& senders = layout.ranks(from);
-  const std::vector<Rank>& receivers = layout.ranks(to);
-  const auto senders_count = static_cast<int64_t>(senders.size());
-  const auto receivers_count = static_cast<int64_t>(receivers.size());
+  const plan::StageMesh senders = layout.mesh(from), receivers = layout.mesh(to);
+  const int64_t senders_count = senders.replicas(), receivers_count = receivers.replicas();
   Traffic inside, between;
   // Shares in units of 1 / (senders * receivers), so that their overlap is exact.
   for (int64_t i = 0; i < senders_count; ++i) {
@@ -70,8 +68,8 @@ double transfer_ns(const Layout& layout, size_t from, size_t to, const cost::Siz
     for (int64_t j = begin / senders_count; j < receivers_count && j * senders_count < end; ++j) {
       const int64_t overlap =
           std::min(end, (j + 1) * senders_count) - std::max(begin, j * senders_count);
-      const Rank sender = senders[static_cast<size_t>(i)];
-      const Rank receiver = receivers[static_cast<size_t>(j)];
+      const Rank sender = senders.rank(static_cast<int>(i), 0);
+      const Rank receiver = receivers.rank(static_cast<int>(j), 0);
       if (overlap <= 0 || sender == receiver) continue;
       const double share =
           static_cast<double>(overlap) / static_cast<double>(senders_count * receivers_count);

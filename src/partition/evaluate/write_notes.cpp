@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "rannc/plan/mesh.h"
 #include "rannc/plan/module_names.h"
 #include "rannc/util/human.h"
 #include "rannc/util/whole.h"
@@ -121,7 +122,7 @@ Json as_alternative(const std::string& kind, const plan::Plan& plan) {
   Json replicas = Json::array(), recompute = Json::array();
   int64_t peak_bytes = 0;
   for (const plan::Stage& stage : plan.stages) {
-    replicas.push_back(stage.ranks.size());
+    replicas.push_back(mesh_of(stage).replicas());
     recompute.push_back(stage.recompute);
     if (stage.predicted) peak_bytes = std::max(peak_bytes, stage.predicted->peak_bytes);
   }

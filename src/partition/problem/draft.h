@@ -35,6 +35,7 @@ struct Draft {
   [[nodiscard]] const Ranks& ranks(int stage) const {
     return groups[static_cast<size_t>(stage) % groups.size()];
   }
+  [[nodiscard]] int replicas(int stage) const { return size(ranks(stage)); }
   friend bool operator==(const Draft&, const Draft&) = default;
 };
 

@@ -32,7 +32,7 @@ void Assessor::fill(const Draft& draft) {
   sheet_.stages.assign(count, {});
   std::vector<const BlockCosts::AtRows*> costs(count);
   for (size_t s = 0; s < count; ++s) {
-    const int64_t rows = ceil_divide(micro_rows, size(draft.ranks(static_cast<int>(s))));
+    const int64_t rows = ceil_divide(micro_rows, draft.replicas(static_cast<int>(s)));
     sheet_.stages[s].rows = static_cast<double>(rows);
     costs[s] = s < draft.groups.size() ? &model_.costs().at(rows) : costs[s - draft.groups.size()];
   }

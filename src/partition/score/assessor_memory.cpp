@@ -36,15 +36,15 @@ double Assessor::stage_peak(const Draft& draft, int index, bool recompute) const
                                  ? count * (in + stage.graph_in.at(stage.rows)) + stage.saved_bytes
                                  : count * stage.saved_bytes;
   return stage.state.param_bytes + stage.state.gradient_bytes +
-         stage.state.optimizer_bytes * optimizer_share(request_, size(draft.ranks(index))) +
+         stage.state.optimizer_bytes * optimizer_share(request_, draft.replicas(index)) +
          activations + 2 * (in + out) + stage.workspace_bytes;
 }
 
 StageAccount Assessor::account(const Draft& draft, size_t index) const {
   const Stage& stage = sheet_.stages[index];
-  const int ranks = size(draft.ranks(static_cast<int>(index)));
+  const int replicas = draft.replicas(static_cast<int>(index));
   return {.state_bytes = stage.state.param_bytes +
-                         stage.state.optimizer_bytes * optimizer_share(request_, ranks),
+                         stage.state.optimizer_bytes * optimizer_share(request_, replicas),
           .gradient_bytes = stage.held.gradient_bytes,
           .saved_bytes = stage.held.saved_bytes,
           .first_bytes = stage.held.first_bytes,

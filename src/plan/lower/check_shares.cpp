@@ -51,8 +51,8 @@ void check_statistics(const Program& program, const ir::Graph& graph, const Plac
             "channel when training, got input size [{}]).\n"
             "  Try a larger batch, fewer micro-batches (pipeline_num) or replicas (replica_nums), "
             "or drop_last=True.",
-            node.module, program.stage_ranks[stage][replica], k, rows, program.split.global_rows(),
-            fmt::join(sizes, ", ")));
+            node.module, program.mesh(stage).rank(static_cast<int>(replica), 0), k, rows,
+            program.split.global_rows(), fmt::join(sizes, ", ")));
       }
     }
   }

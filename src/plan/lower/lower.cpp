@@ -41,7 +41,7 @@ Job describe(const Program& program, const ir::Graph& graph, const Placement& pl
   job.syncs_buffers.assign(placement.nodes.size(), false);
   for (const ir::RunningStatistic& statistic : ir::running_statistics(graph)) {
     const int stage = placement.stage_of[statistic.node.index];
-    if (stage == Placement::kCloned || program.stage_ranks[stage].size() < 2) continue;
+    if (stage == Placement::kCloned || program.mesh(stage).replicas() < 2) continue;
     job.syncs_buffers[stage] = true;
   }
 
@@ -178,7 +178,7 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
   program.split = split_batch(local_rows, plan.micro_batches);
   for (const Stage& stage : plan.stages) {
     program.stage_ranks.push_back(stage.ranks);
-    program.shares.push_back(shares(program.split, stage.ranks));
+    program.shares.push_back(shares(program.split, mesh_of(stage)));
   }
   check_statistics(program, graph, placement);
   program.transfers = routes(graph, crossings(plan, graph, program.outputs), program);

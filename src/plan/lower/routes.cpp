@@ -39,10 +39,11 @@ Sides sides_of(const Program& program, size_t k) {
   }
   for (size_t stage = 0; stage < program.shares.size(); ++stage) {
     Side& side = sides.stages.emplace_back();
-    for (size_t replica = 0; replica < program.shares[stage].size(); ++replica) {
-      const RowRange share = program.shares[stage][replica][k];
+    const StageMesh mesh = program.mesh(static_cast<int>(stage));
+    for (int replica = 0; replica < mesh.replicas(); ++replica) {
+      const RowRange share = program.shares[stage][static_cast<size_t>(replica)][k];
       if (share.size() == 0) continue;
-      side.push_back({program.stage_ranks[stage][replica], share, -share.begin});
+      side.push_back({mesh.rank(replica, 0), share, -share.begin});
     }
   }
   return sides;
@@ -73,7 +74,7 @@ void check_mixed(const ir::Graph& graph, const Crossing& crossing, const Program
   const ir::Value& value = graph[crossing.value];
   for (int stage : {crossing.from_stage, crossing.to_stage}) {
     if (stage == kUser) continue;
-    const size_t replicas = program.stage_ranks[stage].size();
+    const int replicas = program.mesh(stage).replicas();
     if (replicas == 1 && program.split.micro_batches == 1) continue;
     throw PlanError(
         fmt::format("the rows of the batch interact in '{}', so stage {} needs the whole batch: 1 "

@@ -85,7 +85,7 @@ class Walk {
     for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
       if (!graph.nodes[index].whole_batch) continue;
       const int stage = placement.stage_of[index];
-      if (stage == Placement::kCloned || program_.stage_ranks[stage].size() < 2) continue;
+      if (stage == Placement::kCloned || program_.mesh(stage).replicas() < 2) continue;
       times_.gathers[0][stage].push_back({index, kNotYet});
       const bool goes_on = graph[graph.operands(ir::NodeId{index}).front()].requires_grad;
       if (program_.training && goes_on) times_.gathers[1][stage].push_back({index, kNotYet});
@@ -170,10 +170,10 @@ class Walk {
     const size_t number = states_[rank].gathered;
     Meeting& meeting = meetings_[direction][stage][number];
     meeting.at = std::max(meeting.at, now);
-    const std::vector<Rank>& replicas = program_.stage_ranks[stage];
-    if (++meeting.present < replicas.size()) return false;
+    const StageMesh mesh = program_.mesh(stage);
+    if (++meeting.present < static_cast<size_t>(mesh.replicas())) return false;
     times_.gathers[direction][stage][number].at = meeting.at;
-    for (Rank other : replicas) {
+    for (Rank other : mesh.ranks_of_place(*mesh.place_of(rank))) {
       states_[other].clock = meeting.at;
       ++states_[other].gathered;
       if (other != rank) runnable_.push_back(other);

@@ -5,6 +5,7 @@
 
 #include "plan/show/notes.h"
 #include "plan/show/stage_names.h"
+#include "rannc/plan/mesh.h"
 #include "rannc/plan/module_names.h"
 #include "rannc/plan/show.h"
 #include "rannc/util/error.h"
@@ -92,10 +93,11 @@ class Explanation {
 
   [[nodiscard]] std::string stage(size_t s) const {
     const Stage& stage = plan_.stages[s];
-    std::string text = fmt::format("\nStage {} runs on rank{} {}{} and holds\n  {}\n", s,
-                                   stage.ranks.size() == 1 ? "" : "s", number_ranges(stage.ranks),
-                                   stage.recompute ? ", recomputes," : "",
-                                   indented(names_in_lines(name(s), width_ - 2, /*lines=*/3)));
+    std::string text =
+        fmt::format("\nStage {} runs on rank{} {}{} and holds\n  {}\n", s,
+                    mesh_of(stage).mesh().size() == 1 ? "" : "s", number_ranges(stage.ranks),
+                    stage.recompute ? ", recomputes," : "",
+                    indented(names_in_lines(name(s), width_ - 2, /*lines=*/3)));
     text += stages_around(s);
     if (!notes_.transfers || plan_.stages.size() == 1) return text;
     text += '\n';
@@ -133,7 +135,7 @@ class Explanation {
       const Stage& stage = plan_.stages[other];
       const std::string where = other < s ? "before" : other > s ? "behind" : "this";
       std::vector<std::string> cells{fmt::format("stage {} ({})", other, where),
-                                     std::to_string(stage.ranks.size())};
+                                     std::to_string(mesh_of(stage).replicas())};
       if (stage.predicted) {
         const auto peak =
             static_cast<double>(plan_.step.peak_bytes.empty() ? stage.predicted->peak_bytes

@@ -10,6 +10,7 @@
 
 #include "plan/show/notes.h"
 #include "plan/show/stage_names.h"
+#include "rannc/plan/mesh.h"
 #include "rannc/plan/module_names.h"
 #include "rannc/util/human.h"
 #include "rannc/util/text_table.h"
@@ -214,8 +215,7 @@ std::string tried(const Plan& plan, const std::vector<TriedNote>& runs, size_t w
 
 std::string tried_table(const Plan& plan, const std::vector<TriedShapeNote>& runs, size_t width) {
   std::vector<int64_t> replicas;
-  for (const Stage& stage : plan.stages)
-    replicas.push_back(static_cast<int64_t>(stage.ranks.size()));
+  for (const Stage& stage : plan.stages) replicas.push_back(mesh_of(stage).replicas());
   TextTable table;
   table.column("replicas of plans that ran", Side::left);
   table.column("schedule", Side::left);

@@ -69,8 +69,7 @@ class Events {
     if (step > 0) return;
     std::vector<int> stages;
     for (int stage = 0; stage < program.stages(); ++stage) {
-      const std::vector<Rank>& ranks = program.stage_ranks[static_cast<size_t>(stage)];
-      if (std::ranges::find(ranks, rank) != ranks.end()) stages.push_back(stage);
+      if (program.mesh(stage).position_of(rank)) stages.push_back(stage);
     }
     const std::string name = fmt::format("rank {} (stage {}){}", rank, number_ranges(stages),
                                          foretold ? ", predicted" : "");

@@ -419,7 +419,11 @@ std::shared_ptr<const DrawKey> PipelineCall::draw_key(int stage, int micro_batch
 }
 
 std::vector<plan::Rank> PipelineCall::replicas_of(int stage) const {
-  std::vector<plan::Rank> ranks = program().stage_ranks[static_cast<size_t>(stage)];
+  const plan::StageMesh mesh = program().mesh(stage);
+  const std::optional<int> place = mesh.place_of(part_->rank);
+  RANNC_CHECK(place, "rank " + std::to_string(part_->rank) + " does not run stage " +
+                         std::to_string(stage));
+  std::vector<plan::Rank> ranks = mesh.ranks_of_place(*place);
   std::ranges::sort(ranks);
   return ranks;
 }
@@ -431,10 +435,13 @@ std::shared_ptr<WholeBatch> PipelineCall::whole_batch(int stage, int micro_batch
   const Stage& local = *part_->local(stage).stage;
   if (!local.needs_whole_batch()) return nullptr;
   std::vector<plan::Rank> ranks;
+  const plan::StageMesh mesh = program().mesh(stage);
+  const int place = *mesh.place_of(part_->rank);
   const auto& shares = program().shares[static_cast<size_t>(stage)];
-  for (size_t replica = 0; replica < shares.size(); ++replica) {
-    if (shares[replica][static_cast<size_t>(micro_batch)].size() == 0) continue;
-    ranks.push_back(program().stage_ranks[static_cast<size_t>(stage)][replica]);
+  for (int replica = 0; replica < mesh.replicas(); ++replica) {
+    const plan::RowRange& share =
+        shares[static_cast<size_t>(replica)][static_cast<size_t>(micro_batch)];
+    if (share.size() > 0) ranks.push_back(mesh.rank(replica, place));
   }
   std::vector<plan::Rank> all = replicas_of(stage);
   if ((issues_ ? all : ranks).size() < 2) return nullptr;

@@ -9,6 +9,7 @@
 #include "rannc/ir/draws.h"
 #include "rannc/ir/rewrites.h"
 #include "rannc/ir/rows.h"
+#include "rannc/plan/mesh.h"
 #include "rannc/plan/program.h"
 #include "rannc/util/error.h"
 #include "runtime/rows_layout.h"
@@ -103,18 +104,18 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
   for (size_t index = 0; index < plan.stages.size(); ++index) {
     const plan::Stage& stage = plan.stages[index];
     LocalStage local;
-    const auto place = std::ranges::find(stage.ranks, rank);
-    if (place != stage.ranks.end()) {
+    const plan::StageMesh mesh = plan::mesh_of(stage);
+    if (const std::optional<int> replica = mesh.replica_of(rank)) {
       local.stage = std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index],
                                             objects, device);
-      local.replica = static_cast<int>(place - stage.ranks.begin());
+      local.replica = *replica;
       local.recompute = stage.recompute;
       const std::vector<std::string>& state = local.stage->state_names();
       for (size_t index = 0; index < state.size(); ++index) {
         if (row_free.contains(state[index])) local.row_free.push_back(index);
       }
-      local.statistics = RunningStatistics(local.stage->graph(), local.stage->state_names(),
-                                           static_cast<int>(stage.ranks.size()));
+      local.statistics =
+          RunningStatistics(local.stage->graph(), local.stage->state_names(), mesh.replicas());
     }
     stages.push_back(std::move(local));
   }

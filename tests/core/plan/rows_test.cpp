@@ -77,20 +77,20 @@ TEST(SplitBatch, RefusesABatchWithoutRows) {
 
 TEST(Shares, OfAStageOnAllRanksAreTheRanksOwnSlices) {
   const BatchSplit split = split_batch({4, 2, 3}, 2);
-  EXPECT_EQ(shares(split, {0, 1, 2}), split.places);
+  EXPECT_EQ(shares(split, mesh_of(std::vector<Rank>{0, 1, 2})), split.places);
 }
 
 TEST(Shares, FollowTheOrderOfTheRanksGiven) {
   // Reversed ranks are no stage on all ranks in ascending order: the rows are dealt 2 + 1, then,
   // after 3 rows, 1 + 2.
   const BatchSplit split = split_batch({3, 3}, 2);
-  const auto dealt = shares(split, {1, 0});
+  const auto dealt = shares(split, mesh_of(std::vector<Rank>{1, 0}));
   EXPECT_EQ(dealt[0], (std::vector<RowRange>{{0, 2}, {0, 1}}));
   EXPECT_EQ(dealt[1], (std::vector<RowRange>{{2, 3}, {1, 3}}));
 }
 
 TEST(Shares, MayBeEmpty) {
-  const auto dealt = shares(split_batch({1, 1, 0}, 2), {0, 2});
+  const auto dealt = shares(split_batch({1, 1, 0}, 2), mesh_of(std::vector<Rank>{0, 2}));
   // One row per micro-batch: replica 0 takes the first, replica 1 the second.
   EXPECT_EQ(dealt[0], (std::vector<RowRange>{{0, 1}, {0, 0}}));
   EXPECT_EQ(dealt[1], (std::vector<RowRange>{{1, 1}, {0, 1}}));
@@ -104,7 +104,7 @@ TEST(Shares, TileEveryMicroBatchForEveryReplicaCountAndRemainder) {
             split_batch({2 * replicas * micro_batches, remainder, 0, 0, 0, 0, 0}, micro_batches);
         std::vector<Rank> ranks(static_cast<size_t>(replicas));
         std::iota(ranks.begin(), ranks.end(), 0);
-        const auto dealt = shares(split, ranks);
+        const auto dealt = shares(split, mesh_of(ranks));
         for (size_t k = 0; k < split.micro_rows.size(); ++k) {
           int64_t row = 0;
           for (const auto& share : dealt) {
