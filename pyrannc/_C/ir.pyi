@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'RowMix', 'Rows', 'RunningStatistic', 'Value', 'Values', 'by_share_nodes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'first_reader', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'running_statistics', 'sizes_are_linear', 'state_names', 'verify', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
+__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Value', 'Values', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -260,7 +260,76 @@ class HoistedSums:
     @property
     def preludes(self) -> list[Graph]:
         ...
+class Factor:
+    """
+    A class of dimensions that are cut together.
+    """
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @property
+    def id(self) -> str:
+        ...
+    @property
+    def parameters(self) -> list[typing.Any]:
+        ...
+    @property
+    def units(self) -> int:
+        ...
+    @property
+    def why_not(self) -> str:
+        ...
+class Part:
+    """
+    Which part of a parameter, buffer or constant a place holds.
+    """
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @property
+    def dim(self) -> int:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """
+        Begin and size of each along `dim`, side by side.
+        """
+class ShardedGraph:
+    """
+    One place's graph of a group.
+    """
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @property
+    def factors(self) -> list[str]:
+        ...
+    @property
+    def gathered(self) -> list[tuple[int, str]]:
+        ...
+    @property
+    def graph(self) -> Graph:
+        ...
+    @property
+    def parts(self) -> list[Part]:
+        ...
+    @property
+    def summed(self) -> list[str]:
+        ...
 def by_share_nodes(graph: Graph) -> list[typing.Any]:
+    ...
+def choose_factors(graph: Graph, ways: typing.SupportsInt | typing.SupportsIndex) -> list[str]:
+    ...
+def collective_bytes(sharded: Graph, ways: typing.SupportsInt | typing.SupportsIndex, rows: typing.SupportsInt | typing.SupportsIndex) -> int:
     ...
 def dense_gradients(graph: Graph) -> tuple[Graph, list[int]]:
     """
@@ -280,6 +349,8 @@ def extract(graph: Graph, nodes: collections.abc.Sequence[typing.SupportsInt | t
     """
     One stage as a graph of its own; nodes and values by index.
     """
+def factors(graph: Graph) -> list[Factor]:
+    ...
 def first_reader(graph: Graph, name: str) -> int | None:
     """
     Index of the first node that reads a value of this name.
@@ -308,6 +379,8 @@ def row_mixes(graph: Graph) -> list[RowMix]:
     ...
 def running_statistics(graph: Graph) -> list[RunningStatistic]:
     ...
+def shard(graph: Graph, ways: typing.SupportsInt | typing.SupportsIndex, place: typing.SupportsInt | typing.SupportsIndex, chosen: collections.abc.Sequence[str] | None = None) -> ShardedGraph:
+    ...
 def sizes_are_linear(graph: Graph) -> bool:
     ...
 def state_names(graph: Graph) -> list[str]:
@@ -315,6 +388,8 @@ def state_names(graph: Graph) -> list[str]:
     Parameters and buffers, in the order of the graph.
     """
 def verify(graph: Graph) -> None:
+    ...
+def verify_shard(whole: Graph, places: collections.abc.Sequence[ShardedGraph]) -> None:
     ...
 def whole_batch_nodes(graph: Graph) -> list[typing.Any]:
     ...

@@ -7,6 +7,7 @@
 #include "rannc/ir/match.h"
 #include "rannc/ir/rewrites.h"
 #include "rannc/ir/rows.h"
+#include "rannc/ir/shard.h"
 #include "rannc/ir/text.h"
 
 namespace rannc::bind {
@@ -249,6 +250,41 @@ void init_match(py::module_& m) {
   m.def("match", &ir::match, "reference"_a, "trace"_a, "keyed_draws"_a, Unlocked());
 }
 
+void init_shard(py::module_& m) {
+  py::class_<ir::Factor>(m, "Factor", "A class of dimensions that are cut together.")
+      .def_readonly("id", &ir::Factor::id)
+      .def_readonly("units", &ir::Factor::units)
+      .def_property_readonly("parameters",
+                             [](const ir::Factor& factor) { return indices(factor.parameters); })
+      .def_readonly("why_not", &ir::Factor::why_not);
+  py::class_<ir::Part>(m, "Part", "Which part of a parameter, buffer or constant a place holds.")
+      .def_readonly("name", &ir::Part::name)
+      .def_readonly("dim", &ir::Part::dim)
+      .def_property_readonly(
+          "stretches",
+          [](const ir::Part& part) {
+            std::vector<std::pair<int64_t, int64_t>> list;
+            for (const auto& [begin, size] : part.stretches) list.emplace_back(begin, size);
+            return list;
+          },
+          "Begin and size of each along `dim`, side by side.");
+  py::class_<ir::ShardedGraph>(m, "ShardedGraph", "One place's graph of a group.")
+      .def_readonly("graph", &ir::ShardedGraph::graph)
+      .def_readonly("factors", &ir::ShardedGraph::factors)
+      .def_readonly("parts", &ir::ShardedGraph::parts)
+      .def_readonly("summed", &ir::ShardedGraph::summed)
+      .def_property_readonly("gathered", [](const ir::ShardedGraph& sharded) {
+        std::vector<std::pair<uint32_t, std::string>> list;
+        for (const auto& [node, factor] : sharded.gathered) list.emplace_back(node.index, factor);
+        return list;
+      });
+  m.def("factors", &ir::factors, "graph"_a, Unlocked());
+  m.def("choose_factors", &ir::choose_factors, "graph"_a, "ways"_a, Unlocked());
+  m.def("shard", &ir::shard, "graph"_a, "ways"_a, "place"_a, "chosen"_a = std::nullopt, Unlocked());
+  m.def("verify_shard", &ir::verify_shard, "whole"_a, "places"_a, Unlocked());
+  m.def("collective_bytes", &ir::collective_bytes, "sharded"_a, "ways"_a, "rows"_a, Unlocked());
+}
+
 void init_passes(py::module_& m) {
   using Graph = ir::Graph;
   py::class_<ir::RowMix>(m, "RowMix", "A node whose rows interact.")
@@ -321,6 +357,7 @@ void init_ir(py::module_& m) {
   init_contents(m);
   init_match(m);
   init_passes(m);
+  init_shard(m);
 }
 
 }  // namespace rannc::bind

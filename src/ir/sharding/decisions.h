@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "ir/sharding/analysis.h"
+
+namespace rannc::ir::sharding {
+
+/// Along which factor each node runs and each value is kept, of those that are cut.
+class Decisions {
+ public:
+  Decisions(const Graph& graph, const Analysis& analysis, std::set<ContentId> cut);
+
+  /// Along which a node runs on parts; nothing where it runs on whole values, on every place alike.
+  [[nodiscard]] std::optional<ContentId> of(NodeId node) const { return nodes_[node.index]; }
+  /// Along which a value is cut where it is made; a parameter, where it is kept.
+  [[nodiscard]] std::optional<ContentId> of(ValueId value) const { return values_[value.index]; }
+  /// Whether somebody writes the memory of a value, so that no copy of it is kept.
+  [[nodiscard]] bool is_written(ValueId value) const { return written_.contains(storage(value)); }
+
+ private:
+  void decide();
+  [[nodiscard]] std::optional<ContentId> choice(NodeId node) const;
+  [[nodiscard]] bool fits(NodeId node, ContentId factor) const;
+  /// Storages that are written and not cut alike from first to last, for which it has no whole yet.
+  bool find_unlike();
+  /// Values that somebody needs whole, and that no collective can put together.
+  bool find_apart();
+  [[nodiscard]] ValueId storage(ValueId value) const { return graph_[value].storage; }
+
+  const Graph& graph_;
+  const Analysis& analysis_;
+  std::set<ContentId> cut_;
+  std::set<ValueId> written_;
+  std::set<ValueId> whole_;  ///< storages that stay whole
+  std::set<ValueId> never_cut_;
+  std::vector<std::optional<ContentId>> nodes_;
+  std::vector<std::optional<ContentId>> values_;
+};
+
+}  // namespace rannc::ir::sharding
