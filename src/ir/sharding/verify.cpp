@@ -261,11 +261,10 @@ class Verifier {
     if (base == "batch_norm" || base.find("pool") != std::string_view::npos ||
         base.starts_with("upsample")) {
       const Form x = form(call.tensor(0));
-      const int last = base == "batch_norm" ? 1 : 2;
+      const bool fits = x.kind == Kind::cut && (x.dim == 1 || (x.dim == 0 && base != "batch_norm"));
       for (const ValueId each : graph_.operands(id)) {
         const bool same = each == call.tensor(0) || form(each) == Form{Kind::cut, 0};
-        require(same && x.kind == Kind::cut && x.dim < last, graph_[id].name,
-                "needs the whole of what is cut");
+        require(same && fits, graph_[id].name, "needs the whole of what is cut");
       }
       return x;
     }
