@@ -24,6 +24,7 @@ _HOME = {
     "barrier": "launch",
     "clear": "comm_utils",
     "all_gather": "comm_utils",
+    "full": "comm_utils",
     "recreate_all_communicators": "comm_utils",
     "delay_grad_allreduce": "original.switches",
     "keep_graph": "original.switches",

@@ -8,6 +8,8 @@ from pyrannc import launch
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import nccl, transport
 from pyrannc.loop import at_work
+from pyrannc.state import tensor_parts
+from pyrannc.state.released import is_released
 
 
 def bcast_obj(obj, root: int = 0):
@@ -21,6 +23,24 @@ def bcast_obj(obj, root: int = 0):
         raise RaNNCError(f"bcast_obj: there is no rank {root} among {world.size}")
     mine = pickle.dumps(obj) if world.rank == root else b""
     return pickle.loads(world.broadcast(mine, root))
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the CPU of a tensor, all of it: also of a parameter or gradient of which this rank
+    has a part (``Config(tensor_parallel=N)``).
+
+    The ranks that hold the other parts call it, too.
+
+    Raises:
+        RaNNCError: This rank has nothing of it.
+    """
+    if is_released(tensor):
+        raise RaNNCError(
+            f"full() of {tensor!r}.\n  Call it on ranks that hold it, or use summon()."
+        )
+    if tensor_parts.is_part(tensor):
+        return tensor_parts.whole(tensor)
+    return tensor.detach().cpu().clone()
 
 
 def all_gather(ten: torch.Tensor, buf: torch.Tensor) -> None:

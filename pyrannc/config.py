@@ -55,6 +55,11 @@ def whole(value, least: int) -> int:
     return number
 
 
+def ways(value) -> int:
+    """How many ranks compute a layer together."""
+    return 1 if value == "none" else whole(value, 1)
+
+
 def count(value) -> int:
     """0 leaves the choice to the planner."""
     return whole(value, 0)
@@ -155,6 +160,9 @@ ITEMS = {
     ),
     "mem_margin": Item(
         fraction, 0.1, "share of that memory that plans leave free, as for what allocators reserve"
+    ),
+    "tensor_parallel": Item(
+        ways, 1, "ranks that compute each layer together; 1 or none: each computes whole layers"
     ),
     "partition_num": Item(count, 0, "number of stages; 0: the planner decides"),
     "replica_nums": Item(counts, (), "replicas of each stage, such as 1,3; empty: the planner"),
@@ -399,6 +407,8 @@ class Config:
         values |= _items(arguments, lambda _: "in Config(...)", self.notes)
         for name, value in values.items():
             setattr(self, name, value)
+        #: Ranks of a group must draw alike what each of them has whole.
+        self.draws_by_key = self.deterministic_dropout or self.tensor_parallel > 1
         if isinstance(self.replica_nums, _EachStage):
             self._repeat_replicas(int(self.replica_nums))
         stages = len(self.replica_nums)

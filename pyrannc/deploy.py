@@ -9,7 +9,7 @@ import torch
 
 from pyrannc import _C, log, progress
 from pyrannc.capture.arguments.call import Call
-from pyrannc.errors import PlanError, TraceError
+from pyrannc.errors import ConfigError, PlanError, TraceError
 from pyrannc.job import process, transport
 from pyrannc.job.agreement import MODE, hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
@@ -104,6 +104,7 @@ def agree(task, call) -> Agreed:
     }
     same_settings(config, others, world)
     on_rank(0, world, lambda: destinations.check(config))
+    on_rank(0, world, lambda: check_groups(task, world))
     captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if task.model.training and torch.is_grad_enabled():
         warn_of_same_rows(Call(*call).tensors, captured.batch_dims, world)
@@ -112,6 +113,30 @@ def agree(task, call) -> Agreed:
     hosts = hosts_of(world)
     memory = planner_inputs.memory_bytes(task, hosts.count(world.host))
     return Agreed(hosts, memory, local_rows, captured)
+
+
+def check_groups(task, world) -> None:
+    """Refuses what ranks that compute layers together cannot do yet."""
+    size = task.config.tensor_parallel
+    if size == 1:
+        return
+    if world.size % size:
+        raise ConfigError(
+            f"tensor_parallel = {size} does not divide the {world.size} ranks of the job into "
+            "groups"
+        )
+    beside = {
+        "zero=True": task.zero is True,
+        "master_weights": bool(task.master_weights),
+        "models that are built without values": task.value_source is not None,
+        "load_deployment": task.plan_file is not None,
+        "sync_batch_norm": task.config.sync_batch_norm,
+        "verify_partitioning": task.config.verify_partitioning,
+        "partitioning_dry_run_np": bool(task.config.partitioning_dry_run_np),
+    }
+    for name, wanted in beside.items():
+        if wanted:
+            raise ConfigError(f"tensor_parallel does not go with {name} yet; leave one of them out")
 
 
 def prove(task, call, agreed) -> Proved:
@@ -150,6 +175,7 @@ def prove(task, call, agreed) -> Proved:
             return _C.partition.Request.from_json(made)
 
     may_share = task.zero == "auto" and not mixing and world.size > 1
+    may_share = may_share and config.tensor_parallel == 1
     return Proved(mixing, request(task.zero is True), request(True) if may_share else None)
 
 
@@ -159,7 +185,9 @@ def measure(task, agreed, proved) -> Measured:
     if task.config.keep_freed_memory:  # from here on, as what the self-check held is too much
         process.keep_freed_memory()
     links = measure_links(task, agreed.hosts)
-    devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
+    # A group of ranks is one device of the planner's, with the memory of all of them.
+    ways = task.config.tensor_parallel
+    devices = planner_inputs.cluster(agreed.hosts[::ways], agreed.memory_bytes * ways, links)
     if task.plan_file is not None:
         return Measured(devices, links)
     table, traced = operators.profile(
@@ -188,7 +216,7 @@ def choose(task, agreed, proved, measured) -> Chosen:
         if path is not None:
             return plan_file.read_plan(path, graph, sum(agreed.local_rows), world.size)
         planner = make_planner(task, agreed, proved, measured)
-        return planner.plan().to_json()
+        return _C.plan.of_groups(planner.plan(), graph, task.config.tensor_parallel).to_json()
 
     plan = _C.plan.Plan.from_json(on_rank(0, world, content))
     try:
@@ -237,7 +265,7 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
         costs=measured.step.time,
         optimizer=measured.step.optimizer,
         saved=saved,
-        local_rows=agreed.local_rows,
+        local_rows=_C.plan.rows_of_groups(agreed.local_rows, task.config.tensor_parallel),
         outputs=task.outputs,
     )
     return candidates.Planner(
@@ -260,7 +288,8 @@ def start(task, call, agreed, chosen) -> Deployment:
     wanted = task.config.verify_partitioning
     reference = verify.Reference(task, call, agreed.local_rows, deployment.plan) if wanted else None
     trains = torch.is_grad_enabled() and task.model.training
-    if task.plan_file is None and task.config.calibrate and trains:
+    alone = task.config.tensor_parallel == 1
+    if task.plan_file is None and task.config.calibrate and trains and alone:
         inputs = task.captured.flatten(*call)
         try_plans(deployment, chosen.planner, inputs)
     else:

@@ -10,7 +10,7 @@ from pyrannc.loop import at_work
 from pyrannc.module import RaNNCModule
 from pyrannc.optimizer import around_another, kept_state, named_state, user_optimizer
 from pyrannc.shards import states
-from pyrannc.state import named_tensors
+from pyrannc.state import checkpoint, named_tensors, tensor_parts
 from pyrannc.state.model_device import device_of
 
 
@@ -50,6 +50,19 @@ class Job:
         steps = self.deployment.sharded_steps if self.deployment is not None else None
         return steps.shards.mine(parameter) if steps else None
 
+    def wholes(self, writer: dict) -> dict:
+        """By name the whole of tensors that ranks have parts of, where this rank writes it.
+        Collective."""
+        found = {}
+        for name, tensor in checkpoint.persistent(self.model).items():
+            if name not in writer or not tensor_parts.is_part(tensor):
+                continue
+            if writer[name] in tensor.place_of_part.ranks:
+                whole = tensor_parts.whole(tensor)
+                if writer[name] == self.world.rank:
+                    found[name] = whole
+        return found
+
     def states(self, optimizer, writer) -> dict[str, dict]:
         """The whole state of each parameter that this rank writes, by name. Collective.
 
@@ -59,7 +72,10 @@ class Job:
         if self.deployment is not None:
             kept_state.compare_of_none(optimizer, self.world, "pyrannc.save()")
         if self.deployment is None or self.deployment.sharded_steps is None:
-            found = named_state.entries(optimizer, self.model)
+            if self.deployment is None:
+                found = named_state.entries(optimizer, self.model)
+            else:
+                found = states.whole(optimizer, self.deployment)
             return {name: each for name, each in found.items() if writer(name) == self.world.rank}
         shared = self.deployment.sharded_steps.shards.pieces
         return {
@@ -83,17 +99,17 @@ def of(what: str, module, optimizer) -> Job:
     wrapped = isinstance(module, RaNNCModule)
     model = module.module if wrapped else module
     # Also those of models inside, as of the one that torch's AveragedModel has in it.
-    parts = at_work.of_tensors(model.parameters())
-    deployment = next((each for each in parts if each.model is model), None)
-    world = parts[0].world if parts else launch.world()
-    for each in parts:
+    inside = at_work.of_tensors(model.parameters())
+    deployment = next((each for each in inside if each.model is model), None)
+    world = inside[0].world if inside else launch.world()
+    for each in inside:
         each.call_agreement.other(what)
     optimizers = user_optimizer.listed(optimizer)
     for each in optimizers:
         around_another.refuse(each, what)
     holders = {
         id(tensor): each.owners.ranks[name]
-        for each in parts
+        for each in inside
         for name, tensor in named_tensors.tensors(each.model).items()
     }
     masters = not wrapped or module._given.master_weights

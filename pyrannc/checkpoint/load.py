@@ -15,7 +15,7 @@ from pyrannc.materialize import values
 from pyrannc.module import RaNNCModule
 from pyrannc.optimizer import master_weights, named_state
 from pyrannc.shards import states
-from pyrannc.state import checkpoint, named_tensors
+from pyrannc.state import checkpoint, named_tensors, tensor_parts
 from pyrannc.state.released import is_released
 from pyrannc.stored import differences, parts
 from pyrannc.stored import index as index_file
@@ -247,7 +247,9 @@ def _load_optimizers(index, task, reader, with_options=True):
             elif master_weights.KEY not in entry and master_steps.attached(optimizer):
                 weight = None  # a master is stepped here, and was not there
             content[name] = _decoded(entry, index, reader)
-            if piece is not None:
+            if tensor_parts.is_part(parameter):
+                content[name] = tensor_parts.cut_entry(content[name], parameter.place_of_part)
+            elif piece is not None:
                 content[name] = states.part_of(content[name], parameter.shape, piece, name)
             if weight and str(parameter.dtype) == f"torch.{weight['dtype']}":
                 exact.append(name)

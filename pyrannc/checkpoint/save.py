@@ -75,8 +75,11 @@ def save(folder, module, optimizer=None, *, scheduler=None, scaler=None, extra=N
             task.states(optimizer, lambda name: where.writer.get(where.name(name)))
             for optimizer in task.optimizers
         ]
+        wholes = task.wholes(where.writer)
         with progress.phase(f"writing {folder}", world.rank == 0):
-            written = on_all(world, lambda: _write(folder, token, task, where, beside, entries))
+            written = on_all(
+                world, lambda: _write(folder, token, task, where, beside, entries, wholes)
+            )
         on_rank_0(world, lambda: _finish(folder, task, where, written))
     except CommError:
         # A rank is gone, and rank 0 may have made the checkpoint whole before it knew, or be about
@@ -106,13 +109,13 @@ def _begin(folder, task):
     return {"layout": made, "token": secrets.token_hex(4)}
 
 
-def _write(folder, token, task, where, beside, entries) -> dict:
+def _write(folder, token, task, where, beside, entries, wholes) -> dict:
     """This rank's files; what the index says of them."""
     rank = task.world.rank
     if not folder.is_dir():  # rank 0 has made its own
         raise RaNNCError(f"pyrannc.save(): there is no '{folder}' on this rank.\n  {_SAME_FOLDER}")
     mine = {
-        name: tensor
+        name: wholes.get(name, tensor)
         for name, tensor in checkpoint.persistent(task.model).items()
         if where.writer.get(name) == rank
     }

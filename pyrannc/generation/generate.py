@@ -40,6 +40,8 @@ def for_all_ranks(module, name: str, found):
         refuse_in_forward(module, "generate()")
         deployment.call_agreement.other("generate()")
         language = _language_model(module.module)
+        if deployment.task.config.tensor_parallel > 1:
+            return _by_itself(module, found, args, kwargs)
         if language is None:  # a loop of the user's own
             with _forward_replaced(found.__self__, module):
                 return found(*args, **kwargs)
@@ -63,8 +65,8 @@ def _by_itself(module, generate, args, kwargs):
         size = sum(each.nbytes for each in module.module.parameters())
         log.warn(
             "generate",
-            "generate() of a model with an encoder runs on each rank by itself, which has the "
-            f"whole model meanwhile ({size / 2**30:.2f} GiB)",
+            "generate() of a model with an encoder, or under tensor_parallel, runs on each rank by "
+            f"itself, which has the whole model meanwhile ({size / 2**30:.2f} GiB)",
         )
     deployment.has_generated_whole = True
     with module.summon():

@@ -37,7 +37,7 @@ _models = weakref.WeakKeyDictionary()
 _step_hooks = {}  # by the function of torch's that registers: {number: (owner, method)}
 _numbers_of_hooks = itertools.count()
 # What can stand around the code of a step, from the outside to the inside.
-_STEP_SCOPES = ("timer", "gradients", "shards", "masters", "implementation")
+_STEP_SCOPES = ("timer", "gradients", "parts", "shards", "masters", "implementation")
 _scopes = {}  # by these names: what makes a scope
 # The code of the function that torch puts around step() of each class of optimizers.
 _HOOKED_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__

@@ -14,7 +14,7 @@ from torch.nn.utils import clip_grad
 
 from pyrannc.job import process
 from pyrannc.loop import at_work
-from pyrannc.state import torch_private
+from pyrannc.state import tensor_parts, torch_private
 from pyrannc.state.released import is_released
 
 WHAT = "the norm of gradients"
@@ -130,8 +130,14 @@ def _part(deployment, name, parameter):
     steps = deployment.sharded_steps
     piece = steps.shards.mine(parameter) if steps else None
     if piece is None:
-        first = deployment.owners.ranks[name][0]
-        return parameter.grad if first == deployment.world.rank else None
+        first, rank = deployment.owners.ranks[name][0], deployment.world.rank
+        if tensor_parts.is_part(parameter):  # each rank of the first group answers for its part
+            return (
+                tensor_parts.plain(parameter.grad)
+                if first in parameter.place_of_part.ranks
+                else None
+            )
+        return parameter.grad if first == rank else None
     begin, end = piece
     return parameter.grad.reshape(-1)[begin:end] if begin < end else None
 

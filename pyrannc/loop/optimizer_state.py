@@ -16,7 +16,7 @@ from pyrannc.errors import RaNNCError
 from pyrannc.loop import at_work
 from pyrannc.optimizer import around_another, kept_state, named_state
 from pyrannc.shards import states
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, tensor_parts
 from pyrannc.state.released import is_released
 
 #: Tensors up to here are sent with what is said of the others: counters of steps.
@@ -85,6 +85,9 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
         try:
             with _without_others(optimizer, deployment.model):
                 own(optimizer, state_dict)
+            for group in optimizer.param_groups:
+                for each in filter(tensor_parts.is_part, group["params"]):
+                    tensor_parts.cut_state(optimizer, each, each.place_of_part)
         except Exception as error:  # torch's, or the optimizer's own
             fault, cause = f"{type(error).__name__}: {error}", error
     for rank, text in enumerate(comm.all_gather((fault or "").encode())):

@@ -8,6 +8,7 @@ import contextlib
 
 from pyrannc.job import process
 from pyrannc.loop import at_work
+from pyrannc.state import tensor_parts
 from pyrannc.state.released import is_released
 
 
@@ -15,6 +16,7 @@ def install() -> None:
     """Once per process: the scopes of wrapped models' optimizers."""
     process.around_optimizer_steps("timer", _timed)
     process.around_optimizer_steps("gradients", _without_gradients_elsewhere)
+    process.around_optimizer_steps("parts", _on_parts)
     process.around_optimizer_steps("shards", _on_shards)
 
 
@@ -66,6 +68,26 @@ def _without_gradients_elsewhere(optimizer, closure):
     else:
         with hidden_gradients(optimizer, closure) as closure:
             yield closure
+
+
+@contextlib.contextmanager
+def _on_parts(optimizer, closure):
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    if not any(map(tensor_parts.is_part, held)):
+        yield closure
+        return
+    with contextlib.ExitStack() as inside:
+        inside.enter_context(tensor_parts.as_tensors(held))
+
+        @contextlib.contextmanager
+        def outside_again():
+            inside.close()
+            try:
+                yield
+            finally:
+                inside.enter_context(tensor_parts.as_tensors(held))
+
+        yield outside(closure, outside_again)
 
 
 @contextlib.contextmanager

@@ -198,7 +198,7 @@ class CallKinds:
                 self._batch_dims,
                 exact_loss=config.exact_loss,
                 known=self._known,
-                explicit_draws=config.deterministic_dropout,
+                explicit_draws=config.draws_by_key,
                 sync_batch_norm=config.sync_batch_norm,
                 hooks=self._hooks,
                 places=self._places,

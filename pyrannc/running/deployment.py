@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import pickle
 
 import torch
 
@@ -24,7 +25,7 @@ from pyrannc.running.alike.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
 from pyrannc.shards import layout
-from pyrannc.state import draw_steps, moving, named_tensors, owners, shared_memory
+from pyrannc.state import draw_steps, moving, named_tensors, owners, shared_memory, tensor_parts
 from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
 
@@ -69,9 +70,7 @@ class Deployment:
         self.number = self.call_agreement.model  # the same on every rank
         at_work.add(self)
         self._bucket_bytes = bucket_bytes
-        self.draws = (
-            draw_steps.begin(self.world, self.model) if task.config.deterministic_dropout else None
-        )
+        self.draws = draw_steps.begin(self.world, self.model) if task.config.draws_by_key else None
         self.steps = TrainingSteps(self)
         self.process_bytes = [None] * len(plan.stages)  # what report.resident_memory predicts
         self.speed = None  # report.Speed, of a plan that try_plans() has measured
@@ -97,6 +96,7 @@ class Deployment:
         used = {*executor.parameter_names, *executor.buffer_names}
         shared = self._sharing_memory() if self.world.size > 1 else []
         self.owners.assign(used, shared)
+        self._cut()
         self._note_groups()
         elsewhere = {id(p) for p in self.model.parameters() if is_released(p)}
         for optimizer in around_another.with_inner(self.task.optimizers):
@@ -104,6 +104,27 @@ class Deployment:
         if self.task.value_source is not None:
             self._give_values()
         self._move_to(self.task.device, around_another.with_inner(self.task.optimizers))
+
+    def _cut(self):
+        """Where groups of ranks compute layers together, each keeps its part of what they cut."""
+        size = self.task.config.tensor_parallel
+        if size == 1:
+            return
+        first = self.world.rank // size * size
+        ranks = tuple(range(first, first + size))
+        mine = {part.name: (part.dim, part.stretches) for part in self.first.executor.parts}
+        everyones = [pickle.loads(each) for each in self.world.all_gather(pickle.dumps(mine))]
+        held = named_tensors.tensors(self.model)
+        for name, (dim, _) in mine.items():
+            stretches = tuple(everyones[rank][name][1] for rank in ranks)
+            tensor = held[name]
+            what = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            place = tensor_parts.Place(name, tensor.shape, dim, stretches, ranks, self.world, what)
+            tensor_parts.cut(tensor, place)
+            for optimizer in around_another.with_inner(self.task.optimizers):
+                tensor_parts.cut_state(optimizer, tensor, place)
+        if self.first is not None:
+            self.first.forget_tensors()
 
     def _note_groups(self):
         """Of the optimizers, also those that were added lately; before parameters leave them."""
@@ -220,6 +241,8 @@ class Deployment:
     def run_of(self, captured):
         """The run of another capture of the model: its nodes go to the stages of the plan."""
         captured, _ = same_graph(captured, 1, self.world)
+        if self.task.config.tensor_parallel > 1:
+            return self._run_in_groups(captured)
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
         executor = self.executor(captured, plan)
         users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
@@ -233,6 +256,36 @@ class Deployment:
             holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
             executor = self.executor(captured, plan, holders)
         return Run(self, captured, executor, elsewhere)
+
+    def _run_in_groups(self, captured):
+        """The same where groups of ranks compute layers together: it must be cut as the first."""
+        plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
+        made = []
+
+        def make():
+            executor = self.executor(captured, plan)
+            held = named_tensors.tensors(self.model)
+            cut = {part.name: part for part in executor.parts}
+            for name in (*executor.parameter_names, *executor.buffer_names):
+                tensor = held[name]
+                if is_released(tensor):
+                    fits = False
+                elif tensor_parts.is_part(tensor):
+                    place, part = tensor.place_of_part, cut.get(name)
+                    fits = part is not None and tensor_parts.fits(place, part.dim, part.stretches)
+                else:
+                    fits = name not in cut
+                if not fits:
+                    raise RaNNCError(
+                        f"this call uses '{name}' otherwise than the first one, so that ranks "
+                        "which compute layers together (tensor_parallel) cannot run it on the "
+                        "parts that they hold.\n  Make it under summon() with the model inside, "
+                        "or leave tensor_parallel off."
+                    )
+            made.append(executor)
+
+        on_all(self.world, make)
+        return Run(self, captured, made[0])
 
     def when_it_ends(self, forget) -> None:
         """Calls ``forget(reason)`` once the plan has ended."""
@@ -267,6 +320,9 @@ class Deployment:
             self.sharded_steps.end()
         late = self.late_optimizers.of_all_ranks()
         optimizers = around_another.with_inner([*self.task.optimizers, *late])
+        for tensor in {id(t): t for t in named_tensors.tensors(self.model).values()}.values():
+            if tensor_parts.is_part(tensor):
+                tensor_parts.join_for_good(tensor, optimizers)
         self._move_to(self.task.home, optimizers)  # where there is room for the whole
         self.owners.give_all(self._moving_in(optimizers))
         for optimizer, groups in self.whole_groups.items():

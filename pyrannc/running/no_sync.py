@@ -7,8 +7,23 @@ import torch
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import is_released
+
+
+def _plane(comm, places):
+    """The ranks of this rank's place, one of each group that computes layers together."""
+    return (
+        comm
+        if places == 1
+        else _C.comm.subset(comm, [*range(comm.rank % places, comm.size, places)])
+    )
+
+
+def _sum_over_group(gradient, deployment, places):
+    rank, stream = deployment.world.rank, _C.runtime.device_stream(str(deployment.task.device))
+    ranks = [*range(rank // places * places, rank // places * places + places)]
+    stream.wait(_C.runtime.start_sum(gradient, deployment.comm, stream, ranks))
 
 
 class UnsummedGradients:
@@ -46,16 +61,23 @@ class UnsummedGradients:
         """Sums what is kept over the replicas and adds it to ``.grad``. Collective."""
         deployment = self._deployment()
         tensors = named_tensors.tensors(deployment.model)
-        for name, gradient in self.kept.sum(deployment.comm).items():
-            parameter = tensors[name]
-            if is_released(parameter):  # it was borrowed, and its owners have the sum, too
-                continue
-            if parameter.grad is None:
-                # Laid out like the parameter, as autograd does it.
-                alike = gradient.stride() == parameter.stride()
-                parameter.grad = gradient if alike else torch.empty_like(parameter).copy_(gradient)
-            else:
-                parameter.grad.add_(gradient)
+        places = deployment.task.config.tensor_parallel
+        found = self.kept.sum(_plane(deployment.comm, places))
+        with torch_private.without_subclasses():  # also of parts
+            for name, gradient in found.items():
+                parameter = tensors[name]
+                if name in deployment.first.executor.summed:
+                    _sum_over_group(gradient, deployment, places)
+                if is_released(parameter):  # it was borrowed, and its owners have the sum, too
+                    continue
+                if parameter.grad is None:
+                    # Laid out like the parameter, as autograd does it.
+                    alike = gradient.stride() == parameter.stride()
+                    parameter.grad = (
+                        gradient if alike else torch.empty_like(parameter).copy_(gradient)
+                    )
+                else:
+                    parameter.grad.add_(gradient)
 
     def _before_step(self, optimizer):
         if self.kept.passes or self.kept.lost:

@@ -12,7 +12,7 @@ from pyrannc.planning import schedules
 from pyrannc.running import chained_models, gradient_hooks
 from pyrannc.running.borrowed_tensors import BorrowedTensors
 from pyrannc.running.unsent_output import UnsentOutput
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
 
@@ -74,15 +74,16 @@ class Run:
             return
         self._parameters = parameters
         # Autograd makes these anew in each step unless somebody holds them.
-        self._accumulators = [
-            torch.autograd.graph.get_gradient_edge(parameter).node
-            for parameter in parameters
-            if parameter.requires_grad and not is_released(parameter)
-        ]
+        with torch_private.without_subclasses():
+            self._accumulators = [
+                torch.autograd.graph.get_gradient_edge(parameter).node
+                for parameter in parameters
+                if parameter.requires_grad and not is_released(parameter)
+            ]
 
     def forget_tensors(self):
         """They have been moved: autograd has others of its nodes for them."""
-        self._parameters = None
+        self._parameters, self._accumulators = None, ()
         self._find_state()
 
     def calibrate(self, inputs, program, optimizers, patience):

@@ -6,7 +6,7 @@ import torch
 
 from pyrannc.errors import RaNNCError
 from pyrannc.optimizer import kept_state, named_state
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, tensor_parts
 
 
 def cut(optimizer, shards, model) -> None:
@@ -66,10 +66,13 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
     part. Others have none of it. Collective where parameters are shared out.
     """
     found = named_state.entries(optimizer, deployment.model)
+    parameters = dict(deployment.model.named_parameters())
+    for name, entry in sorted(found.items()):
+        if tensor_parts.is_part(parameters[name]):
+            found[name] = tensor_parts.whole_state(entry, parameters[name].place_of_part)
     if deployment.sharded_steps is None:
         return found
     shards, comm = deployment.sharded_steps.shards, deployment.world
-    parameters = dict(deployment.model.named_parameters())
     single = _single_numbers(comm, found, shards)
     for name, ranges in shards.pieces.items():
         if len(ranges) < 2 or comm.rank not in ranges or name not in found:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors, torch_private
+from pyrannc.state import named_tensors, tensor_parts, torch_private
 from pyrannc.state.released import blank, is_released, loading
 from pyrannc.state.torch_private import EXTRA_STATE
 
@@ -25,15 +25,27 @@ def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="
     everyone = list(range(comm.size))
     wanted = comm.rank == 0 or not rank0_only
     copies = {}  # by id, so that tied tensors stay tied
+    joined = set()
     for path, tensor in persistent(model).items():
         holder = owners.ranks[path][0]
         ranks = sorted({0, holder}) if rank0_only else everyone
+        here = comm.rank == holder
+        if (
+            tensor_parts.is_part(tensor)
+            and holder in tensor.place_of_part.ranks
+            and id(tensor) not in joined
+        ):
+            joined.add(id(tensor))
+            whole = tensor_parts.whole(tensor)
+        elif here and not tensor_parts.is_part(tensor):
+            whole = tensor.detach().cpu()
+            whole = whole.clone() if tensor.device.type == "cpu" else whole
+        else:
+            whole = None
         if comm.rank not in ranks or id(tensor) in copies:
             continue
-        here = comm.rank == holder
-        whole = tensor.detach().cpu() if here else blank(tensor, device="cpu")
-        if here and tensor.device.type == "cpu":
-            whole = whole.clone()
+        if not here:
+            whole = blank(tensor, device="cpu")
         named_tensors.broadcast(comm, whole, holder, ranks)
         if isinstance(tensor, nn.Parameter):
             whole = nn.Parameter(whole, requires_grad=tensor.requires_grad)

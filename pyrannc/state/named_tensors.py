@@ -9,6 +9,8 @@ import contextlib
 import torch
 from torch import nn
 
+from pyrannc.state import torch_private
+
 
 def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by every name they have; tied ones appear under each.
@@ -64,6 +66,11 @@ def raw(tensor: torch.Tensor):
 
 def write(tensor: torch.Tensor, content: torch.Tensor) -> None:
     """Copies into a tensor that may repeat its memory, as ``torch.ones(1).expand(4)`` does."""
+    place = getattr(tensor, "place_of_part", None)
+    if place is not None:  # see parts.py
+        with torch_private.without_subclasses():
+            tensor.detach().copy_(place.cut(content))
+        return
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[dim] > 1:
             tensor, content = tensor.narrow(dim, 0, 1), content.narrow(dim, 0, 1)

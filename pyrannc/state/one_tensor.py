@@ -4,7 +4,7 @@ import json
 
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, tensor_parts
 from pyrannc.state.released import blank
 
 
@@ -47,7 +47,14 @@ def gradient(model, deployment, name):
 
 def _from_owner(deployment, name, parameter, held):
     world, owner = deployment.world, deployment.owners.ranks[name][0]
-    if world.rank == owner:  # a gradient may be longer than its parameter
+    joined = (
+        tensor_parts.whole(held)
+        if tensor_parts.is_part(held) and owner in held.place_of_part.ranks
+        else None
+    )
+    if world.rank == owner and joined is not None:
+        whole = joined
+    elif world.rank == owner:  # a gradient may be longer than its parameter
         whole = held.detach().to("cpu", parameter.dtype, copy=True)
     else:
         whole = blank(parameter, device="cpu")

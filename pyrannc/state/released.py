@@ -205,7 +205,10 @@ def blank(tensor: torch.Tensor, requires_grad=False, device=None) -> torch.Tenso
     """A tensor like this one, released or not, in memory of the model's or of another device; its
     values are undefined."""
     device = device or ("cpu" if tensor.device.type == "meta" else tensor.device)
+    place = getattr(tensor, "place_of_part", None)
     with torch_private.without_subclasses():
+        if place is not None:  # of the whole, see parts.py
+            return tensor.new_empty(place.shape, device=device, requires_grad=requires_grad)
         return torch.empty_like(tensor, device=device, requires_grad=requires_grad)
 
 

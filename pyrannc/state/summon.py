@@ -7,7 +7,7 @@ import functools
 import torch
 
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, tensor_parts
 from pyrannc.state.released import is_released, materialize, release
 
 
@@ -84,9 +84,10 @@ def summoned(model, deployment, writeback: bool = False, rank0_only: bool = Fals
     here = deployment.world.rank == 0 or not rank0_only
     kept = []  # own tensors, and their memory of before
     lent = []  # tensors of others, and how they are called there
+    joined = []  # tensors of which this rank has a part, its place, and their memory of before
     agreement.summoned = Summoned(rank0_only)
     try:
-        _gather(model, deployment, rank0_only, lent)
+        _gather(model, deployment, rank0_only, lent, joined)
         if here and undo and not writeback:
             _step_aside(model, lent, kept)
         yield
@@ -95,6 +96,8 @@ def summoned(model, deployment, writeback: bool = False, rank0_only: bool = Fals
             _hand_back(model, deployment)
     finally:
         agreement.summoned = None
+        for tensor, place, memory in joined:
+            tensor_parts.part_again(tensor, place, memory, changed=writeback)
         for tensor, memory in kept:
             tensor.data = memory
         for tensor, name, ranks in lent:
@@ -125,9 +128,13 @@ def on_rank_0(module, what: str, work):
     return result
 
 
-def _gather(model, deployment, rank0_only, lent):
-    """Gives the released tensors memory and values; appends them to ``lent``."""
+def _gather(model, deployment, rank0_only, lent, joined):
+    """Gives the released tensors memory and values; appends them to ``lent``, and parts, which are
+    whole then on all ranks that have one, to ``joined``."""
     comm, owners = deployment.world, deployment.owners
+    for _, tensor in _once(model):
+        if tensor_parts.is_part(tensor):
+            joined.append((tensor, tensor.place_of_part, tensor_parts.join(tensor)))
     for name, tensor in _once(model):
         holders = owners.ranks[name]
         takers = [0] if rank0_only else range(comm.size)

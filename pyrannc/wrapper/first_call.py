@@ -40,7 +40,7 @@ def task_of(model, given, call, known, wanted):
                 given.batch_dims,
                 known=known,
                 exact_loss=config.exact_loss,
-                explicit_draws=config.deterministic_dropout,
+                explicit_draws=config.draws_by_key,
                 sync_batch_norm=config.sync_batch_norm,
                 hooks=hooks,
                 places=places,

@@ -12,6 +12,7 @@
 #include "rannc/comm/mpi.h"
 #include "rannc/comm/nccl.h"
 #include "rannc/comm/sockets.h"
+#include "rannc/comm/subset.h"
 #include "rannc/util/error.h"
 
 namespace rannc::bind {
@@ -202,6 +203,8 @@ void init_comm(py::module_& m) {
   m.def("measure_links", py::overload_cast<Communicator&>(&comm::measure_links), "comm"_a,
         Unlocked());
 
+  m.def("subset", &comm::subset, "all"_a, "ranks"_a,
+        "Some ranks of a communicator as one of their own, numbered by their order.");
   m.def(
       "make_local",
       [](int ranks, double timeout_s) {

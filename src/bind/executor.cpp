@@ -239,6 +239,10 @@ void init_executor(py::module_& m) {
            "float32_sums"_a = false, "shards"_a = py::none())
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
+      .def_property_readonly("summed", &Executor::summed,
+                             "Of its parameters, whole ones whose gradients are sums over a group.")
+      .def_property_readonly("parts", &Executor::parts,
+                             "Of its parameters and buffers, those that it takes a part of.")
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,
            "with_backward"_a = true, "no_sync"_a = false, "loss_seed"_a = 1.0, Unlocked())
       // They wait for an accelerator, whose threads may want the interpreter meanwhile.

@@ -4,6 +4,7 @@
 
 #include "bind/module.h"
 #include "rannc/plan/buckets.h"
+#include "rannc/plan/groups.h"
 #include "rannc/plan/program.h"
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
@@ -34,6 +35,8 @@ void init_plans(py::module_& m) {
       .def_readonly("nodes", &plan::Stage::nodes)
       .def_readonly("ranks", &plan::Stage::ranks)
       .def_readonly("recompute", &plan::Stage::recompute)
+      .def_readonly("factors", &plan::Stage::factors)
+      .def_property_readonly("places", [](const plan::Stage& stage) { return stage.axes.places(); })
       .def_readonly("predicted", &plan::Stage::predicted)
       .def_readonly("notes", &plan::Stage::notes);
 
@@ -119,6 +122,9 @@ std::vector<std::pair<std::vector<uint32_t>, std::vector<plan::Rank>>> buckets_o
 }
 
 void init_programs(py::module_& m) {
+  m.def("of_groups", &plan::of_groups, "plan"_a, "graph"_a, "places"_a,
+        "A plan of groups as one of their ranks.");
+  m.def("rows_of_groups", &plan::rows_of_groups, "local_rows"_a, "places"_a);
   py::class_<plan::Transfer>(m, "Transfer")
       .def_property_readonly("value",
                              [](const plan::Transfer& transfer) { return transfer.value.index; })

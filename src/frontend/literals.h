@@ -16,8 +16,8 @@ namespace rannc::frontend {
 /// for anything else.
 [[nodiscard]] std::optional<ir::Argument> literal_of(const c10::IValue& value);
 
-/// The number in a tensor on the host without dimensions. Nothing for one with dimensions, elsewhere,
-/// complex, or whose memory is not its own (a FakeTensor).
+/// The number in a tensor on the host without dimensions. Nothing for one with dimensions,
+/// elsewhere, complex, or whose memory is not its own (a FakeTensor).
 [[nodiscard]] std::optional<ir::Argument> number_of(const at::Tensor& tensor);
 
 /// The number that a Python scalar became when it was passed where a tensor is expected: torch

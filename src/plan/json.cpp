@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "plan/typed_notes.h"
@@ -57,6 +58,14 @@ std::string text_of(const Stage& stage) {
   }
   text += fmt::format("], \"ranks\": [{}], \"recompute\": {}", fmt::join(stage.ranks, ", "),
                       stage.recompute);
+  if (stage.axes != Axes{}) {
+    text += fmt::format(",\n   \"mesh\": [{}, {}], \"factors\": {{", stage.axes.x, stage.axes.y);
+    for (const std::string& factor : stage.factors) {
+      text += fmt::format("{}{}: \"y\"", &factor == stage.factors.data() ? "" : ", ",
+                          json::quote(factor));
+    }
+    text += "}";
+  }
   if (stage.predicted)
     text += fmt::format(",\n   \"predicted\": {{{}}}", text_of(*stage.predicted));
   return text + notes_member(in_one_line(stage.notes), ",\n   ");
@@ -84,9 +93,28 @@ Prediction read_prediction(const json::Place& place) {
   return prediction;
 }
 
-Stage read_stage(const json::Place& place, bool with_notes) {
-  place.allow_only({"nodes", "ranks", "recompute", "predicted", "notes"});
+/// [x, y], and along which of the two each factor is cut.
+void read_mesh(const json::Place& mesh, const json::Place& place, Stage& stage) {
+  const std::vector<json::Place> sizes = mesh.elements();
+  if (sizes.size() != 2) mesh.fail("a mesh is [x, y]");
+  stage.axes = {static_cast<int>(sizes[0].integer(1, 1)),
+                static_cast<int>(sizes[1].integer(1, INT32_MAX))};
+  const auto factors = place.find("factors");
+  if (!factors) return;
+  for (const json::Place& axis : factors->members()) {
+    if (axis.string() != "y") axis.fail("factors are cut along \"y\"");
+    stage.factors.push_back(axis.key());
+  }
+}
+
+Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
+  if (version == 1) {
+    place.allow_only({"nodes", "ranks", "recompute", "predicted", "notes"});
+  } else {
+    place.allow_only({"nodes", "ranks", "recompute", "mesh", "factors", "predicted", "notes"});
+  }
   Stage stage;
+  if (const auto mesh = place.find("mesh")) read_mesh(*mesh, place, stage);
   for (const json::Place& node : place.at("nodes").elements()) stage.nodes.push_back(node.string());
   for (const json::Place& rank : place.at("ranks").elements()) {
     stage.ranks.push_back(static_cast<Rank>(rank.integer(0, INT32_MAX)));
@@ -108,7 +136,9 @@ Schedule read_schedule(const json::Place& place) {
 }  // namespace
 
 std::string to_json(const Plan& plan) {
-  std::string text = "{\"format\": \"rannc-plan\", \"version\": 1";
+  const bool has_mesh =
+      std::ranges::any_of(plan.stages, [](const Stage& stage) { return stage.axes != Axes{}; });
+  std::string text = fmt::format("{{\"format\": \"rannc-plan\", \"version\": {}", has_mesh ? 2 : 1);
   if (!plan.feasible) {
     text += fmt::format(", \"feasible\": false,\n \"reason\": {}", json::quote(plan.reason));
     return text + notes_member(in_one_line(plan.notes), ",\n ") + "}\n";
@@ -130,7 +160,7 @@ std::string to_indented_json(const Plan& plan) {
 Plan plan_from_json(std::string_view text, bool with_notes) {
   const json::Document document(text, "plan");
   const json::Place root = document.root();
-  root.expect_format("rannc-plan", 1);
+  const int64_t version = root.expect_format("rannc-plan", 2);
 
   Plan plan;
   if (const auto feasible = root.find("feasible")) plan.feasible = feasible->boolean();
@@ -150,7 +180,7 @@ Plan plan_from_json(std::string_view text, bool with_notes) {
   plan.micro_batches = root.at("micro_batches").integer(1, INT64_MAX);
   if (const auto time = root.find("iteration_ns")) plan.iteration_ns = time->integer(0, INT64_MAX);
   for (const json::Place& stage : root.at("stages").elements()) {
-    plan.stages.push_back(read_stage(stage, with_notes));
+    plan.stages.push_back(read_stage(stage, version, with_notes));
   }
   if (plan.stages.empty()) root.at("stages").fail("a plan has at least one stage");
   const auto notes = find_notes(root);

@@ -58,6 +58,11 @@ StageMesh mesh_of(std::span<const Rank> ranks) {
   return {ranks, Mesh{.replicas = static_cast<int>(ranks.size())}};
 }
 
-StageMesh mesh_of(const Stage& stage) { return mesh_of(stage.ranks); }
+StageMesh mesh_of(const Stage& stage) {
+  const int size = stage.axes.places();
+  return {stage.ranks, Mesh{.replicas = static_cast<int>(stage.ranks.size()) / size,
+                            .y = stage.axes.y,
+                            .x = stage.axes.x}};
+}
 
 }  // namespace rannc::plan

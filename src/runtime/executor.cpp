@@ -3,11 +3,15 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "rannc/comm/subset.h"
+#include "rannc/plan/groups.h"
 #include "rannc/runtime/collective.h"
 #include "rannc/util/error.h"
 #include "runtime/call/check_arguments.h"
+#include "runtime/call/group_call.h"
 #include "runtime/call/orders.h"
 #include "runtime/call/pipeline_call.h"
 #include "runtime/call/rank_part.h"
@@ -15,10 +19,36 @@
 
 namespace rannc::runtime {
 
+namespace {
+
+/// The ranks that compute this rank's shares with it; null: none.
+std::shared_ptr<const Group> group_of(const std::shared_ptr<comm::Communicator>& all, int places,
+                                      const std::shared_ptr<comm::Stream>& stream) {
+  if (places == 1) return {};
+  std::vector<int> ranks(static_cast<size_t>(places));
+  std::iota(ranks.begin(), ranks.end(), all->rank() / places * places);
+  return std::make_shared<Group>(all, stream, std::move(ranks), /*stage=*/-1);
+}
+
+/// The ranks of this rank's place, one of each group.
+std::shared_ptr<comm::Communicator> plane_of(std::shared_ptr<comm::Communicator> all, int places) {
+  if (places == 1) return all;
+  if (all->size() % places != 0) {
+    throw PlanError(c10::str("groups of ", places, " ranks do not divide ", all->size(), " ranks"));
+  }
+  std::vector<int> ranks;
+  for (int rank = all->rank() % places; rank < all->size(); rank += places) ranks.push_back(rank);
+  return comm::subset(std::move(all), std::move(ranks));
+}
+
+}  // namespace
+
 struct Executor::Impl {
+  /// `plan` and `comm`: of this rank's plane.
   Impl(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
        std::shared_ptr<comm::Communicator> comm, c10::Device device, const Options& options)
-      : inference(std::make_shared<RankPart>(
+      : group(options.group),
+        inference(std::make_shared<RankPart>(
             graph, objects, plan,
             plan::returned_outputs(plan.schedule, graph, /*training=*/false, options.outputs,
                                    comm->size()),
@@ -48,6 +78,7 @@ struct Executor::Impl {
                      comm, *inference->stream, device);
   }
 
+  std::shared_ptr<const Group> group;
   std::shared_ptr<const RankPart> inference;
   std::shared_ptr<const RankPart> training;  ///< the same one if both return the same outputs
   OrdersCache orders;
@@ -58,8 +89,14 @@ struct Executor::Impl {
 
 Executor::Executor(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
                    std::shared_ptr<comm::Communicator> comm, c10::Device device,
-                   const Options& options)
-    : impl_(std::make_shared<Impl>(graph, objects, plan, std::move(comm), device, options)) {}
+                   const Options& options) {
+  const int places = plan::places(plan);
+  Options own = options;
+  own.group = group_of(comm, places, options.stream);
+  own.holders = plan::groups_of(options.holders, places);
+  impl_ = std::make_shared<Impl>(graph, objects, plan::plane_of(plan),
+                                 plane_of(std::move(comm), places), device, own);
+}
 
 Executor::~Executor() = default;
 
@@ -70,6 +107,9 @@ const std::vector<std::string>& Executor::parameter_names() const {
 const std::vector<std::string>& Executor::buffer_names() const {
   return impl_->inference->buffer_names;
 }
+
+const std::vector<ir::Part>& Executor::parts() const { return impl_->inference->parts; }
+const std::set<std::string>& Executor::summed() const { return impl_->inference->summed; }
 
 const Times& Executor::times() const {
   impl_->history->settle(/*wait=*/true);
@@ -86,22 +126,32 @@ std::shared_ptr<Call> Executor::forward(const std::vector<at::Tensor>& inputs,
                                         const std::vector<at::Tensor>& buffers,
                                         const std::vector<int64_t>& local_rows, bool with_backward,
                                         bool no_sync, double loss_seed) {
-  const int ranks = impl_->inference->comm->size();
+  const int places = impl_->group ? impl_->group->size() : 1;
+  const int ranks = impl_->inference->comm->size() * places;
   if (static_cast<int>(local_rows.size()) != ranks) {
     throw PlanError(c10::str("local batch sizes of ", local_rows.size(), " ranks were given for ",
                              ranks, " ranks"));
   }
   const auto& part = with_backward ? impl_->training : impl_->inference;
-  auto orders = impl_->orders.get(local_rows, with_backward);
-  check_arguments(*part, orders->rows, inputs, parameters, buffers);
+  auto orders = impl_->orders.get(plan::rows_of_groups(local_rows, places), with_backward);
+  GroupRows rows;
+  std::vector<at::Tensor> arguments = inputs;
+  if (impl_->group) {
+    const auto first = local_rows.begin() + impl_->inference->rank * places;
+    rows.of.assign(first, first + places);
+    check_inputs(*part, rows.of[static_cast<size_t>(impl_->group->place())], inputs);
+    arguments = gather_arguments(*part, *impl_->group, rows, std::move(arguments));
+  }
+  check_arguments(*part, orders->rows, arguments, parameters, buffers);
   auto call = std::make_shared<PipelineCall>(
       part, std::move(orders), impl_->calls,
-      PipelineCall::Arguments{inputs, parameters, buffers, with_backward, with_backward && no_sync,
-                              loss_seed},
+      PipelineCall::Arguments{arguments, parameters, buffers, with_backward,
+                              with_backward && no_sync, loss_seed},
       impl_->history, impl_->kept);
   ++impl_->calls;
   call->forward();
-  return call;
+  if (!impl_->group) return call;
+  return std::make_shared<GroupCall>(std::move(call), part, impl_->group, std::move(rows));
 }
 
 }  // namespace rannc::runtime

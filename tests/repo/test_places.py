@@ -19,6 +19,7 @@ OF_THE_WHOLE = {
     "dist/loops",
     "dist/memory_limit",
     "dist/outside_losses",
+    "dist/tensor_parallel",
     "dist/scripts",
     "dist/set_order",
     "dist/soak",

@@ -37,11 +37,23 @@ struct Prediction {
   friend bool operator==(const Prediction&, const Prediction&) = default;
 };
 
-/// Nodes that run together on each of `ranks`.
+/// How many ranks compute one share of a stage together, along each axis of its mesh.
+struct Axes {
+  int x = 1;
+  int y = 1;
+  [[nodiscard]] int places() const { return x * y; }
+  friend bool operator==(const Axes&, const Axes&) = default;
+};
+
+/// Nodes that run together on each group of `ranks`.
 struct Stage {
   std::vector<std::string> nodes;  ///< names of row-dependent nodes, in topological order
-  std::vector<Rank> ranks;         ///< replicas that share each micro-batch's rows, in this order
-  bool recompute = false;          ///< keep the stage's inputs only; run forward again in backward
+  /// Replicas that share each micro-batch's rows, in this order; of a replica its places, x
+  /// fastest.
+  std::vector<Rank> ranks;
+  Axes axes = {};
+  std::vector<std::string> factors = {};  ///< ids of those that are cut along y: ir::factors()
+  bool recompute = false;  ///< keep the stage's inputs only; run forward again in backward
   std::optional<Prediction> predicted;
   std::string notes;  ///< a JSON object as text; may be empty
   friend bool operator==(const Stage&, const Stage&) = default;

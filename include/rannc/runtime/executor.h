@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "rannc/comm/communicator.h"
 #include "rannc/ir/graph.h"
+#include "rannc/ir/shard.h"
 #include "rannc/ops/objects.h"
 #include "rannc/plan/buckets.h"
 #include "rannc/plan/outputs.h"
@@ -69,6 +71,8 @@ class Call {
   [[nodiscard]] virtual bool communicates() const = 0;
 };
 
+class Group;
+
 struct Options {
   /// What a training call of a model that returns its loss sends.
   plan::Outputs outputs = plan::Outputs::loss;
@@ -98,6 +102,8 @@ struct Options {
   /// 16-bit gradients are summed over ranks in float32, also by NCCL, which else sums them as they
   /// are. Equal on all ranks.
   bool float32_sums = false;
+  /// Set by the executor: the ranks that compute this rank's shares with it; null: none.
+  std::shared_ptr<const Group> group = {};
 };
 
 /// Runs one rank's part of a plan, on batches of any size.
@@ -113,6 +119,10 @@ class Executor {
   /// graph order: what forward() takes.
   [[nodiscard]] const std::vector<std::string>& parameter_names() const;
   [[nodiscard]] const std::vector<std::string>& buffer_names() const;
+  /// Of these, the ones of which this rank takes a part. One that several stages use is cut alike.
+  [[nodiscard]] const std::vector<ir::Part>& parts() const;
+  /// And those which it takes whole, but whose gradients are sums over its group.
+  [[nodiscard]] const std::set<std::string>& summed() const;
 
   /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs, without
   /// those that the preludes give.

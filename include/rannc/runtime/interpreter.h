@@ -14,6 +14,7 @@
 
 namespace rannc::runtime {
 
+class Group;
 class WholeBatch;
 
 /// Runs a graph (a whole model, or one stage of it) on real tensors at any number of rows.
@@ -24,8 +25,9 @@ class WholeBatch;
 class Interpreter {
  public:
   /// `known`: of each input, whether run_row_free_effects() is given it; empty: none.
+  /// `group`: who runs the graph's collectives; a graph without any needs none.
   Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
-              const std::vector<bool>& known = {});
+              const std::vector<bool>& known = {}, std::shared_ptr<const Group> group = {});
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
 

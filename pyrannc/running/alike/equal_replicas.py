@@ -8,6 +8,7 @@ import torch
 
 from pyrannc.errors import RaNNCError
 from pyrannc.loop.coming_to_host import ComingToHost
+from pyrannc.state import tensor_parts
 from pyrannc.state.released import is_released
 
 #: How far sums over a parameter may lie apart on two ranks, in its norm and in units of the last
@@ -49,7 +50,10 @@ class Sums:
         }
         self._dtypes = {name: tensor.dtype for name, tensor in shared.items()}
         self._buffers = shared.keys() - {name for name, _ in model.named_parameters()}
-        mine = {name: _sums(tensor) for name, tensor in shared.items() if not is_released(tensor)}
+        held = {name: each for name, each in shared.items() if not is_released(each)}
+        mine = {name: _sums(tensor_parts.plain(each)) for name, each in held.items()}
+        # Which part of it this rank has: those of one place are alike.
+        self._places = [tensor_parts.number(each) for each in held.values()]
         self._names = list(mine)
         sums = [each.to(device) for each in mine.values()]  # some may stay on the host
         stacked = torch.stack(sums) if sums else torch.zeros(0, 2, device=device)
@@ -65,10 +69,17 @@ class Sums:
         if not self._shared:
             return
         sums = self._sums.value() if self.waits else self._sums
-        mine = dict(zip(self._names, sums.tolist(), strict=True))
+        mine = {
+            f"{name}:{place}": each
+            for name, place, each in zip(self._names, self._places, sums.tolist(), strict=True)
+        }
         everyones = [json.loads(each) for each in world.all_gather(json.dumps(mine).encode())]
-        for name, dtype in self._dtypes.items():
-            found = {rank: sums[name] for rank, sums in enumerate(everyones) if name in sums}
+        for key in dict.fromkeys(key for each in everyones for key in each):
+            name = key.rpartition(":")[0]
+            if name not in self._dtypes:
+                continue
+            dtype = self._dtypes[name]
+            found = {rank: sums[key] for rank, sums in enumerate(everyones) if key in sums}
             if len(found) < 2:
                 continue
             (first, sums), *others = found.items()
@@ -88,7 +99,7 @@ class Sums:
 
 
 def _sums(tensor) -> torch.Tensor:
-    elements = tensor.detach().flatten()
+    elements = tensor.flatten()
     if elements.is_complex():
         elements = torch.view_as_real(elements).flatten()
     total = torch.zeros(2, dtype=torch.float64, device=tensor.device)

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "rannc/ir/draws.h"
+
 namespace rannc::ir::sharding {
 namespace {
 
@@ -71,7 +73,9 @@ void Analysis::join(const Graph& graph) {
     const RowCall call(graph, id, no_rows);
     FactorCall answer(call, dimensions_);
     const bool known = graph[id].kind == OpKind::dispatcher;
-    const FactorRule rule = known ? find_factor_rule(call.base()) : nullptr;
+    // Of what is drawn only dropout has a way to draw parts of the whole.
+    const bool drawn = draws(graph[id]) && (call.base() != "dropout" || !graph[id].writes.empty());
+    const FactorRule rule = known && !drawn ? find_factor_rule(call.base()) : nullptr;
     const auto& outputs = graph[id].outputs;
     if (rule != nullptr && !outputs.empty() && outputs.front().valid()) rule(answer);
     if (tiles_.has(id)) {
@@ -101,8 +105,9 @@ void Analysis::find_factors(const Graph& graph) {
     const auto& dims = dimensions_.of(ValueId{index});
     for (size_t dim = 0; dim < dims.size(); ++dim) {
       const Presence inside = presence(contents, dims[dim]);
-      for (const ContentId factor : inside.somewhere) {
-        if (contents.size(factor) <= 1) continue;
+      std::set<ContentId> seen;  // in their order, which names of factors rest on
+      for (const ContentId factor : contents.factors(dims[dim])) {
+        if (contents.size(factor) <= 1 || !seen.insert(factor).second) continue;
         found.push_back({factor, static_cast<int>(dim)});
         if (!inside.everywhere.contains(factor)) {
           why_not_.emplace(factor, fmt::format("only a part of dimension {} of '{}' has it", dim,
@@ -126,19 +131,28 @@ void Analysis::find_factors(const Graph& graph) {
   }
 }
 
+std::map<ContentId, std::string> Analysis::ids(const Graph& graph, ValueId parameter) const {
+  std::map<ContentId, std::string> found;
+  std::map<int, int> count;
+  for (const auto& [factor, dim] : in(parameter)) {
+    if (units(factor) % kRows == 0) continue;
+    const int number = ++count[dim];
+    const std::string& name = graph[parameter].name;
+    found.emplace(factor, number == 1 ? fmt::format("{}:{}", name, dim)
+                                      : fmt::format("{}:{}.{}", name, dim, number));
+  }
+  return found;
+}
+
 void Analysis::name_factors(const Graph& graph) {
   std::map<ContentId, size_t> known;
-  std::set<std::string> taken;
   for (uint32_t index = 0; index < graph.values.size(); ++index) {
     if (graph.values[index].kind != ValueKind::parameter) continue;
     for (const auto& [factor, dim] : in_[index]) {
       if (units(factor) % kRows == 0) continue;
       const auto [at, made] = known.try_emplace(factor, of_parameters_.size());
       if (made) {
-        std::string id = fmt::format("{}:{}", graph.values[index].name, dim);
-        for (int again = 2; !taken.insert(id).second; ++again) {
-          id = fmt::format("{}:{}.{}", graph.values[index].name, dim, again);
-        }
+        const std::string id = ids(graph, ValueId{index}).at(factor);
         const auto why_not = why_not_.find(factor);
         of_parameters_.push_back({factor,
                                   {.id = id,

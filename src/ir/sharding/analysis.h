@@ -37,6 +37,8 @@ class Analysis {
   [[nodiscard]] const std::vector<std::pair<ContentId, Factor>>& of_parameters() const {
     return of_parameters_;
   }
+  /// Names of the factors of a parameter: which one of which dimension.
+  [[nodiscard]] std::map<ContentId, std::string> ids(const Graph& graph, ValueId parameter) const;
   [[nodiscard]] int64_t units(ContentId factor) const { return dimensions_.contents.size(factor); }
 
  private:

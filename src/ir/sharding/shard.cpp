@@ -7,6 +7,7 @@
 #include "ir/rewrite/rewriter.h"
 #include "ir/sharding/decisions.h"
 #include "ir/sharding/local_sizes.h"
+#include "rannc/ir/draws.h"
 #include "rannc/util/error.h"
 
 namespace rannc::ir {
@@ -183,9 +184,41 @@ class Sharder {
       return analysis_.has(value, *factor) ? part(value, *factor, node) : summed(value, node);
     };
     if (analysis_.has_role(id, *factor, Role::reduced)) return reduce(id, *factor, take);
+    if (draws(node)) return drop(id, *factor);
     Node made = copy_with(node, take);
     sizes_.localise(made, node, *factor);
     keep(node, std::move(made), factor);
+  }
+
+  /// What is kept of the whole is drawn on every place, alike, as random numbers are told from the
+  /// node's name; each place takes its part.
+  void drop(NodeId id, ContentId factor) {
+    const Node& node = graph_[id];
+    const ValueId result = node.outputs.front();
+    const ValueId mine = part(std::get<ValueId>(node.inputs[0]), factor, node);
+    Value like = graph_[result];
+    like.requires_grad = false;
+    const ValueId ones = op(node, "ones", "aten::new_ones",
+                            {mine, like.dims, None{}, None{}, None{}, None{}}, like, like.dims);
+    Node draw = node;
+    draw.inputs[0] = ones;
+    draw.outputs.clear();
+    Value mask = like;
+    mask.name = unique_name(node.name + ".mask", names_);
+    mask.storage = {};
+    mask.producer = {};
+    const ValueId kept = out_.graph.add_value(std::move(mask));
+    draw.outputs = {kept};
+    out_.graph.add_node(std::move(draw));
+    const int dim = *analysis_.dim(result, factor);
+    const ValueId own = op(node, "kept", "group::slice",
+                           {kept, AffineInt{dim, 0}, sizes_.pieces(result, dim, factor)}, like,
+                           sizes_.of(result, factor));
+    Node times = call(node, "mul", "aten::mul.Tensor");
+    times.inputs = {mine, own};
+    memory_.clear();
+    times.outputs = {add_result(result, factor)};
+    out_.graph.add_node(std::move(times));
   }
 
   void gathered(NodeId id, ContentId factor) {
@@ -451,14 +484,23 @@ class Sharder {
   std::map<ValueId, ValueId> memory_;  ///< of the node at work: what stands for each storage
 };
 
-std::set<ContentId> by_id(const Analysis& analysis, const std::vector<std::string>& ids, int ways) {
+/// Any parameter may name a factor that it has: the first one may be in no part of the model at
+/// hand.
+std::set<ContentId> by_id(const Graph& graph, const Analysis& analysis,
+                          const std::vector<std::string>& ids, int ways) {
+  std::map<std::string, ContentId> named;
+  for (uint32_t index = 0; index < graph.values.size(); ++index) {
+    if (graph.values[index].kind != ValueKind::parameter) continue;
+    for (const auto& [factor, id] : analysis.ids(graph, ValueId{index})) named.emplace(id, factor);
+  }
   std::set<ContentId> cut;
   for (const std::string& id : ids) {
-    const auto found = std::ranges::find_if(analysis.of_parameters(),
-                                            [&](const auto& each) { return each.second.id == id; });
-    if (found == analysis.of_parameters().end()) {
+    const auto known = named.find(id);
+    if (known == named.end()) {
       throw ConfigError(fmt::format("there is no factor '{}' in this graph", id));
     }
+    const auto found = std::ranges::find_if(
+        analysis.of_parameters(), [&](const auto& each) { return each.first == known->second; });
     const auto& [factor, about] = *found;
     if (!about.why_not.empty()) {
       throw ConfigError(fmt::format("factor '{}' cannot be cut: {}", id, about.why_not));
@@ -538,7 +580,8 @@ ShardedGraph shard(const Graph& graph, int ways, int place,
                    const std::optional<std::vector<std::string>>& chosen) {
   const std::vector<std::string> ids = chosen ? *chosen : choose_factors(graph, ways);
   const Analysis analysis(graph);
-  ShardedGraph made = Sharder(graph, analysis, by_id(analysis, ids, ways), ways, place).run();
+  ShardedGraph made =
+      Sharder(graph, analysis, by_id(graph, analysis, ids, ways), ways, place).run();
   made.factors = ids;
   return made;
 }

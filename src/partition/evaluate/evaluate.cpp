@@ -32,6 +32,14 @@ class Checker {
     const plan::Plan& plan = layout_.plan;
     if (!plan.feasible) broken(fmt::format("the plan says that none is feasible: {}", plan.reason));
     if (plan.stages.empty()) broken("the plan has no stages");
+    for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+      const plan::Axes& axes = plan.stages[stage].axes;
+      if (axes.places() == 1) continue;
+      broken(
+          fmt::format("stage {} has the mesh [{}, {}], which has no price yet: only a deployed "
+                      "plan has one",
+                      stage, axes.x, axes.y));
+    }
     if (plan.micro_batches < 1) {
       broken(fmt::format("micro_batches is {}, but must be at least 1", plan.micro_batches));
     }

@@ -10,6 +10,7 @@
 #include "plan/lower/placement.h"
 #include "plan/lower/routes.h"
 #include "rannc/ir/rewrites.h"
+#include "rannc/plan/groups.h"
 #include "rannc/plan/program.h"
 #include "rannc/util/error.h"
 
@@ -169,6 +170,10 @@ class Orders {
 
 Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_t>& local_rows,
               bool training, Outputs outputs, const ParameterHolders& holders) {
+  if (const int size = places(plan); size > 1) {
+    return lower(plane_of(plan), graph, rows_of_groups(local_rows, size), training, outputs,
+                 groups_of(holders, size));
+  }
   Program program;
   program.schedule = plan.schedule;
   program.training = training;

@@ -8,6 +8,7 @@
 
 #include "plan/lower/placement.h"
 #include "rannc/ir/cut.h"
+#include "rannc/plan/groups.h"
 #include "rannc/util/error.h"
 
 namespace rannc::plan {
@@ -132,6 +133,12 @@ void verify(const Plan& plan, const ir::Graph& graph, int world) {
   if (plan.stages.empty()) throw PlanError("the plan has no stages");
   if (plan.micro_batches < 1) {
     throw PlanError(fmt::format("the plan has {} micro-batches", plan.micro_batches));
+  }
+  if (const int size = places(plan); size > 1) {
+    if (world % size != 0) {
+      throw PlanError(fmt::format("a mesh of {} places does not divide {} ranks", size, world));
+    }
+    return verify(plane_of(plan), graph, world / size);
   }
   check_ranks(plan, world);
   check_interleave(plan);

@@ -16,6 +16,21 @@ std::string describe(const at::Tensor& tensor) {
   return c10::str(ir::name(ops::from_torch(tensor.scalar_type())), tensor.sizes());
 }
 
+void check_state(const char* what, const std::vector<std::string>& names,
+                 const std::vector<std::vector<int64_t>>& sizes,
+                 const std::vector<at::Tensor>& tensors) {
+  RANNC_CHECK(tensors.size() == names.size(), c10::str(tensors.size()));
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    const at::Tensor& tensor = tensors[index];
+    if (tensor.defined() && tensor.sizes() == c10::IntArrayRef(sizes[index])) continue;
+    throw Error(c10::str(what, " '", names[index], "' is ", describe(tensor),
+                         ", but the model was traced with the shape ",
+                         c10::IntArrayRef(sizes[index])));
+  }
+}
+
+}  // namespace
+
 void check_inputs(const RankPart& part, int64_t rows, const std::vector<at::Tensor>& inputs) {
   const ir::Graph& graph = part.graph;
   const size_t arguments = graph.inputs.size() - part.prelude.size();
@@ -41,21 +56,6 @@ void check_inputs(const RankPart& part, int64_t rows, const std::vector<at::Tens
                          ".\n  Call it with dtypes and shapes of the first call."));
   }
 }
-
-void check_state(const char* what, const std::vector<std::string>& names,
-                 const std::vector<std::vector<int64_t>>& sizes,
-                 const std::vector<at::Tensor>& tensors) {
-  RANNC_CHECK(tensors.size() == names.size(), c10::str(tensors.size()));
-  for (size_t index = 0; index < tensors.size(); ++index) {
-    const at::Tensor& tensor = tensors[index];
-    if (tensor.defined() && tensor.sizes() == c10::IntArrayRef(sizes[index])) continue;
-    throw Error(c10::str(what, " '", names[index], "' is ", describe(tensor),
-                         ", but the model was traced with the shape ",
-                         c10::IntArrayRef(sizes[index])));
-  }
-}
-
-}  // namespace
 
 void check_arguments(const RankPart& part, int64_t rows, const std::vector<at::Tensor>& inputs,
                      const std::vector<at::Tensor>& parameters,

@@ -15,4 +15,7 @@ void check_arguments(const RankPart& part, int64_t rows, const std::vector<at::T
                      const std::vector<at::Tensor>& parameters,
                      const std::vector<at::Tensor>& buffers);
 
+/// The same of the inputs alone.
+void check_inputs(const RankPart& part, int64_t rows, const std::vector<at::Tensor>& inputs);
+
 }  // namespace rannc::runtime

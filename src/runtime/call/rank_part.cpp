@@ -76,7 +76,8 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
         c10::str("argument '", graph[input].name, "' requires a gradient, but does not ",
                  "hold rows of the batch.\n  Make it a parameter of the model, or ", "detach it."));
   }
-  add_stages(objects, plan);
+  add_stages(objects, plan, options.group);
+  find_parts();
   name_state(whole, options.holders);
   find_gradients(plan);
 }
@@ -93,7 +94,8 @@ size_t RankPart::buffer_place(const std::string& name) const {
   return static_cast<size_t>(found - buffer_names.begin());
 }
 
-void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
+void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
+                          const std::shared_ptr<const Group>& group) {
   std::unordered_map<std::string, ir::NodeId> by_name;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
@@ -107,7 +109,7 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
     const plan::StageMesh mesh = plan::mesh_of(stage);
     if (const std::optional<int> replica = mesh.replica_of(rank)) {
       local.stage = std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index],
-                                            objects, device);
+                                            objects, device, group, stage.factors);
       local.replica = *replica;
       local.recompute = stage.recompute;
       const std::vector<std::string>& state = local.stage->state_names();
@@ -118,6 +120,42 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan) {
           RunningStatistics(local.stage->graph(), local.stage->state_names(), mesh.replicas());
     }
     stages.push_back(std::move(local));
+  }
+}
+
+/// Of which state this rank takes a part: one that several stages use must be cut alike.
+void RankPart::find_parts() {
+  std::unordered_map<std::string, int> whole_in;
+  for (size_t index = 0; index < stages.size(); ++index) {
+    if (!stages[index].stage) continue;
+    const Stage& stage = *stages[index].stage;
+    const auto refuse = [](const std::string& name) {
+      throw PlanError(c10::str("'", name, "' is used by several stages, which would cut it ",
+                               "differently.\n  Give their factors in the plan, or leave ",
+                               "tensor_parallel off."));
+    };
+    for (const ir::Part& part : stage.parts()) {
+      const auto known = std::ranges::find(parts, part.name, &ir::Part::name);
+      if (known == parts.end()) {
+        parts.push_back(part);
+      } else if (known->dim != part.dim || known->stretches != part.stretches) {
+        refuse(part.name);
+      }
+    }
+    for (const std::string& name : stage.summed()) summed.insert(name);
+    for (const ir::Value& value : stage.graph().values) {
+      const bool state =
+          value.kind == ir::ValueKind::parameter || value.kind == ir::ValueKind::buffer;
+      if (!state) continue;
+      if (std::ranges::find(stage.parts(), value.name, &ir::Part::name) == stage.parts().end()) {
+        whole_in.emplace(value.name, static_cast<int>(index));
+      } else {
+        part_sizes.emplace(value.name, sizes_at(value, 0));
+      }
+    }
+    for (const ir::Part& part : parts) {
+      if (whole_in.contains(part.name)) refuse(part.name);
+    }
   }
 }
 
@@ -147,7 +185,9 @@ void RankPart::name_state(const RankPart* whole, const plan::ParameterHolders& h
     sources[value.name] = {buffer, names.size()};
     if (!buffer) parameter_places[index] = names.size();
     names.push_back(value.name);
-    (buffer ? buffer_sizes : parameter_sizes).push_back(sizes_at(value, 0));
+    const auto part = part_sizes.find(value.name);
+    (buffer ? buffer_sizes : parameter_sizes)
+        .push_back(part == part_sizes.end() ? sizes_at(value, 0) : part->second);
   }
 
   for (LocalStage& local : stages) {

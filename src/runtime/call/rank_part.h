@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "rannc/comm/communicator.h"
@@ -70,6 +72,9 @@ struct RankPart {
   std::vector<LocalStage> stages;           ///< [stage]; `stage` is null where this rank runs none
   std::vector<ir::ValueId> output_values;   ///< that calls return, ascending
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum
+  std::vector<ir::Part> parts;              ///< of parameters and buffers
+  std::set<std::string> summed;  ///< parameters whose gradients are summed over the group
+  std::unordered_map<std::string, std::vector<int64_t>> part_sizes;  ///< by name, of `parts`
   std::vector<std::string> parameter_names;
   std::vector<size_t>
       parameter_places;  ///< [value of the graph]: where its name is there, if it is
@@ -78,7 +83,9 @@ struct RankPart {
   std::vector<std::vector<int64_t>> buffer_sizes;
 
  private:
-  void add_stages(const ops::Objects& objects, const plan::Plan& plan);
+  void add_stages(const ops::Objects& objects, const plan::Plan& plan,
+                  const std::shared_ptr<const Group>& group);
+  void find_parts();
   void name_state(const RankPart* whole, const plan::ParameterHolders& holders);
   void find_gradients(const plan::Plan& plan);
 };

@@ -13,6 +13,7 @@
 #include "rannc/ir/draws.h"
 #include "rannc/ops/operator.h"
 #include "rannc/util/error.h"
+#include "runtime/stage/group.h"
 #include "runtime/stage/keyed_draw.h"
 #include "runtime/stage/random_state.h"
 #include "runtime/stage/sync_batch_norm.h"
@@ -22,11 +23,12 @@ namespace {
 
 /// One node, ready to run. Registers are numbered as the graph's values.
 struct Instruction {
-  ops::Operator op;
+  std::optional<ops::Operator> op;
+  std::optional<GroupCollective> collective;  ///< where there is no `op`
   std::vector<uint32_t> operands;
   std::vector<bool> last_use;                    ///< per operand: nobody reads the register later
   std::vector<std::optional<uint32_t>> results;  ///< empty: nobody reads it at all
-  bool grad_enabled;
+  bool grad_enabled = true;
   std::optional<KeyedDraw> draw;                ///< takes the place of `op` where there is a key
   std::optional<ir::Node> unkeyed;              ///< may draw, but has no rule
   std::optional<SyncBatchNorm> of_whole_batch;  ///< takes the place of `op` where there is one
@@ -101,7 +103,7 @@ std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph,
 
 struct Interpreter::Impl {
   Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
-       const std::vector<bool>& known);
+       const std::vector<bool>& known, const std::shared_ptr<const Group>& group);
 
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
                               int64_t rows, const DrawKey* key,
@@ -134,7 +136,7 @@ struct Interpreter::Impl {
 };
 
 Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device on_device,
-                        const std::vector<bool>& known)
+                        const std::vector<bool>& known, const std::shared_ptr<const Group>& group)
     : device(on_device), known_inputs(known) {
   RANNC_CHECK(known.empty() || known.size() == graph.inputs.size(), c10::str(known.size()));
   std::vector<bool> written(graph.values.size());
@@ -176,8 +178,13 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
   instructions.reserve(graph.nodes.size());
   for (uint32_t i = static_cast<uint32_t>(graph.nodes.size()); i-- > 0;) {
     const ir::Node& node = graph.nodes[i];
-    Instruction instruction{
-        ops::Operator(graph, {i}, objects, device), {}, {}, {}, node.grad_enabled, {}, {}, {}};
+    Instruction instruction;
+    instruction.grad_enabled = node.grad_enabled;
+    if (GroupCollective::is_one(node)) {
+      instruction.collective.emplace(graph, ir::NodeId{i}, group);
+    } else {
+      instruction.op.emplace(graph, ir::NodeId{i}, objects, device);
+    }
     if (node.whole_batch) instruction.of_whole_batch.emplace(graph, ir::NodeId{i});
     if (const auto draw = ir::keyed_draw(node)) {
       instruction.draw.emplace(graph, ir::NodeId{i}, *draw, device);
@@ -219,7 +226,7 @@ namespace {
 void call_without_drawing(Instruction& instruction, std::vector<at::Tensor>& operands,
                           std::vector<at::Tensor>& results, c10::Device device) {
   const RandomState before = RandomState::now(device);
-  instruction.op.call(operands, results);
+  instruction.op->call(operands, results);
   if (before.equals(RandomState::now(device))) return;
   const ir::Node& node = *instruction.unkeyed;
   throw Error(c10::str("deterministic_dropout: ", node.op.empty() ? "a function" : node.op,
@@ -242,14 +249,16 @@ void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const D
       operands.push_back(operand);
     }
   }
-  if (batch && instruction.of_whole_batch) {
+  if (instruction.collective) {
+    instruction.collective->call(operands, results);
+  } else if (batch && instruction.of_whole_batch) {
     instruction.of_whole_batch->call(operands, results, batch);
   } else if (key != nullptr && instruction.draw) {
     instruction.draw->call(operands, results, *key);
   } else if (key != nullptr && instruction.unkeyed) {
     call_without_drawing(instruction, operands, results, device);
   } else {
-    instruction.op.call(operands, results);
+    instruction.op->call(operands, results);
   }
   for (size_t k = 0; k < instruction.results.size(); ++k) {
     if (instruction.results[k]) registers[*instruction.results[k]] = std::move(results[k]);
@@ -301,7 +310,7 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
       at::GradMode::set_enabled(wanted);
       grad = wanted;
     }
-    instruction.op.set_rows(rows);
+    if (instruction.op) instruction.op->set_rows(rows);
     execute(instruction, /*may_free=*/true, key, batch);
   }
   std::vector<at::Tensor> outputs;
@@ -325,8 +334,8 @@ void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& inpu
 }
 
 Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
-                         const std::vector<bool>& known)
-    : impl_(std::make_unique<Impl>(graph, objects, device, known)) {}
+                         const std::vector<bool>& known, std::shared_ptr<const Group> group)
+    : impl_(std::make_unique<Impl>(graph, objects, device, known, group)) {}
 
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;

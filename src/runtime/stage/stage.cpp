@@ -18,6 +18,7 @@
 #include "rannc/ir/cut.h"
 #include "rannc/ops/make_node.h"
 #include "rannc/util/error.h"
+#include "runtime/stage/group.h"
 
 namespace rannc::runtime {
 
@@ -110,14 +111,23 @@ std::vector<bool> find_without_rows(const ir::Graph& whole, const ir::Graph& sta
   return found;
 }
 
+ir::ShardedGraph part_of(ir::Graph graph, const Group* group,
+                         const std::vector<std::string>& factors) {
+  if (group == nullptr) return {std::move(graph), {}, {}, {}, {}};
+  const auto chosen = factors.empty() ? std::nullopt : std::optional(factors);
+  return ir::shard(graph, group->size(), group->place(), chosen);
+}
+
 }  // namespace
 
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
-             std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device)
-    : graph_(ir::extract(whole, nodes, outputs)),
+             std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
+             std::shared_ptr<const Group> group, const std::vector<std::string>& factors)
+    : sharded_(part_of(ir::extract(whole, nodes, outputs), group.get(), factors)),
       outputs_(std::move(outputs)),
       without_rows_(find_without_rows(whole, graph_)),
-      interpreter_(std::make_unique<Interpreter>(graph_, objects, device, without_rows_)),
+      interpreter_(
+          std::make_unique<Interpreter>(graph_, objects, device, without_rows_, std::move(group))),
       device_(device) {
   std::unordered_map<std::string, ir::ValueId> by_name;
   for (uint32_t index = 0; index < whole.values.size(); ++index) {
@@ -134,7 +144,8 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
     for (ir::ValueId value : node.writes) written.insert(graph_[graph_[value].storage].name);
   }
   only_aten_ = std::ranges::all_of(graph_.nodes, [](const ir::Node& node) {
-    return node.kind == ir::OpKind::dispatcher && node.op.starts_with("aten::");
+    return GroupCollective::is_one(node) ||
+           (node.kind == ir::OpKind::dispatcher && node.op.starts_with("aten::"));
   });
   for (ir::ValueId input : graph_.inputs) {
     const auto found = by_name.find(graph_[input].name);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/ir/shard.h"
 #include "rannc/ops/objects.h"
 #include "rannc/runtime/interpreter.h"
 #include "runtime/stage/random_state.h"
@@ -43,14 +44,19 @@ struct StagePass {
 /// One stage as this rank runs it, on any micro-batch. `state` below is Interpreter::state_names().
 class Stage {
  public:
-  /// `outputs`: values of `whole` that leave the stage.
+  /// `outputs`: values of `whole` that leave the stage. `group`: who computes it together, cut
+  /// along `factors`, those that cost least where there are none; null: this rank alone.
   Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
-        std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device);
+        std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
+        std::shared_ptr<const Group> group = {}, const std::vector<std::string>& factors = {});
 
   [[nodiscard]] const ir::Graph& graph() const { return graph_; }
   /// Values of the whole graph that the stage takes and gives, in the order used below.
   [[nodiscard]] const std::vector<ir::ValueId>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<ir::ValueId>& outputs() const { return outputs_; }
+  /// What this rank has a part of, and whole parameters whose gradients are summed over the group.
+  [[nodiscard]] const std::vector<ir::Part>& parts() const { return sharded_.parts; }
+  [[nodiscard]] const std::vector<std::string>& summed() const { return sharded_.summed; }
   /// -1 when the stage has no such input or output.
   [[nodiscard]] int find_input(ir::ValueId value) const;
   [[nodiscard]] int find_output(ir::ValueId value) const;
@@ -95,7 +101,8 @@ class Stage {
                                                const std::vector<at::Tensor>& state,
                                                StagePass& pass);
 
-  ir::Graph graph_;
+  ir::ShardedGraph sharded_;
+  const ir::Graph& graph_ = sharded_.graph;
   std::vector<ir::ValueId> inputs_;
   std::vector<ir::ValueId> outputs_;
   std::vector<ir::NodeId> whole_nodes_;  ///< [node]

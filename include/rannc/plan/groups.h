@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rannc/plan/plan.h"
+#include "rannc/plan/program.h"
+
+namespace rannc::plan {
+
+/// How many ranks compute a share of a stage together; the same for all stages.
+[[nodiscard]] int places(const Plan& plan);
+
+/// The plan as one place of every group runs it: each group is a rank, numbered by groups. So
+/// whatever is between replicas or stages happens between ranks of equal place. Throws PlanError
+/// unless all stages have one mesh, and the ranks of a group follow each other and begin at a
+/// multiple of their number.
+[[nodiscard]] Plan plane_of(const Plan& plan);
+
+/// The other way round: `plan` is of groups of `places` ranks, each stage cut along the factors
+/// that cost least (ir::choose_factors()).
+[[nodiscard]] Plan of_groups(Plan plan, const ir::Graph& graph, int places);
+
+/// Rows of each group: those that its ranks feed.
+[[nodiscard]] std::vector<int64_t> rows_of_groups(const std::vector<int64_t>& local_rows,
+                                                  int places);
+
+/// Groups in place of ranks.
+[[nodiscard]] ParameterHolders groups_of(const ParameterHolders& holders, int places);
+
+}  // namespace rannc::plan

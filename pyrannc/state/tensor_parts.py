@@ -1,0 +1,421 @@
+"""Parameters and buffers of which this rank has a part, as the ranks of a group compute layers
+together.
+
+Such a tensor is the Python object that the user knows, with the memory of its part. It says what
+the whole one is: shape, number of elements, device. What treats each element by itself acts on the
+part; whatever would give another number for a part than for the whole is an error that names
+``pyrannc.full()``.
+"""
+
+import contextlib
+import dataclasses
+import math
+
+import torch
+from torch import nn
+
+from pyrannc.errors import RaNNCError
+from pyrannc.state import named_tensors, nothing_done, torch_private
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a part lies in the whole tensor.
+
+    Attributes:
+        name: In the model.
+        shape: Of the whole.
+        dim: That is cut.
+        stretches: ``[place]``, of each rank of the group: begin and size of what it has of ``dim``,
+            side by side.
+        ranks: ``[place]``, the ranks that hold the whole together with this one.
+        world: The communicator of all ranks.
+        what: "parameter", "buffer", or "gradient of parameter".
+    """
+
+    name: str
+    shape: torch.Size
+    dim: int
+    stretches: tuple
+    ranks: tuple
+    world: object
+    what: str
+
+    @property
+    def mine(self) -> tuple:
+        """This rank's stretches."""
+        return self.stretches[self.ranks.index(self.world.rank)]
+
+    def cut(self, whole, place=None):
+        """The part of a tensor of the whole shape, in memory of its own."""
+        stretches = self.mine if place is None else self.stretches[place]
+        return torch.cat([whole.narrow(self.dim, b, n) for b, n in stretches], self.dim)
+
+    def is_like(self, other) -> bool:
+        """Whether tensors of both places are cut alike, so that their elements are pairs."""
+        return (self.shape, self.dim, self.stretches) == (other.shape, other.dim, other.stretches)
+
+    def is_of(self, tensor) -> bool:
+        """Whether a tensor has the shape of this rank's part."""
+        return tuple(tensor.shape) == self.part_shape(self.ranks.index(self.world.rank))
+
+    def part_shape(self, place) -> tuple:
+        shape = list(self.shape)
+        shape[self.dim] = sum(size for _, size in self.stretches[place])
+        return tuple(shape)
+
+    def join(self, parts):
+        """The whole of the parts of all places."""
+        whole = parts[0].new_empty(self.shape)
+        for part, stretches in zip(parts, self.stretches, strict=True):
+            at = 0
+            for begin, size in stretches:
+                whole.narrow(self.dim, begin, size).copy_(part.narrow(self.dim, at, size))
+                at += size
+        return whole
+
+    def gather(self, part):
+        """The whole on the CPU, of this rank's part. Collective over the group."""
+        part = part.detach().resolve_conj().resolve_neg().contiguous().cpu()
+        parts = [
+            part.clone() if rank == self.world.rank else part.new_empty(self.part_shape(place))
+            for place, rank in enumerate(self.ranks)
+        ]
+        for each, rank in zip(parts, self.ranks, strict=True):
+            named_tensors.broadcast(self.world, each, rank, sorted(self.ranks))
+        return self.join(parts)
+
+
+def _read(name):
+    return getattr(torch.Tensor, name).__get__
+
+
+# What is read of the tensor itself, which has the memory of the part.
+_ATTRIBUTES = """
+    dtype device requires_grad is_leaf ndim itemsize layout is_sparse is_quantized is_nested is_meta
+    is_cpu is_cuda is_xpu is_mps grad_fn retains_grad output_nr is_mkldnn _backward_hooks
+    _post_accumulate_grad_hooks _version
+"""
+_METHODS = """
+    dim element_size ndimension is_floating_point is_complex is_inference is_signed requires_grad_
+    __hash__ register_hook register_post_accumulate_grad_hook
+"""
+_OF_TENSOR = {
+    *map(_read, _ATTRIBUTES.split()),
+    torch.Tensor.requires_grad.__set__,
+    torch.is_floating_point,
+    torch.is_complex,
+    *(getattr(torch.Tensor, name) for name in _METHODS.split()),
+}
+_GRAD, _SET_GRAD = _read("grad"), torch.Tensor.grad.__set__
+_DATA, _SET_DATA = _read("data"), torch.Tensor.data.__set__
+
+
+def _size(tensor, dim=None):
+    shape = tensor.place_of_part.shape
+    return shape if dim is None else shape[dim]
+
+
+def _stride(tensor, dim=None):
+    shape = tensor.place_of_part.shape
+    strides = tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
+    return strides if dim is None else strides[dim]
+
+
+_OF_WHOLE = {
+    _read("shape"): _size,
+    torch.Tensor.size: _size,
+    torch.Tensor.__len__: lambda tensor: tensor.place_of_part.shape[0],
+    _read("nbytes"): lambda tensor: tensor.place_of_part.shape.numel() * tensor.element_size(),
+    **dict.fromkeys(
+        (torch.Tensor.numel, torch.Tensor.nelement, torch.numel),
+        lambda tensor: tensor.place_of_part.shape.numel(),
+    ),
+    torch.Tensor.stride: _stride,
+    torch.Tensor.is_contiguous: lambda tensor, **_: True,
+}
+_NEW = {
+    getattr(torch.Tensor, name)
+    for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")
+}
+
+
+class _Part:
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function in _OF_WHOLE:
+            return _OF_WHOLE[function](*args, **kwargs)
+        with torch_private.without_subclasses():
+            if function in _OF_TENSOR or function in _NEW:
+                return function(*args, **kwargs)
+            if function == _GRAD:
+                found = function(*args)
+                return None if found is None else as_part(found, _gradient_place(args[0]))
+            if function in (_SET_GRAD, _SET_DATA):
+                return function(args[0], _given(function, *args))
+            if nothing_done.is_elementwise(function):
+                return _on_parts(function, args, kwargs)
+        raise RaNNCError(_complaint(function, args[0] if args else None, args, kwargs))
+
+    def __repr__(self, **_):
+        return f"<{_described(self)}>"
+
+    def __reduce_ex__(self, protocol):
+        raise RaNNCError(_complaint(torch.Tensor.__reduce_ex__, self, (self,), {}))
+
+    def __deepcopy__(self, memo):
+        raise RaNNCError(_complaint(torch.Tensor.__deepcopy__, self, (self,), {}))
+
+
+class PartParameter(_Part, nn.Parameter):
+    pass
+
+
+class PartTensor(_Part, torch.Tensor):
+    pass
+
+
+def is_part(tensor) -> bool:
+    return isinstance(tensor, _Part)
+
+
+def as_part(tensor, place):
+    """The same object, which then is a part."""
+    if not is_part(tensor):
+        tensor.__class__ = PartParameter if isinstance(tensor, nn.Parameter) else PartTensor
+        tensor.place_of_part = place
+    return tensor
+
+
+def as_tensor(tensor):
+    """The same object, which then is one of torch's, of the part's shape."""
+    if is_part(tensor):
+        tensor.__class__ = nn.Parameter if isinstance(tensor, nn.Parameter) else torch.Tensor
+        del tensor.place_of_part
+    return tensor
+
+
+def plain(tensor):
+    """Another tensor of the part's shape, which shares its memory."""
+    with torch_private.without_subclasses():
+        return tensor.detach().as_subclass(torch.Tensor)
+
+
+def number(tensor) -> int:
+    """Of the part among those of its tensor; 0 of a whole one."""
+    if not is_part(tensor):
+        return 0
+    place = tensor.place_of_part
+    return place.ranks.index(place.world.rank)
+
+
+@contextlib.contextmanager
+def as_tensors(tensors):
+    """Inside, parameters and their gradients are those of torch, of the parts' shapes."""
+    changed = []
+    with torch_private.without_subclasses():
+        for tensor in tensors:
+            if is_part(tensor):
+                place, gradient = tensor.place_of_part, tensor.grad
+                changed.append((tensor, place))
+                as_tensor(tensor)
+                if gradient is not None:
+                    as_tensor(gradient)
+    try:
+        yield
+    finally:
+        for tensor, place in changed:
+            as_part(tensor, place)
+
+
+def fits(place, dim, stretches) -> bool:
+    """Whether a rank that cuts a tensor so has the part that it has here."""
+    return place.dim == dim and list(place.mine) == list(map(tuple, stretches))
+
+
+def cut(tensor, place) -> None:
+    """Lets a whole parameter or buffer keep the part of this rank alone."""
+    with torch.no_grad():
+        gradient, tensor.grad = tensor.grad, None
+        tensor.data = place.cut(tensor.detach())
+        if gradient is not None:
+            tensor.grad = place.cut(gradient)
+    as_part(tensor, place)
+
+
+def cut_entry(entry, place) -> dict:
+    """Of an optimizer's whole state of a parameter, that of this rank's part."""
+    return {
+        key: place.cut(value)
+        if isinstance(value, torch.Tensor) and value.shape == place.shape
+        else value
+        for key, value in entry.items()
+    }
+
+
+def cut_state(optimizer, parameter, place) -> None:
+    """Lets an optimizer keep the part of its state of a parameter that was whole."""
+    entry = optimizer.state.get(parameter, {}) if parameter in optimizer.state else {}
+    for key, value in entry.items():
+        if isinstance(value, torch.Tensor) and value.shape == place.shape:
+            entry[key] = place.cut(value)
+
+
+def whole_state(entry, place) -> dict:
+    """What an optimizer keeps of a part, of the whole. Collective over the group."""
+    return {
+        key: place.gather(value)
+        if isinstance(value, torch.Tensor) and place.is_of(value)
+        else value
+        for key, value in entry.items()
+    }
+
+
+def join(tensor):
+    """Lets a part be the whole tensor for a while, which is one of torch's then; returns the memory
+    of the part. Collective over the group."""
+    place = tensor.place_of_part
+    with torch_private.without_subclasses():
+        before, gradient = tensor.data, tensor.grad
+        content = place.gather(before).to(before.device)
+        tensor.grad = None
+        as_tensor(tensor)
+        tensor.data = content
+    return before, gradient
+
+
+def join_for_good(tensor, optimizers) -> None:
+    """Lets a part be the whole tensor, which ``optimizers`` step then. Collective in the group."""
+    place = tensor.place_of_part
+    join(tensor)
+    for optimizer in optimizers:
+        if tensor in optimizer.state:
+            whole = whole_state(optimizer.state[tensor], place)
+            optimizer.state[tensor].update(
+                {k: v.to(tensor.device) if isinstance(v, torch.Tensor) and v.dim() else v
+                 for k, v in whole.items()}
+            )  # fmt: skip
+
+
+def part_again(tensor, place, memory, changed) -> None:
+    """The other way round; ``changed``: what the whole is now counts."""
+    before, gradient = memory
+    with torch.no_grad():
+        if changed:
+            before.copy_(place.cut(tensor.detach()))
+        tensor.grad = None
+        tensor.data = before
+        as_part(tensor, place)
+        with torch_private.without_subclasses():
+            tensor.grad = gradient
+
+
+def whole(tensor):
+    """A copy on the CPU of the whole of a part. Collective over the ranks that have the others."""
+    with torch_private.without_subclasses():
+        return tensor.place_of_part.gather(tensor)
+
+
+def write(tensor, content) -> None:
+    """Copies this rank's part of ``content``, a whole tensor, into a part."""
+    with torch_private.without_subclasses():
+        tensor.detach().copy_(tensor.place_of_part.cut(content))
+
+
+def _gradient_place(tensor):
+    return dataclasses.replace(tensor.place_of_part, what="gradient of parameter")
+
+
+def _given(function, tensor, value):
+    place = tensor.place_of_part
+    if value is None or (is_part(value) and value.place_of_part.name == place.name):
+        return value
+    if tuple(value.shape) == tuple(place.shape) and place.part_shape(0) != tuple(place.shape):
+        return place.cut(value)
+    raise RaNNCError(_complaint(function, tensor, (tensor, value), {}))
+
+
+def _on_parts(function, args, kwargs):
+    """What treats each element by itself, on the parts of this rank. Tensors of the whole's shape
+    beside them are cut alike, but not written: the part would go to a copy."""
+    if function.__name__.startswith("_foreach_"):
+        return _on_each(function, args, kwargs)
+    parts = [each for each in _flat((args, kwargs)) if is_part(each)]
+    place = parts[0].place_of_part
+
+    def refuse():
+        raise RaNNCError(_complaint(function, parts[0], args, kwargs))
+
+    name = function.__name__
+    writes = name.endswith("_") and not name.endswith("__")
+    if (writes and not is_part(args[0])) or kwargs.get("out") is not None:
+        refuse()
+    if name == "where" and len(args) + len(kwargs) < 3:  # where they are, and how many
+        refuse()
+    if any(not place.is_like(each.place_of_part) for each in parts):
+        refuse()
+    if name in ("rand_like", "randn_like"):  # as one process would draw it
+        return as_part(place.cut(function(parts[0].new_empty(place.shape), **kwargs)), place)
+
+    def of_part(each):
+        if not isinstance(each, torch.Tensor) or is_part(each) or not each.dim():
+            return each
+        if tuple(each.shape) != tuple(place.shape):
+            refuse()
+        return place.cut(each)
+
+    kwargs = {key: of_part(each) for key, each in kwargs.items()}
+    made = function(*map(of_part, args), **kwargs)
+    if not isinstance(made, torch.Tensor) or any(made is each for each in parts):
+        return made
+    return as_part(made, place)
+
+
+def _on_each(function, args, kwargs):
+    """The same of lists of tensors, in which parts stand beside parts."""
+    lists = [each for each in (*args, *kwargs.values()) if isinstance(each, list | tuple)]
+    for beside in zip(*lists, strict=False):
+        tensors = [each for each in beside if isinstance(each, torch.Tensor) and each.dim()]
+        parts = [each for each in tensors if is_part(each)]
+        if parts and (
+            len(parts) < len(tensors)
+            or any(not parts[0].place_of_part.is_like(each.place_of_part) for each in parts)
+        ):
+            raise RaNNCError(_complaint(function, parts[0], args, kwargs))
+    made = function(*args, **kwargs)
+    if not isinstance(made, list | tuple):
+        return made
+    return type(made)(
+        as_part(each, one.place_of_part) if is_part(one) else each
+        for each, one in zip(made, args[0], strict=True)
+    )
+
+
+def _flat(tree):
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, list | tuple):
+        for each in tree:
+            yield from _flat(each)
+    else:
+        yield tree
+
+
+def _described(tensor) -> str:
+    place = tensor.place_of_part
+    ranks = ", ".join(map(str, place.ranks))
+    return f"{place.what} '{place.name}' {list(place.shape)}, of which ranks {ranks} hold parts"
+
+
+def _complaint(function, tensor, args, kwargs) -> str:
+    part = next((each for each in _flat((args, kwargs)) if is_part(each)), tensor)
+    name = getattr(function, "__name__", str(function))
+    if name in ("__get__", "__set__"):
+        name = f"its attribute {getattr(getattr(function, '__self__', None), '__name__', '?')}"
+    return (
+        f"{name} of a tensor of which this rank has a part: {_described(part)}.\n  Its shape, "
+        "dtype, device and requires_grad are those of the whole, and what treats each element by "
+        "itself works. For anything else pyrannc.full(tensor) gives the whole; all ranks that have "
+        "a part call it."
+    )

@@ -1,0 +1,100 @@
+#include "rannc/plan/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+
+#include "rannc/ir/cut.h"
+#include "rannc/ir/shard.h"
+#include "rannc/plan/mesh.h"
+#include "rannc/util/error.h"
+
+namespace rannc::plan {
+
+int places(const Plan& plan) { return plan.stages.empty() ? 1 : plan.stages.front().axes.places(); }
+
+Plan plane_of(const Plan& plan) {
+  const int size = places(plan);
+  if (size == 1) return plan;
+  Plan plane = plan;
+  for (size_t index = 0; index < plan.stages.size(); ++index) {
+    const Stage& stage = plan.stages[index];
+    if (stage.axes != plan.stages.front().axes) {
+      throw PlanError(fmt::format("stage {} has another mesh than stage 0", index));
+    }
+    if (stage.ranks.size() % static_cast<size_t>(size) != 0) {
+      throw PlanError(
+          fmt::format("the mesh of stage {} has {} places, which do not divide its {} "
+                      "ranks",
+                      index, size, stage.ranks.size()));
+    }
+    const StageMesh mesh = mesh_of(stage);
+    std::vector<Rank> groups;
+    for (int replica = 0; replica < mesh.replicas(); ++replica) {
+      const Rank first = mesh.rank(replica, 0);
+      Rank next = first;
+      const bool follow =
+          first % size == 0 && std::ranges::all_of(mesh.ranks_of_replica(replica),
+                                                   [&](Rank rank) { return rank == next++; });
+      if (!follow) {
+        throw PlanError(
+            fmt::format("the {} ranks of a group of stage {} must follow each other, from a "
+                        "multiple of {} on; rank {} does not begin one",
+                        size, index, size, first));
+      }
+      groups.push_back(first / size);
+    }
+    plane.stages[index].ranks = std::move(groups);
+    plane.stages[index].axes = {};
+  }
+  if (plane.made_for.world) plane.made_for.world = *plane.made_for.world / size;
+  return plane;
+}
+
+Plan of_groups(Plan plan, const ir::Graph& graph, int places) {
+  if (places == 1) return plan;
+  std::unordered_map<std::string_view, ir::NodeId> by_name;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
+  }
+  const auto outputs = stage_outputs(plan, graph, graph.outputs);
+  for (size_t index = 0; index < plan.stages.size(); ++index) {
+    Stage& stage = plan.stages[index];
+    std::vector<ir::NodeId> nodes;
+    for (const std::string& name : stage.nodes) nodes.push_back(by_name.at(name));
+    std::ranges::sort(nodes);
+    stage.factors = ir::choose_factors(ir::extract(graph, nodes, outputs[index]), places);
+    std::vector<Rank> ranks;
+    for (const Rank group : stage.ranks) {
+      for (int place = 0; place < places; ++place) ranks.push_back(group * places + place);
+    }
+    stage.ranks = std::move(ranks);
+    stage.axes.y = places;
+  }
+  if (plan.made_for.world) plan.made_for.world = *plan.made_for.world * places;
+  return plan;
+}
+
+std::vector<int64_t> rows_of_groups(const std::vector<int64_t>& local_rows, int places) {
+  std::vector<int64_t> rows;
+  for (size_t rank = 0; rank < local_rows.size(); ++rank) {
+    if (rank % static_cast<size_t>(places) == 0) rows.push_back(0);
+    rows.back() += local_rows[rank];
+  }
+  return rows;
+}
+
+ParameterHolders groups_of(const ParameterHolders& holders, int places) {
+  ParameterHolders found;
+  for (const auto& [name, ranks] : holders) {
+    std::set<Rank> groups;
+    for (const Rank rank : ranks) groups.insert(rank / places);
+    found[name].assign(groups.begin(), groups.end());
+  }
+  return found;
+}
+
+}  // namespace rannc::plan

@@ -1,0 +1,221 @@
+#include "runtime/stage/group.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "rannc/util/error.h"
+#include "runtime/device_memory.h"
+
+namespace rannc::runtime {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kPurpose = "tensor parallel";
+
+/// What a node's backward needs.
+struct Cut : torch::CustomClassHolder {
+  std::shared_ptr<const Group> group;
+  int64_t dim = 0;
+  std::shared_ptr<const Pieces> pieces;
+};
+
+at::Tensor part_of(const at::Tensor& whole, const Cut& cut) {
+  std::vector<at::Tensor> stretches;
+  for (const auto& [begin, size] : (*cut.pieces)[static_cast<size_t>(cut.group->place())]) {
+    stretches.push_back(whole.narrow(cut.dim, begin, size));
+  }
+  return stretches.size() == 1 ? stretches.front().clone() : at::cat(stretches, cut.dim);
+}
+
+at::Tensor whole_of(const at::Tensor& part, const Cut& cut) {
+  const Pieces& pieces = *cut.pieces;
+  std::vector<int64_t> lengths;
+  int64_t whole = 0;
+  for (const auto& stretches : pieces) {
+    int64_t length = 0;
+    for (const auto& [begin, size] : stretches) length += size;
+    lengths.push_back(length);
+    whole += length;
+  }
+  const int64_t mine = part.size(cut.dim);
+  RANNC_CHECK(mine == lengths[static_cast<size_t>(cut.group->place())], "a part of another size");
+  std::vector<int64_t> numbers;
+  for (int64_t length : lengths) numbers.push_back(part.numel() / mine * length);
+  const std::vector<at::Tensor> parts = cut.group->gather(part, numbers);
+  std::vector<int64_t> sizes = part.sizes().vec();
+  sizes[static_cast<size_t>(cut.dim)] = whole;
+  const at::Tensor joined = at::empty(sizes, part.options());
+  for (size_t place = 0; place < pieces.size(); ++place) {
+    sizes[static_cast<size_t>(cut.dim)] = lengths[place];
+    const at::Tensor from = parts[place].view(sizes);
+    int64_t at = 0;
+    for (const auto& [begin, size] : pieces[place]) {
+      joined.narrow(cut.dim, begin, size).copy_(from.narrow(cut.dim, at, size));
+      at += size;
+    }
+  }
+  return joined;
+}
+
+const Cut& cut_of(AutogradContext* context) {
+  return static_cast<const Cut&>(*context->saved_data["cut"].toCapsule());
+}
+
+struct Sum : torch::autograd::Function<Sum> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& mine,
+                            const c10::intrusive_ptr<Cut>& cut) {
+    return cut->group->sum(mine);
+  }
+  static variable_list backward(AutogradContext*, const variable_list& grads) {
+    return {grads[0], {}};
+  }
+};
+
+struct SumGradient : torch::autograd::Function<SumGradient> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& whole,
+                            const c10::intrusive_ptr<Cut>& cut) {
+    context->saved_data["cut"] = c10::IValue::make_capsule(cut);
+    return whole.view_as(whole);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {cut_of(context).group->sum(grads[0]), {}};
+  }
+};
+
+struct AllGather : torch::autograd::Function<AllGather> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& part,
+                            const c10::intrusive_ptr<Cut>& cut) {
+    context->saved_data["cut"] = c10::IValue::make_capsule(cut);
+    return whole_of(part, *cut);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {part_of(grads[0], cut_of(context)), {}};
+  }
+};
+
+struct Slice : torch::autograd::Function<Slice> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& whole,
+                            const c10::intrusive_ptr<Cut>& cut) {
+    context->saved_data["cut"] = c10::IValue::make_capsule(cut);
+    return part_of(whole, *cut);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {whole_of(grads[0], cut_of(context)), {}};
+  }
+};
+
+Pieces pieces_from(const std::vector<ir::AffineInt>& list) {
+  Pieces pieces;
+  for (size_t at = 0; at < list.size();) {
+    auto& place = pieces.emplace_back();
+    const int64_t count = list.at(at++).fixed;
+    for (int64_t index = 0; index < count; ++index, at += 2) {
+      place.emplace_back(list.at(at).fixed, list.at(at + 1).fixed);
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Group::Group(std::shared_ptr<comm::Communicator> comm, std::shared_ptr<comm::Stream> stream,
+             std::vector<int> ranks, int stage)
+    : comm_(std::move(comm)),
+      stream_(std::move(stream)),
+      ranks_(std::move(ranks)),
+      ascending_(ranks_),
+      stage_(stage) {
+  std::ranges::sort(ascending_);
+  const auto found = std::ranges::find(ranks_, comm_->rank());
+  RANNC_CHECK(found != ranks_.end(), "a group without this rank");
+  place_ = static_cast<int>(found - ranks_.begin());
+}
+
+at::Tensor Group::sum(const at::Tensor& mine) const {
+  const at::Tensor total = mine.clone(at::MemoryFormat::Contiguous).resolve_neg();
+  const std::optional<comm::Element> element = element_of(total);
+  RANNC_CHECK(element, "ranks cannot sum this dtype");
+  stream_->wait(*comm_->start_sum(memory_of(total, *stream_), *element, ascending_,
+                                  {.what = kPurpose, .stage = stage_},
+                                  std::make_shared<at::Tensor>(total)));
+  return total;
+}
+
+at::Tensor Group::max(const at::Tensor& mine) const {
+  const std::vector<int64_t> sizes(ranks_.size(), mine.numel());
+  at::Tensor greatest;
+  for (const at::Tensor& each : gather(mine, sizes)) {
+    greatest = greatest.defined() ? at::max(greatest, each) : each.clone();
+  }
+  return greatest.view(mine.sizes());
+}
+
+std::vector<at::Tensor> Group::gather(const at::Tensor& mine,
+                                      const std::vector<int64_t>& sizes) const {
+  const int64_t longest = *std::ranges::max_element(sizes);
+  const auto places = static_cast<int64_t>(ranks_.size());
+  const at::Tensor all = at::zeros({places, longest}, mine.options());
+  const auto row_of = [&](size_t place) {
+    const auto found = std::ranges::find(ascending_, ranks_[place]);
+    return all.select(0, found - ascending_.begin()).narrow(0, 0, sizes[place]);
+  };
+  row_of(static_cast<size_t>(place_)).copy_(mine.reshape({-1}));
+  const at::Tensor bytes = all.view(at::kByte);
+  stream_->wait(*comm_->start_all_gather(memory_of(bytes, *stream_), comm::Element::uint8,
+                                         ascending_, {.what = kPurpose, .stage = stage_},
+                                         std::make_shared<at::Tensor>(all)));
+  std::vector<at::Tensor> parts;
+  for (size_t place = 0; place < ranks_.size(); ++place) parts.push_back(row_of(place));
+  return parts;
+}
+
+GroupCollective::GroupCollective(const ir::Graph& graph, ir::NodeId node,
+                                 std::shared_ptr<const Group> group)
+    : group_(std::move(group)) {
+  static const std::unordered_map<std::string, Kind> kKinds{
+      {"group::sum", Kind::sum},
+      {"group::sum_gradient", Kind::sum_gradient},
+      {"group::all_gather", Kind::all_gather},
+      {"group::slice", Kind::slice},
+      {"group::max", Kind::max}};
+  const ir::Node& about = graph[node];
+  RANNC_CHECK(group_ && kKinds.contains(about.op), about.name);
+  kind_ = kKinds.at(about.op);
+  if (kind_ != Kind::all_gather && kind_ != Kind::slice) return;
+  dim_ = std::get<ir::AffineInt>(about.inputs.at(1)).fixed;
+  pieces_ = std::make_shared<Pieces>(
+      pieces_from(std::get<std::vector<ir::AffineInt>>(about.inputs.at(2))));
+}
+
+void GroupCollective::call(std::span<at::Tensor> operands, std::vector<at::Tensor>& results) const {
+  auto cut = c10::make_intrusive<Cut>();
+  cut->group = group_;
+  cut->dim = dim_;
+  cut->pieces = pieces_;
+  results.clear();
+  switch (kind_) {
+    case Kind::sum:
+      return results.push_back(Sum::apply(operands[0], cut));
+    case Kind::sum_gradient:
+      return results.push_back(SumGradient::apply(operands[0], cut));
+    case Kind::all_gather:
+      return results.push_back(AllGather::apply(operands[0], cut));
+    case Kind::slice:
+      return results.push_back(Slice::apply(operands[0], cut));
+    case Kind::max:
+      const at::NoGradGuard no_grad;
+      return results.push_back(group_->max(operands[0]));
+  }
+}
+
+}  // namespace rannc::runtime

@@ -1,0 +1,294 @@
+"""Layers that several ranks compute together equal those of one process."""
+
+import pytest
+
+SETUP = """
+import copy, tempfile, pyrannc, torch
+from torch import nn
+from torch.nn import functional
+
+rank, size = pyrannc.get_rank(), pyrannc.get_world_size()
+
+class Block(nn.Module):
+    def __init__(self, width, heads, inner, drop):
+        super().__init__()
+        self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down, self.drop = nn.Linear(width, inner), nn.Linear(inner, width), drop
+
+    def forward(self, x):
+        q, k, v = (
+            each.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for each in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        seen = functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=self.drop * self.training)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        inner = functional.gelu(self.up(self.norm2(x)))
+        inner = functional.dropout(inner, self.drop, self.training)
+        return x + functional.dropout(self.down(inner), self.drop, self.training)
+
+class GPT(nn.Module):
+    def __init__(self, words=11, width=12, heads=3, inner=20, layers=2, drop=0.0):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(6, width)
+        self.blocks = nn.Sequential(*(Block(width, heads, inner, drop) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids):
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        scores = self.head(self.norm(self.blocks(x)))
+        return functional.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+def large():  # two stages of it are worth two ranks each
+    return GPT(width=96, inner=384, layers=4)
+
+class CNN(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8).eval()
+        self.apart, self.two = nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 6, 1)
+
+    def forward(self, x):
+        self.norm.eval()
+        x = self.two(self.apart(functional.relu(self.norm(self.one(x))))).mean((2, 3))
+        return functional.cross_entropy(x, x.detach().argmin(1))
+
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(5, 9), nn.GELU(), nn.LayerNorm(9), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4))
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+def tokens(rows):
+    return torch.randint(11, (rows, 6))
+
+def begun(build, optimizer=torch.optim.AdamW, **settings):
+    torch.manual_seed(4)
+    model = build().double()
+    twin = copy.deepcopy(model)
+    made = optimizer(model.parameters(), lr=0.02)
+    config = pyrannc.Config(**settings)
+    return pyrannc.RaNNCModule(model, made, config), made, twin, optimizer(
+        twin.parameters(), lr=0.02)
+
+def own(batch, shares=None):
+    shares = shares or [len(batch) // size] * size
+    begin = sum(shares[:rank])
+    return batch[begin : begin + shares[rank]]
+
+def step(model, optimizer, batch):
+    optimizer.zero_grad()
+    loss = model(batch)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    return loss.detach(), norm
+
+def same(one, other, bound=1e-10):
+    torch.testing.assert_close(one, other, atol=bound, rtol=bound, check_dtype=False)
+
+def equal_state(model, twin):
+    found = model.state_dict(rank0_only=False)
+    for name, tensor in twin.state_dict().items():
+        same(found[name], tensor)
+
+def trains_alike(build, batches, shares=None, **settings):
+    model, optimizer, twin, its = begun(build, **settings)
+    for batch in batches:
+        loss, norm = step(model, optimizer, own(batch, shares))
+        its_loss, its_norm = step(twin, its, batch)
+        same(loss, its_loss)
+        same(norm, its_norm)
+    equal_state(model, twin)
+    here = [p for p in model.module.parameters() if not hasattr(p, "place_elsewhere")]
+    assert here and any(hasattr(p, "place_of_part") for p in here), "nothing is cut"
+    return model, optimizer, twin, its
+
+def batches(make, rows, count=3):
+    torch.manual_seed(7)
+    return [make(rows) for _ in range(count)]
+"""
+
+pytestmark = pytest.mark.usefixtures("done")
+
+
+def ranks(code, number=2):
+    return pytest.mark.ranks(code, number=number, before=SETUP)
+
+
+MODELS = {
+    "GPT": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=size)",
+    "CNN": "trains_alike(CNN, batches(lambda r: torch.randn(r, 3, 6, 6).double(), 4), "
+    "tensor_parallel=size)",
+    "uneven widths": "trains_alike(MLP, batches(lambda r: torch.randn(r, 5).double(), 4), "
+    "tensor_parallel=size)",
+    "uneven batches": "trains_alike(GPT, batches(tokens, 5), [4, 1], tensor_parallel=size)",
+    "a rank without rows": "trains_alike(GPT, batches(tokens, 3), [0, 3], tensor_parallel=size)",
+    "micro-batches": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=size, pipeline_num=2)",
+    "recompute": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=size, checkpointing=True)",
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(n, marks=ranks(c)) for n, c in MODELS.items()])
+def test_two_ranks_that_compute_layers_together_train_as_one_process(case):
+    pass
+
+
+MESHES = {
+    "four ways, three heads": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=4)",
+    "two replicas of two": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=2, "
+    "partition_num=1, replica_nums=[2])",
+    "two stages of two": "trains_alike(large, batches(tokens, 8), tensor_parallel=2, "
+    "partition_num=2, pipeline_num=2)",
+    "two stages of two, 1F1B": "trains_alike(large, batches(tokens, 8), tensor_parallel=2, "
+    "partition_num=2, pipeline_num=4, schedule='1f1b')",
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(n, marks=ranks(c, 4)) for n, c in MESHES.items()])
+def test_groups_are_replicas_and_stages(case):
+    pass
+
+
+@ranks("""
+model, optimizer, twin, its = trains_alike(GPT, batches(tokens, 4), tensor_parallel=2)
+found = optimizer.state_dict(rank0_only=False)
+for number, entry in its.state_dict()["state"].items():
+    for key, value in entry.items():
+        same(found["state"][number][key], value)
+optimizer.load_state_dict(found)
+with model.summon():
+    for mine, other in zip(model.module.parameters(), twin.parameters(), strict=True):
+        same(mine.detach(), other.detach())
+name = next(name for name, p in model.module.named_parameters() if hasattr(p, "place_of_part"))
+its_own = dict(twin.named_parameters())[name].detach()
+same(pyrannc.full(dict(model.module.named_parameters())[name]), its_own)
+same(model.get_param(name), its_own)
+(last,) = batches(tokens, 4, 1)
+folder = [tempfile.mkdtemp() if rank == 0 else None]
+folder = pyrannc.comm_utils.bcast_obj(folder)[0]
+pyrannc.save(folder, model, optimizer)
+step(model, optimizer, own(last))
+pyrannc.load(folder, model, optimizer)
+same(step(model, optimizer, own(last))[0], step(twin, its, last)[0])
+equal_state(model, twin)
+alone = GPT().double()
+alone_optimizer = torch.optim.AdamW(alone.parameters(), lr=0.02)
+pyrannc.load(folder, alone, alone_optimizer)
+model.eval(), twin.eval()
+with torch.no_grad():
+    same(model(own(last)), twin(last))
+model.train(), twin.train()
+model.undeploy()
+for mine, other in zip(model.module.parameters(), twin.parameters(), strict=True):
+    same(mine.detach(), other.detach())
+same(step(model, optimizer, own(last))[0], step(twin, its, last)[0])
+""")
+def test_state_is_whole_for_all_who_ask():
+    pass
+
+
+@ranks("""
+model, optimizer, twin, its = begun(GPT, tensor_parallel=2)
+for batch in batches(tokens, 4, 2):
+    optimizer.zero_grad(), its.zero_grad()
+    with model.no_sync():
+        model(own(batch)).backward()
+    model(own(batch)).backward()
+    for _ in range(2):
+        twin(batch).backward()
+    optimizer.step(), its.step()
+equal_state(model, twin)
+""")
+def test_gradients_add_up_without_a_sum():
+    pass
+
+
+@ranks("""
+model, optimizer, twin, its = begun(GPT, tensor_parallel=2)
+for batch in batches(tokens, 4, 2):
+    optimizer.zero_grad(), its.zero_grad()
+    for _ in range(2):
+        with model.no_sync():
+            model(own(batch)).backward()
+        twin(batch).backward()
+    model.allreduce_grads()
+    optimizer.step(), its.step()
+equal_state(model, twin)
+""")
+def test_gradients_that_are_summed_later_are_of_the_whole_group():
+    pass
+
+
+@ranks("""
+model, optimizer, twin, its = trains_alike(GPT, batches(tokens, 4), tensor_parallel=2)
+part = next(p for p in model.module.parameters() if hasattr(p, "place_of_part"))
+shape = dict(twin.named_parameters())[part.place_of_part.name].shape
+assert part.shape == shape and part.numel() == shape.numel() and len(part) == shape[0]
+with torch.no_grad():
+    part.mul_(2.0)
+    dict(twin.named_parameters())[part.place_of_part.name].mul_(2.0)
+equal_state(model, twin)
+for wrong in (
+    lambda: part.norm(), lambda: part.sum(), lambda: part @ part.T, lambda: part[0],
+    lambda: float(part.pow(2).mean()), lambda: torch.zeros(shape).add_(part),
+    lambda: torch._foreach_add_([torch.zeros(shape)], [part]), lambda: copy.deepcopy(part),
+):
+    try:
+        found = wrong()
+    except pyrannc.RaNNCError as error:
+        assert "pyrannc.full" in str(error), error
+    else:
+        raise AssertionError(f"{found} is of a part")
+""")
+def test_a_part_says_what_the_whole_is_and_gives_no_number_of_the_part():
+    pass
+
+
+@ranks("""
+def losses(**settings):
+    torch.manual_seed(1)
+    model, optimizer, _, _ = begun(lambda: GPT(drop=0.3), self_check=False, **settings)
+    return [step(model, optimizer, own(batch)) for batch in batches(tokens, 4)]
+for mine, other in zip(losses(tensor_parallel=2), losses(deterministic_dropout=True), strict=True):
+    same(mine, other)
+""")
+def test_what_is_dropped_is_the_same_with_and_without():
+    pass
+
+
+REFUSED = {
+    "tensor_parallel = 3 does not divide the 2 ranks": """
+begun(GPT, tensor_parallel=3)[0](tokens(2))
+""",
+    "tensor_parallel does not go with zero=True": """
+model = GPT()
+optimizer = torch.optim.Adam(model.parameters())
+pyrannc.RaNNCModule(model, optimizer, pyrannc.Config(tensor_parallel=2), zero=True)(tokens(2))
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(
+            message,
+            marks=ranks(
+                "try:\n"
+                + "".join(f"    {line}\n" for line in code.strip().splitlines())
+                + "except pyrannc.RaNNCError as error:\n"
+                + f"    assert {message!r} in str(error), error\n"
+                + "else:\n    raise AssertionError('not refused')"
+            ),
+        )
+        for message, code in REFUSED.items()
+    ],
+)
+def test_what_does_not_go_together_is_an_error(message):
+    pass
