@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Durations', 'MadeFor', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
+__all__: list[str] = ['Answer', 'Durations', 'Layout', 'MadeFor', 'Move', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
 class Prediction:
     @staticmethod
     def __repr__(*args, **kwargs):
@@ -48,11 +48,22 @@ class Stage:
         """
         (self: object) -> str
         """
+    def place_of(self, rank: typing.SupportsInt | typing.SupportsIndex) -> int | None:
+        ...
+    def ranks_of_place(self, place: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
+        ...
+    def ranks_of_replica(self, replica: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
+        ...
+    def replica_of(self, rank: typing.SupportsInt | typing.SupportsIndex) -> int | None:
+        ...
     @property
     def nodes(self) -> list[str]:
         ...
     @property
     def notes(self) -> str:
+        ...
+    @property
+    def places(self) -> int:
         ...
     @property
     def predicted(self) -> Prediction | None:
@@ -62,6 +73,9 @@ class Stage:
         ...
     @property
     def recompute(self) -> bool:
+        ...
+    @property
+    def replicas(self) -> int:
         ...
 class MadeFor:
     @staticmethod
@@ -173,6 +187,75 @@ class StageSummary:
         ...
     @property
     def send_bytes(self) -> int:
+        ...
+class Answer:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @property
+    def rank(self) -> int:
+        ...
+    @property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """
+        (place in the whole tensor, place in the rank's array, count) of each run of numbers.
+        """
+class Move:
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @property
+    def from_rank(self) -> int:
+        ...
+    @property
+    def numel(self) -> int:
+        ...
+    @property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """
+        (place in the sender's array, place in the receiver's, count) of each run of numbers.
+        """
+    @property
+    def to_rank(self) -> int:
+        ...
+class Layout:
+    __hash__: typing.ClassVar[None] = None
+    @staticmethod
+    def __repr__(*args, **kwargs):
+        """
+        (self: object) -> str
+        """
+    @staticmethod
+    def whole(tensor: str, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Layout:
+        ...
+    def __eq__(self, other: Layout) -> bool:
+        ...
+    def __init__(self, tensor: str, shape: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], parts: collections.abc.Sequence[tuple[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], collections.abc.Sequence[tuple[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]], tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex] | None]]) -> None:
+        """
+        ``parts``: (ranks, [(begin, size) of each box], range of the numbers of the boxes or None).
+        """
+    def answers(self) -> list[Answer]:
+        ...
+    def holders(self, number: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
+        ...
+    def moves(self, to: Layout, rank: typing.SupportsInt | typing.SupportsIndex | None = None) -> list[Move]:
+        ...
+    def numel(self, rank: typing.SupportsInt | typing.SupportsIndex) -> int:
+        ...
+    def to_json(self) -> str:
+        ...
+    @property
+    def parts(self) -> list[tuple[list[int], list[tuple[list[int], list[int]]], tuple[int, int] | None]]:
+        ...
+    @property
+    def shape(self) -> list[int]:
+        ...
+    @property
+    def tensor(self) -> str:
         ...
 class Transfer:
     @staticmethod

@@ -5,6 +5,8 @@
 #include "bind/module.h"
 #include "rannc/plan/buckets.h"
 #include "rannc/plan/groups.h"
+#include "rannc/plan/layout.h"
+#include "rannc/plan/mesh.h"
 #include "rannc/plan/program.h"
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
@@ -34,6 +36,35 @@ void init_plans(py::module_& m) {
   py::class_<plan::Stage>(m, "Stage")
       .def_readonly("nodes", &plan::Stage::nodes)
       .def_readonly("ranks", &plan::Stage::ranks)
+      .def_property_readonly(
+          "replicas", [](const plan::Stage& stage) { return plan::mesh_of(stage).replicas(); })
+      .def_property_readonly("places",
+                             [](const plan::Stage& stage) { return plan::mesh_of(stage).places(); })
+      .def(
+          "replica_of",
+          [](const plan::Stage& stage, plan::Rank rank) {
+            return plan::mesh_of(stage).replica_of(rank);
+          },
+          "rank"_a)
+      .def(
+          "place_of",
+          [](const plan::Stage& stage, plan::Rank rank) {
+            return plan::mesh_of(stage).place_of(rank);
+          },
+          "rank"_a)
+      .def(
+          "ranks_of_replica",
+          [](const plan::Stage& stage, int replica) {
+            const auto ranks = plan::mesh_of(stage).ranks_of_replica(replica);
+            return std::vector<plan::Rank>(ranks.begin(), ranks.end());
+          },
+          "replica"_a)
+      .def(
+          "ranks_of_place",
+          [](const plan::Stage& stage, int place) {
+            return plan::mesh_of(stage).ranks_of_place(place);
+          },
+          "place"_a)
       .def_readonly("recompute", &plan::Stage::recompute)
       .def_readonly("factors", &plan::Stage::factors)
       .def_property_readonly("places", [](const plan::Stage& stage) { return stage.axes.places(); })
@@ -102,6 +133,72 @@ void init_plans(py::module_& m) {
         py::call_guard<py::gil_scoped_release>());
   m.def("with_summary", &plan::with_summary, "plan"_a, "graph"_a, "global_rows"_a,
         py::call_guard<py::gil_scoped_release>());
+}
+
+using PythonBox = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
+using PythonPart = std::tuple<std::vector<plan::Rank>, std::vector<PythonBox>,
+                              std::optional<std::pair<int64_t, int64_t>>>;
+using PythonRun = std::tuple<int64_t, int64_t, int64_t>;
+
+plan::Layout layout_of(std::string tensor, std::vector<int64_t> shape,
+                       const std::vector<PythonPart>& parts) {
+  std::vector<plan::Layout::Holders> holders;
+  for (const auto& [ranks, boxes, range] : parts) {
+    plan::Part part{{}, range};
+    for (const auto& [begin, size] : boxes) part.boxes.push_back({begin, size});
+    holders.push_back({std::move(part), ranks});
+  }
+  return {std::move(tensor), std::move(shape), std::move(holders)};
+}
+
+std::vector<PythonPart> parts_of(const plan::Layout& layout) {
+  std::vector<PythonPart> parts;
+  for (const plan::Layout::Holders& holders : layout.parts()) {
+    std::vector<PythonBox> boxes;
+    for (const plan::Box& box : holders.part.boxes) boxes.emplace_back(box.begin, box.size);
+    parts.emplace_back(holders.ranks, std::move(boxes), holders.part.range);
+  }
+  return parts;
+}
+
+std::vector<PythonRun> runs_of(const std::vector<plan::Run>& runs) {
+  std::vector<PythonRun> tuples;
+  tuples.reserve(runs.size());
+  for (const plan::Run& run : runs) tuples.emplace_back(run.from, run.to, run.count);
+  return tuples;
+}
+
+void init_layouts(py::module_& m) {
+  py::class_<plan::Answer>(m, "Answer")
+      .def_readonly("rank", &plan::Answer::rank)
+      .def_property_readonly(
+          "runs", [](const plan::Answer& answer) { return runs_of(answer.runs); },
+          "(place in the whole tensor, place in the rank's array, count) of each run of numbers.");
+
+  py::class_<plan::Move>(m, "Move")
+      .def_readonly("from_rank", &plan::Move::from)
+      .def_readonly("to_rank", &plan::Move::to)
+      .def_property_readonly("numel", &plan::Move::numel)
+      .def_property_readonly(
+          "runs", [](const plan::Move& move) { return runs_of(move.runs); },
+          "(place in the sender's array, place in the receiver's, count) of each run of numbers.");
+
+  py::class_<plan::Layout>(m, "Layout")
+      .def(py::init(&layout_of), "tensor"_a, "shape"_a, "parts"_a,
+           "``parts``: (ranks, [(begin, size) of each box], range of the numbers of the boxes or "
+           "None).")
+      .def_static("whole", &plan::Layout::whole, "tensor"_a, "shape"_a, "ranks"_a)
+      .def_property_readonly("tensor", &plan::Layout::tensor)
+      .def_property_readonly("shape", &plan::Layout::shape)
+      .def_property_readonly("parts", &parts_of)
+      .def("numel", py::overload_cast<plan::Rank>(&plan::Layout::numel, py::const_), "rank"_a)
+      .def("holders", &plan::Layout::holders, "number"_a)
+      .def("answers", &plan::Layout::answers, py::call_guard<py::gil_scoped_release>())
+      .def("moves", &plan::Layout::moves, "to"_a, "rank"_a = py::none(),
+           py::call_guard<py::gil_scoped_release>())
+      .def("to_json", &plan::Layout::to_json)
+      .def(
+          "__eq__", [](const plan::Layout& a, const plan::Layout& b) { return a == b; }, "other"_a);
 }
 
 std::pair<int64_t, int64_t> bounds(plan::RowRange range) { return {range.begin, range.end}; }
@@ -233,6 +330,7 @@ void init_simulation(py::module_& m) {
 
 void init_plan(py::module_& m) {
   init_plans(m);
+  init_layouts(m);
   init_programs(m);
   init_simulation(m);
 }
