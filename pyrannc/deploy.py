@@ -190,6 +190,7 @@ def measure(task, agreed, proved) -> Measured:
     devices = planner_inputs.cluster(agreed.hosts[::ways], agreed.memory_bytes * ways, links)
     if task.plan_file is not None:
         return Measured(devices, links)
+    alone = task.captured.alone  # whose graph costs the same at any other number
     table, traced = operators.profile(
         graph,
         task.captured.objects,
@@ -199,6 +200,7 @@ def measure(task, agreed, proved) -> Measured:
         task.device,
         task.config.graph_profile_file if task.config.load_graph_profile else "",
         task.config.graph_profile_file if task.config.save_graph_profile else "",
+        [alone.rows, 2 * alone.rows] if alone else None,
     )
     parameters = named_tensors.tensors(task.model)
     costs = step_costs.measure(graph, parameters, task)

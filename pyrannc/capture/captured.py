@@ -10,6 +10,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.call import Call, CallMismatch, Like
 from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.reference import Reference, describe
+from pyrannc.capture.rows.whole_batch import Traced
 from pyrannc.errors import TraceError
 
 
@@ -44,9 +45,14 @@ class Capture:
         written_arguments: Paths of those that forward() writes.
         probes: Of hooks for the backward of modules: further inputs of the graph.
         hooked_calls: Where they are; ``hook_probes.ModuleCalls.ends``.
+        alone: :class:`~pyrannc.capture.rows.whole_batch.Alone` where the graph is for one number of
+            rows, which one replica of each stage then has together; else None.
     """
 
-    def __init__(self, native_capture, call, batch_dims, outputs, states, choices, probes, traced):
+    def __init__(
+        self, native_capture, call, batch_dims, outputs, states, choices, probes, traced, alone=None
+    ):
+        self.alone = alone
         self.native = native_capture
         self.changed_attributes = module_attributes.without_marks(traced.changes)
         self.tensors_left = module_attributes.tensors_left(traced.changes)
@@ -78,6 +84,10 @@ class Capture:
         # For each of the graph's inputs and outputs, the place in a call and in its result.
         self._input_order = list(range(len(self.input_paths) + len(probes)))
         self._output_order = list(range(len(pytree.paths(outputs))))
+
+    def traced(self) -> Traced:
+        """As a front end made it."""
+        return Traced(self.native.graph, self.native.objects, self._outputs)
 
     def _set_graph(self, whole):
         self.whole = whole

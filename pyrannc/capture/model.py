@@ -11,6 +11,7 @@ from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.arguments.refusals import refuse_model
 from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture, Choices
+from pyrannc.capture.rows.whole_batch import WholeBatch
 from pyrannc.capture.traced import joined
 from pyrannc.capture.traced.joined import trace_rows
 from pyrannc.capture.values.grad_mode import GradMode
@@ -29,6 +30,7 @@ def capture(
     places=None,
     front_end=None,
     grad=True,
+    batch=WholeBatch(),
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 
@@ -50,6 +52,8 @@ def capture(
         front_end: "torchscript", torch's tracer, or "export", torch.export; default: the tracer,
             where this build has it.
         grad: What code of the user's is told where it asks torch.is_grad_enabled().
+        batch: :class:`~pyrannc.capture.rows.whole_batch.WholeBatch`: at which number of rows the
+            model is looked at, too, and what to do where it computes otherwise.
         sync_batch_norm: Batch normalisations in training take the statistics of the whole batch.
 
     Raises:
@@ -79,8 +83,9 @@ def capture(
                 # Before anything is replaced: the compiler keeps what it finds in torch.
                 captured = _exporting() if front_end == "export" else joined.captured
                 with mode.answered(model):
-                    made = captured(model, call, names, dims, states, choices, places)
-                made.grad = mode.told
+                    made = captured(model, call, names, dims, states, choices, places, batch)
+                if made is not batch.known:
+                    made.grad = mode.told
                 result["capture"] = made
         except BaseException as error:
             result["error"] = error
@@ -98,13 +103,15 @@ def capture(
 def _exporting():
     from pyrannc.capture.exported import program  # takes seconds: it imports a compiler
 
-    def captured(model, call, names, dims, states, choices, places):
+    def captured(model, call, names, dims, states, choices, places, batch):
         with UserCaches() as caches:
             rows = trace_rows(call, dims)
-            made = program.export(
-                model, call, names, dims, states, places, rows, caches, choices.hooks
+            made, alone = program.export(
+                model, call, names, dims, states, places, rows, batch, caches, choices.hooks
             )
-        return Capture(made, call, dims, made.outputs, states, choices, made.probes, made)
+        if made is None:
+            return batch.known
+        return Capture(made, call, dims, made.outputs, states, choices, made.probes, made, alone)
 
     return captured
 

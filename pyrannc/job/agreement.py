@@ -54,18 +54,20 @@ def same_settings(config, others, world) -> None:
         )
 
 
-def sizes_of_all(said, sizes, fault, world) -> list:
-    """What each rank says of its arguments before the first capture. Collective.
+def sizes_of_all(said, sizes, rows, fault, world) -> tuple:
+    """What each rank says of its arguments before the first capture: lists of sizes and of rows.
+    Collective.
 
     Args:
         said: What is padded, and how, in JSON's types.
         sizes: Of this rank's arguments.
+        rows: Of this rank's batch, or None.
         fault: What is wrong with ``said``, or nothing.
 
     Raises:
         ConfigError: The ranks say different things, or something is wrong with it; on every rank.
     """
-    mine = json.dumps({"said": said, "sizes": sizes, "fault": fault})
+    mine = json.dumps({"said": said, "sizes": sizes, "rows": rows, "fault": fault})
     ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
     texts = [f"pad = {dict(rank['said'][1])}, pad_side = {rank['said'][0]!r}" for rank in ranks]
     if len(set(texts)) > 1:
@@ -75,7 +77,7 @@ def sizes_of_all(said, sizes, fault, world) -> list:
     faults = [rank["fault"] for rank in ranks]
     if any(faults):
         raise ConfigError(faults[0] if all(faults) else f"the ranks differ:{by_rank(faults)}")
-    return [rank["sizes"] for rank in ranks]
+    return [rank["sizes"] for rank in ranks], [rank["rows"] for rank in ranks]
 
 
 def same_graph(captured, rows, world):

@@ -23,6 +23,7 @@ def profile(
     device="cpu",
     load_file="",
     save_file="",
+    rows=None,
 ):
     """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
 
@@ -38,8 +39,9 @@ def profile(
         device: On which the operators run.
         load_file: Of such costs, which count whatever machine they were measured on; or empty.
         save_file: Where all costs of this graph are written; or empty.
+        rows: Numbers of them to time at; default: :func:`row_counts`.
     """
-    rows = row_counts(local_rows)
+    rows = rows or row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
     traced = trace(graph, objects, rows, device) if world.rank == 0 else None
     message = b"" if traced is None else json.dumps(dataclasses.asdict(traced)).encode()

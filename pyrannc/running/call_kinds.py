@@ -7,7 +7,9 @@ import torch
 from pyrannc import log
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.model import capture
+from pyrannc.capture.rows.whole_batch import WholeBatch
 from pyrannc.errors import RaNNCError
+from pyrannc.job.on_all import on_all
 from pyrannc.loop import at_work
 from pyrannc.running.alike.whole_arguments import WholeArguments
 from pyrannc.running.attributes.left import AttributesLeft
@@ -29,9 +31,11 @@ OFTEN = 4
 @dataclasses.dataclass
 class _Kind:
     number: int  # in the order of their captures, which is the same on all ranks
-    family: int  # the same for kinds that differ in nothing but the lengths of padded arguments
+    #: the same for kinds that differ in nothing but rows and the lengths of padded arguments
+    family: int
     settings: tuple
     run: object
+    rows: set  # of all ranks together, at which the model is known to compute so
 
 
 class CallKinds:
@@ -40,7 +44,8 @@ class CallKinds:
     Calls are of one kind when they differ in nothing but the number of rows and what the tensors
     hold: modes and plain attributes of the modules, which parameters take a gradient, shapes,
     dtypes and constant arguments are in the captured graph. Where forward() asks for the grad mode,
-    that is in it, too.
+    that is in it, too. A number of rows that is new on all ranks together is traced once; where the
+    model computes otherwise with it, it is another kind.
 
     Args:
         call: The first one, which the deployment was made for; None where the model is a copy.
@@ -79,7 +84,8 @@ class CallKinds:
         self._whole = WholeArguments()
         self._kinds = []  # the one used last first
         if call is not None:
-            self._add((self._settings_of(call), self._first_attributes), call, first)
+            settings = self._settings_of(call), self._first_attributes
+            self._add(settings, call, first, sum(deployment.local_rows))
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
@@ -91,14 +97,11 @@ class CallKinds:
         self._deployment.given_copies.refuse_written()
         self._hooks.refuse_new()
         settings = (self._settings_of(call), self._attributes.now())
-        # Before ranks have padded, each may know another length, and none of them counts as used.
-        kind = None if self._padding else self._find(settings, call)
-        relative = self._relative(settings, call) if self._padding else kind
+        # Before ranks have agreed, each may know another length, and none knows the rows of all.
+        relative = self._relative(settings, call)
         dims = relative.run.capture.batch_dims if relative else self._dims(call)
-        number, sizes = relative.number if relative else 0, None
-        if self._padding:
-            number = relative.family if relative else 0
-            sizes = self._padding.sizes(call, dims)
+        number = relative.family if relative else 0
+        sizes = self._padding.sizes(call, dims) if self._padding else None
         turn = self._deployment.call_agreement.forward(
             call.rows(dims),
             number,
@@ -109,10 +112,11 @@ class CallKinds:
         )
         if self._padding:
             call = self._padding.apply(self._deployment.model, call, turn.sizes)
-            kind = self._find(settings, call)
+        rows = sum(turn.local_rows)
+        kind = self._find(settings, call, rows)
         if kind is None:
             with self.own_attributes():
-                kind = self._capture(settings, call)
+                kind = self._capture(settings, call, rows)
         else:
             self._changes = 0
         self._left.put()
@@ -135,15 +139,21 @@ class CallKinds:
         """The dimension of each input of the first call that holds the rows, by its path."""
         return self._known
 
-    def _find(self, settings, call):
+    def _find(self, settings, call, rows):
         for position, kind in enumerate(self._kinds):
-            if _is_of(kind, settings, call):
+            if rows in kind.rows and _is_of(kind, settings, call):
                 self._kinds.insert(0, self._kinds.pop(position))
                 return kind
         return None
 
+    def _of_any_rows(self, settings, call):
+        """The kind of a call as it is but for the number of rows of all ranks, if there is one."""
+        alike = (kind for kind in self._kinds if _is_of(kind, settings, call))
+        return next((kind for kind in alike if not kind.run.capture.alone), None)
+
     def _relative(self, settings, call):
-        """A kind that differs from the call's in nothing but the lengths of padded arguments."""
+        """A kind that differs from the call's in nothing but rows and the lengths of padded
+        arguments."""
         padded = self._padding.places(self._deployment.model, call) if self._padding else ()
         for kind in self._kinds:
             if _is_of(kind, settings, call, padded):
@@ -187,8 +197,9 @@ class CallKinds:
         names = input_names(self._deployment.model, call)
         return find_batch_dims(call, names, self._batch_dims, self._known)
 
-    def _capture(self, settings, call):
-        log.info("deploy", f"captured again, for a call in {self._describe(call)}")
+    def _capture(self, settings, call, rows):
+        similar = self._of_any_rows(settings, call)
+        known = similar.run.capture if similar else None
         config, before = self._deployment.task.config, self._attributes.now()
         grad = torch.is_grad_enabled()
         with torch.enable_grad():  # grad mode of the call is not that of the model
@@ -204,6 +215,17 @@ class CallKinds:
                 places=self._places,
                 front_end=self._deployment.task.front_ends.used,
                 grad=grad,
+                batch=WholeBatch(rows, True, known),
+            )
+        if similar and all(on_all(self._deployment.world, lambda: captured is known)):
+            similar.rows.add(rows)
+            return similar
+        log.info("deploy", f"captured again, for a call in {self._describe(call)}")
+        if captured.alone and self._deployment.world.rank == 0:
+            log.warn(
+                "deploy",
+                f"calls of {rows} rows on all ranks together run as one micro-batch on one replica "
+                f"of each stage: {captured.alone}",
             )
         self._hooks.refuse_unsent(captured, self._deployment.world.size)
         at_work.forget()
@@ -214,7 +236,7 @@ class CallKinds:
         self._left.add(captured.tensors_left)
         self._warn_of_changes(settings, call)
         settings = settings[0], self._attributes.now()
-        return self._add(settings, call, self._deployment.run_of(captured))
+        return self._add(settings, call, self._deployment.run_of(captured), rows)
 
     def _warn_of_changes(self, settings, call):
         """Says once that each call is captured anew, as an attribute or an argument that is no
@@ -235,12 +257,12 @@ class CallKinds:
                 "changes as a tensor, or keep it outside of the model and its arguments.",
             )
 
-    def _add(self, settings, call, run):
+    def _add(self, settings, call, run, rows):
         self._made += 1
         relative = self._relative(settings, call)
         self._families += relative is None
         family = relative.family if relative else self._families
-        self._kinds.insert(0, _Kind(self._made, family, settings, run))
+        self._kinds.insert(0, _Kind(self._made, family, settings, run, {rows}))
         if self._made == MOST_KINDS + 1:
             log.info(
                 "deploy",

@@ -86,7 +86,7 @@ class Deployment:
     def _take(self, plan):
         executor = self.executor(self.task.captured, plan)
         self.plan = plan
-        self.first = Run(self, self.task.captured, executor)
+        self.first = Run(self, self.task.captured, executor, plan)
 
     def hold(self) -> None:
         """From here on every rank holds, and its optimizer steps, what its stages use; the rest of
@@ -239,11 +239,14 @@ class Deployment:
         return self.first.calibrate(inputs, program, self.task.optimizers, patience)
 
     def run_of(self, captured):
-        """The run of another capture of the model: its nodes go to the stages of the plan."""
+        """The run of another capture of the model: its nodes go to the stages of the plan, where it
+        is for one number of rows to one replica of each."""
         captured, _ = same_graph(captured, 1, self.world)
         if self.task.config.tensor_parallel > 1:
             return self._run_in_groups(captured)
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
+        if captured.alone:
+            plan = _C.plan.on_one_replica(plan)
         executor = self.executor(captured, plan)
         users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
         self._note_groups()
@@ -255,7 +258,7 @@ class Deployment:
             parameters = dict(self.model.named_parameters(remove_duplicate=False))
             holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
             executor = self.executor(captured, plan, holders)
-        return Run(self, captured, executor, elsewhere)
+        return Run(self, captured, executor, plan, elsewhere)
 
     def _run_in_groups(self, captured):
         """The same where groups of ranks compute layers together: it must be cut as the first."""

@@ -26,10 +26,11 @@ class Run:
     """One capture of the model with its executor.
 
     Args:
+        plan: Of the executor: the deployment's, or one for the whole batch at once.
         users: The ranks whose stages use a tensor, by its name, where they are not its owners.
     """
 
-    def __init__(self, deployment, captured, executor, users=()):
+    def __init__(self, deployment, captured, executor, plan, users=()):
         self.capture, self.executor, self._deployment = captured, executor, deployment
         places = named_tensors.places(deployment.model)
         self._parameter_places = [places[name] for name in executor.parameter_names]
@@ -50,7 +51,7 @@ class Run:
             and any(graph.values[v].dims and graph.values[v].requires_grad for v in graph.outputs)
         )
         self._has_half = "float16" in _C.ir.dtypes(graph)
-        plan, training = deployment.plan, deployment.model.training
+        self._plan, training = plan, deployment.model.training
         lacks_loss = not schedules.can_train(plan, graph)
         self._cannot_train = training and self._trains and lacks_loss
         # Its graph may have no loss, and every output is wanted.
@@ -136,7 +137,7 @@ class Run:
         tracked = self._trains and torch.is_grad_enabled()
         if tracked and self._cannot_train:
             raise PlanError(
-                f"the plan has schedule '{deployment.plan.schedule}', but this call, unlike the "
+                f"the plan has schedule '{self._plan.schedule}', but this call, unlike the "
                 "first one, returns no loss to start the backward from: return it, or call eval() "
                 "or torch.no_grad() first"
             )

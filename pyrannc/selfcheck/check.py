@@ -73,7 +73,8 @@ class CheckReport:
 def check(model, capture, args, kwargs, seed: int = 0, home=None) -> CheckReport:
     """Compares a captured graph with its model on another batch than any it was traced with.
 
-    The batch has 6 rows (8 when the call has 6), made from those of the call. Compared are outputs,
+    The batch has 6 rows (8 when the call has 6), or those that the graph is for, made from those of
+    the call. Compared are outputs,
     gradients of all parameters and buffers after the call, with random numbers replayed. The
     gradients are those of a scalar output itself and of the other floating outputs times fixed
     random weights. Then the graph runs on two row ranges apart, without dropout, and what they give
@@ -122,6 +123,8 @@ class _Check:
             self.originals = [tensor.to(home) for tensor in self.originals]
         self.layouts = [self.whole.values[value].rows for value in self.whole.inputs]
         self.rows = 8 if capture.batch_size(args, kwargs) == 6 else 6
+        if capture.alone:
+            self.rows = capture.alone.rows
         self.parameters = dict(model.named_parameters(remove_duplicate=False))
         self.buffers = {
             name: buffer.detach().clone()

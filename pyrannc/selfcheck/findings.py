@@ -58,6 +58,8 @@ def _checked(model, captured, args, kwargs, home):
 
 def mixing_reason(captured, proved: bool, refuted: str) -> str:
     """Why only the whole batch at once gives the model's numbers; empty when rows stay apart."""
+    if captured.alone:
+        return str(captured.alone)
     if reason := _C.ir.why_rows_interact(captured.graph):
         return reason
     if refuted:

@@ -5,6 +5,7 @@ import torch
 from pyrannc import _C, launch
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.model import capture
+from pyrannc.capture.rows.whole_batch import WholeBatch
 from pyrannc.errors import RaNNCError
 from pyrannc.hooks.module_hooks import ModuleHooks
 from pyrannc.job import devices, launchers, process
@@ -28,11 +29,11 @@ def task_of(model, given, call, known, wanted):
     world = _joined(config)
     source = values.of(model, wanted, world)
     places = devices.choose(model, call, given.optimizers, config, world)
-    call = _padded(model, given, call, world, known)
+    call, rows = _padded(model, given, call, world, known)
     hooks = ModuleHooks(model)
     hooks.agree(world, call, config.sync_params_on_init)
 
-    def captured_by(front_end):
+    def captured_by(front_end, may_be_alone):
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
                 model,
@@ -45,6 +46,7 @@ def task_of(model, given, call, known, wanted):
                 hooks=hooks,
                 places=places,
                 front_end=front_end,
+                batch=WholeBatch(rows, may_be_alone),
             )
         hooks.refuse_unsent(captured, world.size)
         values.refuse_constants(model, captured.objects)
@@ -88,13 +90,17 @@ def _joined(config):
 
 
 def _padded(model, given, call, world, known):
-    """The call, before anything is known of it on other ranks. Collective."""
-    padding, fault, sizes = given.padding, "", {}
-    if padding:
-        try:
+    """The call, before anything is known of it on other ranks, and the rows of all of them. None
+    where some rank cannot tell them, whose capture says why. Collective."""
+    padding, fault, sizes, rows = given.padding, "", {}, None
+    try:
+        if padding:
             fault = padding.unknown(model, call)
-            dims = find_batch_dims(call, input_names(model, call), given.batch_dims, known)
+        dims = find_batch_dims(call, input_names(model, call), given.batch_dims, known)
+        rows = call.rows(dims)
+        if padding:
             sizes = padding.sizes(call, dims)
-        except RaNNCError as error:  # raised on every rank
-            fault = str(error)
-    return padding.apply(model, call, sizes_of_all(padding.said(), sizes, fault, world))
+    except RaNNCError as error:
+        fault = str(error) if padding else ""  # raised on every rank
+    ranks, all_rows = sizes_of_all(padding.said(), sizes, rows, fault, world)
+    return padding.apply(model, call, ranks), None if None in all_rows else sum(all_rows)

@@ -38,11 +38,14 @@ class FrontEnds:
     Args:
         wanted: ``Config.frontend``.
         world: The communicator of the job.
-        capture: ``capture(front_end)`` captures the first call.
+        capture: ``capture(front_end, may_be_alone)`` captures the first call; ``may_be_alone``: see
+            :class:`~pyrannc.capture.rows.whole_batch.WholeBatch`.
     """
 
     def __init__(self, wanted, world, capture):
-        self._left = [TORCHSCRIPT, EXPORT] if wanted == AUTO else [wanted]
+        names = [TORCHSCRIPT, EXPORT] if wanted == AUTO else [wanted]
+        alone = [(name, True) for name in names]
+        self._left = [(name, False) for name in names] + alone if wanted == AUTO else alone
         self._chooses = wanted == AUTO
         self._world, self._capture, self._faults = world, capture, []
         self.used = None
@@ -58,14 +61,14 @@ class FrontEnds:
 
     def _first(self):
         while self._left:
-            self.used = self._left.pop(0)
+            self.used, may_be_alone = self._left.pop(0)
             if not self._chooses:  # where one rank alone lacks it, the others would wait
                 on_all(self._world, lambda: check_installed(self.used))
-                return self._capture(self.used)
+                return self._capture(self.used, may_be_alone)
             captured, fault = None, ""
             try:
                 check_installed(self.used)
-                captured = self._capture(self.used)
+                captured = self._capture(self.used, may_be_alone)
             except TraceError as error:  # every rank goes on with the next one
                 fault = str(error) or type(error).__name__
             faults = [each.decode() for each in self._world.all_gather(fault.encode())]

@@ -115,9 +115,18 @@ void init_frontend(py::module_& m) {
              return frontend::Trace{rows, {graph, to_objects(objects)}};
            }),
            "rows"_a, "graph"_a, "objects"_a)
-      .def_readonly("rows", &frontend::Trace::rows);
+      .def_readonly("rows", &frontend::Trace::rows)
+      .def_property_readonly("graph",
+                             [](const frontend::Trace& self) { return self.capture.graph; })
+      .def_property_readonly("objects", [](const frontend::Trace& self) {
+        return to_python(self.capture.objects);
+      });
 
   py::class_<frontend::Capture>(m, "Capture")
+      .def(py::init([](const ir::Graph& graph, const py::sequence& objects) {
+             return frontend::Capture{graph, to_objects(objects)};
+           }),
+           "graph"_a, "objects"_a)
       .def_readwrite("graph", &frontend::Capture::graph)
       .def_property_readonly("objects",
                              [](const frontend::Capture& self) { return to_python(self.objects); });

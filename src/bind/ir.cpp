@@ -317,6 +317,8 @@ void init_passes(py::module_& m) {
   m.def("why_rows_may_interact", &ir::why_rows_may_interact, "graph"_a, Unlocked());
   m.def("why_shares_differ", &ir::why_shares_differ, "graph"_a, Unlocked());
   m.def("sizes_are_linear", &ir::sizes_are_linear, "graph"_a, Unlocked());
+  m.def("at_rows", &ir::at_rows, "graph"_a, "rows"_a, Unlocked());
+  m.def("for_rows_alone", &ir::for_rows_alone, "trace"_a, "rows"_a, Unlocked());
   m.def("without_dropout", &ir::without_dropout, "graph"_a, Unlocked());
   m.def("depends_on_rows", &ir::depends_on_rows, "graph"_a, Unlocked());
   m.def("running_statistics", &ir::running_statistics, "graph"_a, Unlocked());

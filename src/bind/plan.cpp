@@ -7,6 +7,7 @@
 #include "rannc/plan/groups.h"
 #include "rannc/plan/layout.h"
 #include "rannc/plan/mesh.h"
+#include "rannc/plan/one_replica.h"
 #include "rannc/plan/program.h"
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
@@ -129,6 +130,7 @@ void init_plans(py::module_& m) {
         "plan"_a, "graph"_a, "world"_a, py::call_guard<py::gil_scoped_release>());
   m.def("map_to", &plan::map_to, "plan"_a, "from_graph"_a, "to_graph"_a,
         py::call_guard<py::gil_scoped_release>());
+  m.def("on_one_replica", &plan::on_one_replica, "plan"_a);
   m.def("summarize", &plan::summarize, "plan"_a, "graph"_a, "global_rows"_a,
         py::call_guard<py::gil_scoped_release>());
   m.def("with_summary", &plan::with_summary, "plan"_a, "graph"_a, "global_rows"_a,

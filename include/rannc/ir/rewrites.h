@@ -20,6 +20,16 @@ namespace rannc::ir {
 /// layers.
 [[nodiscard]] Graph without_dropout(Graph graph);
 
+/// The graph at one number of rows, to be compared with others: each size and integer is what it is
+/// there, and there is nothing about rows. It cannot run. A whole number given as a float is an
+/// integer in it.
+[[nodiscard]] Graph at_rows(const Graph& graph, int64_t rows);
+
+/// A trace at `rows` rows, whose sizes are all fixed, as a graph for calls of that many rows on all
+/// ranks together, and for no others. It begins by taking all rows of each input, from where on they
+/// interact, and ends by dealing out the outputs that have as many entries in dimension 0.
+[[nodiscard]] Graph for_rows_alone(const Graph& trace, int64_t rows);
+
 /// A graph in parts: what has to be known of the whole batch before any share of it can run.
 struct HoistedSums {
   /// One after another. Inputs: those of the graph, then the results of the preludes before.

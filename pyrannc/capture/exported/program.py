@@ -15,14 +15,14 @@ from pyrannc.capture import hook_probes, random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.call import Like
 from pyrannc.capture.attributes import module_attributes, second_calls
+from pyrannc.capture.attributes.second_calls import LaterCallsDiffer
 from pyrannc.capture.explained import OfValues, SizeUnknown
 from pyrannc.capture.exported import fakes, graph, guards
 from pyrannc.capture.exported.exporting import Exporting
 from pyrannc.capture.exported.one_program import one_program
 from pyrannc.capture.fake_mode import FakeMode
-from pyrannc.capture.reference import describe
+from pyrannc.capture.rows.whole_batch import Alone, Traced
 from pyrannc.capture.session import substituted
-from pyrannc.capture.torch_private import FakeTensor
 from pyrannc.capture.values.of_one_call import OfOneCall
 from pyrannc.errors import TraceError
 
@@ -49,29 +49,24 @@ class Exported:
     watching: object
     written_arguments: list
 
-    def difference(self, other) -> str:
-        """How ``other`` computes otherwise; empty where it does not, whatever nodes are called."""
-        return _C.ir.match(self._named(), other._named(), False).difference
+    def difference(self, other, rows) -> str:
+        """How ``other`` computes otherwise at a number of rows; empty where it does not."""
+        return self._traced().difference(other._traced(), rows)
 
-    def _named(self):
-        inputs, outputs = self.graph.inputs, self.graph.outputs
-        objects = [
-            "left by another call" if isinstance(each, FakeTensor) else describe(each)
-            for each in self.objects
-        ]
-        return _C.ir.NamedGraph(
-            self.graph, [*map(str, range(len(inputs)))], [*map(str, range(len(outputs)))], objects
-        )
+    def _traced(self):
+        return Traced(self.graph, self.objects, self.outputs)
 
 
-def export(model, call, names, dims, states, places, rows, caches, hooks=None) -> Exported:
-    """Captures a call as :func:`pyrannc.capture.model.capture` does.
+def export(model, call, names, dims, states, places, rows, batch, caches, hooks=None) -> tuple:
+    """Captures a call as :func:`pyrannc.capture.model.capture` does; returns an :class:`Exported`
+    and, where it is for one number of rows, :class:`~pyrannc.capture.rows.whole_batch.Alone`.
+    Twice None where it would be as ``batch.known``.
 
     Args:
         call: :class:`~pyrannc.capture.arguments.call.Call`.
         names, dims: Of its tensors: what they are called, which dimension holds the rows.
         states: ``(names, tensor, kind)`` of parameters and buffers.
-        places: See :func:`pyrannc.capture.model.capture`.
+        places, batch: See :func:`pyrannc.capture.model.capture`.
         rows: Numbers of them: it runs at the first, and where Python takes that as a plain number,
             at each.
         caches: :class:`~pyrannc.capture.attributes.caches.UserCaches`.
@@ -90,27 +85,81 @@ def export(model, call, names, dims, states, places, rows, caches, hooks=None) -
     states = [(given, parameters.get(id(each), each), kind) for given, each, kind in states]
     in_place = substituted(model, parameters) if parameters else contextlib.nullcontext()
     with torch.inference_mode(False), torch.set_grad_enabled(grad), in_place:
-        calls = _Calls(model, call, names, dims, states, places, rows, caches, hooks)
-        with module_attributes.kept(model):
-            first = calls.exported(states)
-        if not first.changes:
-            return first
-        changes, later = calls.after(first)
-    for each in later:
-        if found := first.difference(each):
-            raise second_calls.computes_otherwise(changes) from TraceError(found)
-    return dataclasses.replace(first, changes=changes)
+        calls = _Calls(model, call, names, dims, states, places, rows, batch, caches, hooks)
+        watched = hooks and hooks.watched
+        if batch.known is not None:
+            with module_attributes.kept(model):
+                own = calls.of_whole_batch(states, batch.known.probes)
+            why = batch.known.traced().difference(own._traced(), batch.rows)
+            if why and watched:
+                raise TraceError(f"the model computes otherwise at {batch.rows} rows: {why}")
+            return calls.alone(why) if why else (None, None)
+        try:
+            return calls.of_any_rows(), None
+        except TraceError as error:
+            if not batch.may_be_alone or watched or isinstance(error, LaterCallsDiffer):
+                raise
+            refused = error
+        try:
+            return calls.alone(str(refused))
+        except TraceError:
+            raise refused from refused.__cause__
+        finally:
+            del refused
+            gc.collect()
 
 
 class _Calls:
     """Those of one model: the one to capture, and what later ones would be; see ``export``."""
 
-    def __init__(self, model, call, names, dims, states, places, rows, caches, hooks):
+    def __init__(self, model, call, names, dims, states, places, rows, batch, caches, hooks):
         self._model, self._call, self._names, self._dims = model, call, names, dims
+        self._batch = batch
         self._states, self._places, self._rows = states, places, rows
         self._caches, self._hooks, self._replaced = caches, hooks, set()
         self._whole = []  # modules of which it is known that no operator of theirs can be exported
         self._paths = {id(module): path for path, module in model.named_modules()}
+
+    def of_any_rows(self) -> Exported:
+        """The call at any number of rows, the whole batch's included."""
+        rows = self._batch.rows
+        with module_attributes.kept(self._model):
+            first = self.exported(self._states)
+        if rows is not None:
+            with module_attributes.kept(self._model):
+                own = self.of_whole_batch(self._states, first.probes)
+            if found := first.difference(own, rows):
+                raise TraceError(f"the model computes otherwise at {rows} rows: {found}")
+        return self._as_later_calls(first, self.exported)
+
+    def alone(self, why) -> tuple:
+        """The call at the whole batch's number of rows alone."""
+        with module_attributes.kept(self._model):
+            first = self.of_whole_batch(self._states)
+        with module_attributes.kept(self._model):
+            again = self.of_whole_batch(self._states)
+        if found := first.difference(again, self._batch.rows):
+            raise second_calls.computes_otherwise(first.changes) from TraceError(found)
+        made = self._as_later_calls(first, self.of_whole_batch)
+        rows = self._batch.rows
+        graph = _C.ir.for_rows_alone(made.graph, rows)
+        return dataclasses.replace(made, graph=graph), Alone(rows, why)
+
+    def of_whole_batch(self, states, probes=()) -> Exported:
+        """Another call, at the whole batch's number of rows."""
+        program = self._program(states, self._batch.rows, False, [*probes])
+        made = graph.read(program.written)
+        return _exported(made, program.objects, program.shape, [*probes], program)
+
+    def _as_later_calls(self, first, exported):
+        """``first``, once later ones are known to compute the same."""
+        if not first.changes:
+            return first
+        changes, later = self.after(first, exported)
+        for each in later:
+            if found := first.difference(each, self._batch.rows or self._rows[0]):
+                raise second_calls.computes_otherwise(changes) from TraceError(found)
+        return dataclasses.replace(first, changes=changes)
 
     def exported(self, states) -> Exported:
         """Another call. ``states``: with the tensors that the model holds now."""
@@ -156,8 +205,8 @@ class _Calls:
                 self._whole.append(module)
             gc.collect()  # a run that fails refers to itself, and to each parameter
 
-    def after(self, first):
-        """``second_calls.look`` after a ``first`` call."""
+    def after(self, first, exported):
+        """``second_calls.look`` after a ``first`` call; ``exported``: makes another one."""
         mode = FakeMode(allow_non_fake_inputs=True)
         with mode:
             of_states = {id(each): fakes.like(each, self._places) for _, each, _ in self._states}
@@ -165,7 +214,7 @@ class _Calls:
         with substituted(self._model, of_states):
 
             def another():
-                call = self.exported(now)
+                call = exported(now)
                 module_attributes.put(self._model, call.changes)  # torch.export has not left them
                 return call
 

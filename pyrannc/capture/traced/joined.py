@@ -16,6 +16,7 @@ from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture
 from pyrannc.capture.explained import SizeUnknown
 from pyrannc.capture.fake_mode import FakeMode, fake_like
+from pyrannc.capture.rows.whole_batch import Alone, Traced
 from pyrannc.capture.torch_private import FakeTensorMode
 from pyrannc.capture.traced.one_trace import one_trace
 from pyrannc.errors import TraceError
@@ -37,15 +38,13 @@ def captured(*of_call) -> Capture:
         return _joined(mode, *of_call)
 
 
-def _joined(mode, model, call, names, dims, states, choices, places):
-    """One graph of the traces at several numbers of rows."""
+def _joined(mode, model, call, names, dims, states, choices, places, batch):
+    """One graph of the traces at several numbers of rows, or of one for ``batch.rows`` alone."""
     with torch.inference_mode(False), mode:
         fakes = {id(tensor): fake_like(tensor, places) for _, tensor, _ in states}
-    traces, shapes = [], []
-    traced_rows = trace_rows(call, dims)
     replaced = set()  # ids of buffers
     whole = set()  # paths of modules
-    probes, watched = [], choices.hooks and choices.hooks.watched
+    watched = choices.hooks and choices.hooks.watched
 
     def trace(rows, probes):
         def once():
@@ -69,22 +68,63 @@ def _joined(mode, model, call, names, dims, states, choices, places):
             traced = once()
         return traced
 
-    if watched:
-        seen = [trace(rows, None).watching.seen for rows in traced_rows[:2]]
-        probes = hook_probes.find(*seen, *traced_rows[:2])
-    for rows in traced_rows:
-        traced = trace(rows, probes)
-        traces.append(traced.trace)
-        shapes.append(traced.shape)
-        progress.advance(len(traces), len(traced_rows))
-    outputs = pytree.of_rows(shapes, traced_rows)
-    joined = _C.frontend.join(traces)
-    for again in traced.again:
-        try:
-            _C.frontend.join([*traces[:-1], again])
-        except TraceError as error:
-            raise second_calls.computes_otherwise(traced.changes) from error
-    return Capture(joined, call, dims, outputs, states, choices, probes, traced)
+    def of_any_rows():
+        numbers, probes = trace_rows(call, dims), []
+        if watched:
+            seen = [trace(rows, None).watching.seen for rows in numbers[:2]]
+            probes = hook_probes.find(*seen, *numbers[:2])
+        if batch.rows is not None and batch.rows not in numbers:
+            numbers = [*numbers, batch.rows]
+        found = []
+        for rows in numbers:
+            found.append(trace(rows, probes))
+            progress.advance(len(found), len(numbers))
+        outputs = pytree.of_rows([each.shape for each in found], numbers)
+        traces, last = [each.trace for each in found], found[-1]
+        joined = _C.frontend.join(traces)
+        for again in last.again:
+            try:
+                _C.frontend.join([*traces[:-1], again])
+            except TraceError as error:
+                raise second_calls.computes_otherwise(last.changes) from error
+        return Capture(joined, call, dims, outputs, states, choices, probes, last)
+
+    def of_these_rows(why):
+        traced = trace(batch.rows, [])
+        others = [trace(batch.rows, []).trace, *traced.again]
+        own = _plain(traced.trace, traced.shape)
+        for other in others:
+            if found := own.difference(_plain(other, traced.shape), batch.rows):
+                raise second_calls.computes_otherwise(traced.changes) from TraceError(found)
+        graph = _C.ir.for_rows_alone(own.graph, batch.rows)
+        made = _C.frontend.Capture(graph, own.objects)
+        alone = Alone(batch.rows, why)
+        return Capture(made, call, dims, own.shape, states, choices, [], traced, alone)
+
+    if batch.known is not None:
+        traced = trace(batch.rows, batch.known.probes)
+        own = _plain(traced.trace, traced.shape)
+        why = batch.known.traced().difference(own, batch.rows)
+        if why and watched:
+            raise TraceError(f"the model computes otherwise at {batch.rows} rows: {why}")
+        return of_these_rows(why) if why else batch.known
+    try:
+        return of_any_rows()
+    except TraceError as error:
+        if not batch.may_be_alone or watched or isinstance(error, second_calls.LaterCallsDiffer):
+            raise
+        refused = error
+    try:
+        return of_these_rows(str(refused))
+    except TraceError:
+        raise refused from refused.__cause__
+    finally:
+        del refused
+        gc.collect()  # as above
+
+
+def _plain(trace, shape):
+    return Traced(trace.graph, trace.objects, shape)
 
 
 def trace_rows(call, dims):

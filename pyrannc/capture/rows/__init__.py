@@ -1,0 +1,1 @@
+"""Graphs and the number of rows of the whole batch."""
