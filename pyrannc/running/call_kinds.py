@@ -222,10 +222,10 @@ class CallKinds:
             return similar
         log.info("deploy", f"captured again, for a call in {self._describe(call)}")
         if captured.alone and self._deployment.world.rank == 0:
-            log.warn(
+            known_already = any(kind.run.capture.alone for kind in self._kinds)
+            (log.info if known_already else log.warn)(
                 "deploy",
-                f"calls of {rows} rows on all ranks together run as one micro-batch on one replica "
-                f"of each stage: {captured.alone}",
+                f"one replica and one micro-batch for batches of {rows} rows: {captured.alone}",
             )
         self._hooks.refuse_unsent(captured, self._deployment.world.size)
         at_work.forget()

@@ -38,10 +38,10 @@ class Alone:
     why: str
 
     def __str__(self):
-        first = self.why.splitlines()[0] if self.why else ""
         return (
-            f"forward() has no one graph for all numbers of rows, and this one is for {self.rows} "
-            f"alone: {first}"
+            f"forward() decides in Python by the number of rows, so this graph is for {self.rows} on "
+            f"all ranks together, and another number is captured when it first comes: "
+            f"{self.why.splitlines()[0]}"
         )
 
 
