@@ -129,6 +129,10 @@ class Capture:
         ``whole.inputs``."""
         return [items[index] for index in self._input_order]
 
+    def inputs_in_order(self, items) -> list:
+        """What is known of each tensor of a call, for those of ``whole.inputs`` that are of it."""
+        return [items[index] for index in self._input_order if index < len(items)]
+
     def paths_of_inputs(self) -> list[str]:
         """Where the tensors of a call stand, and names of probes, in this order."""
         return [*self.input_paths, *(probe.name for probe in self.probes)]

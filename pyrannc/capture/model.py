@@ -11,7 +11,7 @@ from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.arguments.refusals import refuse_model
 from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture, Choices
-from pyrannc.capture.rows.whole_batch import WholeBatch
+from pyrannc.capture.rows.whole_batch import UNKNOWN
 from pyrannc.capture.traced import joined
 from pyrannc.capture.traced.joined import trace_rows
 from pyrannc.capture.values.grad_mode import GradMode
@@ -30,7 +30,7 @@ def capture(
     places=None,
     front_end=None,
     grad=True,
-    batch=WholeBatch(),
+    batch=UNKNOWN,
 ) -> Capture:
     """Captures ``model(*args, **kwargs)`` without running it: no memory, no computation.
 

@@ -45,6 +45,17 @@ def parts_of(batch, layouts, sizes) -> list[list[torch.Tensor]]:
     return parts
 
 
+def own_batch(batch, layouts, rows: int, count: int) -> list[torch.Tensor]:
+    """The first ``count`` of the ``rows`` rows of a batch, which begin again after the last."""
+    index = torch.arange(count) % rows
+    made = [
+        take(tensor.detach(), layout, index) if layout.kind == "apart" else tensor.detach()
+        for tensor, layout in zip(batch, layouts, strict=True)
+    ]
+    pairs = zip(made, batch, strict=True)
+    return [new.clone().requires_grad_(tensor.requires_grad) for new, tensor in pairs]
+
+
 def other_batch(batch, layouts, rows: int, count: int, seed: int, paths) -> list[torch.Tensor]:
     """``count`` rows made of the ``rows`` rows of a batch: permuted, and repeated or cut.
 

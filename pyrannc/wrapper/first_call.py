@@ -3,12 +3,13 @@
 import torch
 
 from pyrannc import _C, launch
-from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
+from pyrannc.capture.arguments import row_positions
+from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names, said_batch_dims
 from pyrannc.capture.model import capture
 from pyrannc.capture.rows.whole_batch import WholeBatch
 from pyrannc.errors import RaNNCError
 from pyrannc.hooks.module_hooks import ModuleHooks
-from pyrannc.job import devices, launchers, process
+from pyrannc.job import devices, launchers, process, same_rows
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.materialize import values
 from pyrannc.optimizer import fused_step
@@ -33,6 +34,8 @@ def task_of(model, given, call, known, wanted):
     hooks = ModuleHooks(model)
     hooks.agree(world, call, config.sync_params_on_init)
 
+    names = input_names(model, call)
+
     def captured_by(front_end, may_be_alone):
         with torch.enable_grad():  # grad mode of the call is not that of the model
             captured = capture(
@@ -49,11 +52,17 @@ def task_of(model, given, call, known, wanted):
                 batch=WholeBatch(rows, may_be_alone),
             )
         hooks.refuse_unsent(captured, world.size)
+        if world.size > 1:
+            said = said_batch_dims(call, names, given.batch_dims, {})
+            row_positions.refuse(captured, call, names, said)
         values.refuse_constants(model, captured.objects)
         return captured
 
     front_ends = FrontEnds(config.frontend, world, captured_by)
     captured = front_ends.first()
+    if world.size > 1:
+        said = said_batch_dims(call, names, given.batch_dims, {})
+        same_rows.refuse_same_argument(call, names, captured.batch_dims, said, world)
     for optimizer in given.optimizers if config.fused_optimizer else ():
         fused_step.prefer(optimizer)
     from_file = config.deployment_file if config.load_deployment else None

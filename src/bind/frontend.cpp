@@ -118,9 +118,8 @@ void init_frontend(py::module_& m) {
       .def_readonly("rows", &frontend::Trace::rows)
       .def_property_readonly("graph",
                              [](const frontend::Trace& self) { return self.capture.graph; })
-      .def_property_readonly("objects", [](const frontend::Trace& self) {
-        return to_python(self.capture.objects);
-      });
+      .def_property_readonly(
+          "objects", [](const frontend::Trace& self) { return to_python(self.capture.objects); });
 
   py::class_<frontend::Capture>(m, "Capture")
       .def(py::init([](const ir::Graph& graph, const py::sequence& objects) {

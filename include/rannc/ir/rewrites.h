@@ -26,8 +26,8 @@ namespace rannc::ir {
 [[nodiscard]] Graph at_rows(const Graph& graph, int64_t rows);
 
 /// A trace at `rows` rows, whose sizes are all fixed, as a graph for calls of that many rows on all
-/// ranks together, and for no others. It begins by taking all rows of each input, from where on they
-/// interact, and ends by dealing out the outputs that have as many entries in dimension 0.
+/// ranks together, and for no others. It begins by taking all rows of each input, from where on
+/// they interact, and ends by dealing out the outputs that have as many entries in dimension 0.
 [[nodiscard]] Graph for_rows_alone(const Graph& trace, int64_t rows);
 
 /// A graph in parts: what has to be known of the whole batch before any share of it can run.

@@ -56,7 +56,7 @@ def find_batch_dims(call, names, batch_dims, known=None):
     """
     if not call.tensors:
         raise TraceError("the call has no tensor argument, so there is nothing to split")
-    said = _said_batch_dims(call, names, batch_dims, known or {})
+    said = said_batch_dims(call, names, batch_dims, known or {})
     stated = {
         call.tensors[i].shape[dim]: call.paths[i] for i, dim in said.items() if dim is not None
     }
@@ -130,7 +130,7 @@ def doubt(call, names, dims, rows) -> str:
     )
 
 
-def _said_batch_dims(call, names, batch_dims, known):
+def said_batch_dims(call, names, batch_dims, known):
     """``{input: dim}`` for those that ``batch_dims`` names, or that are known."""
     said = {
         i: known[path]

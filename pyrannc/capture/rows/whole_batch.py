@@ -25,6 +25,10 @@ class WholeBatch:
     known: object = None
 
 
+#: Nothing is known of the call but its own rows.
+UNKNOWN = WholeBatch()
+
+
 @dataclasses.dataclass(frozen=True)
 class Alone:
     """Why a capture is for one number of rows alone.
@@ -39,8 +43,8 @@ class Alone:
 
     def __str__(self):
         return (
-            f"forward() decides in Python by the number of rows, so this graph is for {self.rows} on "
-            f"all ranks together, and another number is captured when it first comes: "
+            f"forward() decides in Python by the number of rows, so this graph is for {self.rows} "
+            "on all ranks together, and another number is captured when it first comes: "
             f"{self.why.splitlines()[0]}"
         )
 

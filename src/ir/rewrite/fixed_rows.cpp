@@ -88,8 +88,8 @@ Graph for_rows_alone(const Graph& trace, int64_t rows) {
   for (ValueId input : graph.inputs) {
     if (graph[input].rows.kind != RowKind::apart) continue;
     const int dim = graph[input].rows.dim;
-    first.push_back(slice(graph, input, dim, {rows, 0},
-                          unique_name(graph[input].name + ".all_rows", names)));
+    first.push_back(
+        slice(graph, input, dim, {rows, 0}, unique_name(graph[input].name + ".all_rows", names)));
     graph[input].dims[static_cast<size_t>(dim)] = {0, 1};
     const ValueId whole = first.back().outputs.front();
     for (Node& node : graph.nodes) replace(node, input, whole);

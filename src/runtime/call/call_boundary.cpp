@@ -181,8 +181,14 @@ void CallBoundary::seed_outputs(const std::vector<at::Tensor>& output_grads) {
 }
 
 void CallBoundary::take_gradients(std::vector<at::Tensor>& gradients) {
-  for (Assembly& assembly : input_grads_) {
-    at::Tensor gradient = std::move(assembly.tensor);
+  for (size_t index = 0; index < input_grads_.size(); ++index) {
+    at::Tensor gradient = std::move(input_grads_[index].tensor);
+    const ir::Value& value = part_.graph[part_.graph.inputs[index]];
+    // Nobody sends a gradient of no rows.
+    if (!gradient.defined() && orders_.rows == 0 && value.requires_grad &&
+        value.rows.kind == ir::RowKind::apart) {
+      gradient = at::zeros(sizes_at(value, 0), options_of(value, part_.device_of(value)));
+    }
     // The caller may add to it, as to every gradient.
     if (gradient.defined() && ops::shares_memory(gradient)) gradient = gradient.clone();
     gradients.push_back(std::move(gradient));

@@ -8,8 +8,8 @@ namespace rannc::ir {
 namespace {
 
 TEST(ForRowsAlone, TakesAllRowsAndDealsOutWhatHasAsMany) {
-  // A trace at 4 rows: the sum of pairs, of which there are two, and the rows themselves. The weight
-  // has four rows, too, but none of the batch's.
+  // A trace at 4 rows: the sum of pairs, of which there are two, and the rows themselves. The
+  // weight has four rows, too, but none of the batch's.
   const Graph graph = for_rows_alone(parse(R"(graph pairs(%x) -> (%s, %x, %w)
   input x: float32[4, 3] apart(0)
   parameter w: float32[4, 3]
