@@ -22,7 +22,7 @@ namespace rannc::ir {
 
 /// The graph at one number of rows, to be compared with others: each size and integer is what it is
 /// there, and there is nothing about rows. It cannot run. A whole number given as a float is an
-/// integer in it.
+/// integer in it, and at one row, which lies in memory in any order, views and copies are the same.
 [[nodiscard]] Graph at_rows(const Graph& graph, int64_t rows);
 
 /// A trace at `rows` rows, whose sizes are all fixed, as a graph for calls of that many rows on all

@@ -125,12 +125,22 @@ class _Calls:
         rows = self._batch.rows
         with module_attributes.kept(self._model):
             first = self.exported(self._states)
-        if rows is not None:
-            with module_attributes.kept(self._model):
-                own = self.of_whole_batch(self._states, first.probes)
-            if found := first.difference(own, rows):
-                raise TraceError(f"the model computes otherwise at {rows} rows: {found}")
-        return self._as_later_calls(first, self.exported)
+        if rows is None:
+            return self._as_later_calls(first, self.exported)
+        with module_attributes.kept(self._model):
+            own = self.of_whole_batch(self._states, first.probes)
+        if not first.difference(own, rows):
+            return self._as_later_calls(first, self.exported)
+
+        # Of what is of no effect torch.export leaves out more where a number is plain.
+        def plain(states):
+            return self._joined(states, [*self._rows, *({rows} - {1, *self._rows})])
+
+        with module_attributes.kept(self._model):
+            first = plain(self._states)
+        if found := first.difference(own, rows):
+            raise TraceError(found)
+        return self._as_later_calls(first, plain)
 
     def alone(self, why) -> tuple:
         """The call at the whole batch's number of rows alone."""
@@ -172,16 +182,20 @@ class _Calls:
                 return _exported(made, program.objects, outputs, [], program)
             except (guards.PlainNumber, OfValues) as error:
                 log.debug("frontend", f"one program for each of {self._rows} rows, because {error}")
+        return self._joined(states, self._rows)
+
+    def _joined(self, states, numbers) -> Exported:
+        """What programs at several numbers of rows have in common."""
         probes = []
-        if watched:
-            unprobed = [self._program(states, rows, False, None) for rows in self._rows[:2]]
-            probes = hook_probes.find(*(each.watching.seen for each in unprobed), *self._rows[:2])
-        programs = [self._program(states, rows, False, probes) for rows in self._rows]
-        outputs = pytree.of_rows([each.shape for each in programs], self._rows)
+        if self._hooks and self._hooks.watched:
+            unprobed = [self._program(states, rows, False, None) for rows in numbers[:2]]
+            probes = hook_probes.find(*(each.watching.seen for each in unprobed), *numbers[:2])
+        programs = [self._program(states, rows, False, probes) for rows in numbers]
+        outputs = pytree.of_rows([each.shape for each in programs], numbers)
         joined = _C.frontend.join(
             [
                 _C.frontend.Trace(rows, graph.read(each.written), each.objects)
-                for rows, each in zip(self._rows, programs, strict=True)
+                for rows, each in zip(numbers, programs, strict=True)
             ]
         )
         return _exported(joined.graph, joined.objects, outputs, probes, programs[-1])

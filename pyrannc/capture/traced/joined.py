@@ -73,7 +73,7 @@ def _joined(mode, model, call, names, dims, states, choices, places, batch):
         if watched:
             seen = [trace(rows, None).watching.seen for rows in numbers[:2]]
             probes = hook_probes.find(*seen, *numbers[:2])
-        if batch.rows is not None and batch.rows not in numbers:
+        if batch.rows not in (None, 1, *numbers):
             numbers = [*numbers, batch.rows]
         found = []
         for rows in numbers:
@@ -82,6 +82,11 @@ def _joined(mode, model, call, names, dims, states, choices, places, batch):
         outputs = pytree.of_rows([each.shape for each in found], numbers)
         traces, last = [each.trace for each in found], found[-1]
         joined = _C.frontend.join(traces)
+        if batch.rows == 1:  # of which it is another layout in memory, but no other result
+            one = trace(1, probes)
+            whole = Traced(joined.graph, joined.objects, outputs)
+            if why := whole.difference(_plain(one.trace, one.shape), 1):
+                raise TraceError(why)
         for again in last.again:
             try:
                 _C.frontend.join([*traces[:-1], again])

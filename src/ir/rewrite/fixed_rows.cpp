@@ -27,6 +27,43 @@ void fix(Argument& argument, int64_t rows) {
   }
 }
 
+/// One row lies in memory as its transpose does, so contiguous() and reshape() give a view of it
+/// where they copy several. That makes no difference unless something is written there.
+void forget_layout(Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    for (ValueId written : node.writes) {
+      const ValueKind kind = graph[graph[written].storage].kind;
+      if (kind != ValueKind::parameter && kind != ValueKind::buffer) return;
+    }
+  }
+  std::vector<ValueId> as(graph.values.size());
+  for (uint32_t index = 0; index < as.size(); ++index) as[index] = {index};
+  const auto move = [&](ValueId& id) {
+    if (id.valid()) id = as[id.index];
+  };
+  std::vector<Node> nodes;
+  for (Node node : graph.nodes) {
+    for (Argument& argument : node.inputs) {
+      if (auto* value = std::get_if<ValueId>(&argument)) {
+        move(*value);
+      } else if (auto* list = std::get_if<ValueList>(&argument)) {
+        std::ranges::for_each(list->values, move);
+      }
+    }
+    if (node.op == "aten::contiguous") {
+      as[node.outputs.front().index] = std::get<ValueId>(node.inputs.front());
+    } else {
+      nodes.push_back(std::move(node));
+    }
+  }
+  std::ranges::for_each(graph.outputs, move);
+  graph.nodes.clear();
+  for (Node& node : nodes) graph.add_node(std::move(node));
+  for (uint32_t index = 0; index < graph.values.size(); ++index) {
+    if (graph.values[index].kind == ValueKind::result) graph.values[index].storage = {index};
+  }
+}
+
 /// `aten::slice` of `value` along `dim` up to `end`, as a new value at the end of the graph's.
 Node slice(Graph& graph, ValueId value, int dim, AffineInt end, const std::string& name) {
   Value part = graph[value];
@@ -78,6 +115,7 @@ Graph at_rows(const Graph& graph, int64_t rows) {
   for (Node& node : result.nodes) {
     for (Argument& argument : node.inputs) fix(argument, rows);
   }
+  if (rows == 1) forget_layout(result);
   return result;
 }
 
