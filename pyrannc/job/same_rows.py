@@ -69,7 +69,7 @@ def refuse_same_argument(call, names, batch_dims, said, world) -> None:
     for index, is_same in zip(having, same, strict=True):
         if is_same and index not in said and _has_other_rows(call.tensors[index]):
             raise ConfigError(
-                f"{call.paths[index]} is the same on all ranks, while other arguments differ. It is "
+                f"{call.paths[index]} is the same on all ranks, while others differ. It is "
                 f"taken for rows, as it has as many: one process would see it {world.size} "
                 "times.\n  Where it has no rows, say RaNNCModule(..., batch_dims="
                 f"{{{names[index]!r}: None}}); where these are rows, batch_dims="

@@ -15,13 +15,12 @@ from pyrannc.capture import hook_probes, random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.call import Like
 from pyrannc.capture.attributes import module_attributes, second_calls
-from pyrannc.capture.attributes.second_calls import LaterCallsDiffer
 from pyrannc.capture.explained import OfValues, SizeUnknown
 from pyrannc.capture.exported import fakes, graph, guards
 from pyrannc.capture.exported.exporting import Exporting
 from pyrannc.capture.exported.one_program import one_program
 from pyrannc.capture.fake_mode import FakeMode
-from pyrannc.capture.rows.whole_batch import Alone, Traced
+from pyrannc.capture.rows.whole_batch import OF_NO_ROWS, Alone, Traced
 from pyrannc.capture.session import substituted
 from pyrannc.capture.values.of_one_call import OfOneCall
 from pyrannc.errors import TraceError
@@ -97,7 +96,7 @@ def export(model, call, names, dims, states, places, rows, batch, caches, hooks=
         try:
             return calls.of_any_rows(), None
         except TraceError as error:
-            if not batch.may_be_alone or watched or isinstance(error, LaterCallsDiffer):
+            if not batch.may_be_alone or watched or isinstance(error, OF_NO_ROWS):
                 raise
             refused = error
         try:

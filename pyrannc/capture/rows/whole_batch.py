@@ -4,8 +4,13 @@ import dataclasses
 
 from pyrannc import _C
 from pyrannc.capture.arguments import pytree
+from pyrannc.capture.attributes.second_calls import LaterCallsDiffer
+from pyrannc.capture.explained import OfValues
 from pyrannc.capture.reference import describe
 from pyrannc.capture.torch_private import FakeTensor
+
+#: Errors of a capture that another number of rows would not spare.
+OF_NO_ROWS = (LaterCallsDiffer, OfValues)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pyrannc.capture.attributes.caches import UserCaches
 from pyrannc.capture.captured import Capture
 from pyrannc.capture.explained import SizeUnknown
 from pyrannc.capture.fake_mode import FakeMode, fake_like
-from pyrannc.capture.rows.whole_batch import Alone, Traced
+from pyrannc.capture.rows.whole_batch import OF_NO_ROWS, Alone, Traced
 from pyrannc.capture.torch_private import FakeTensorMode
 from pyrannc.capture.traced.one_trace import one_trace
 from pyrannc.errors import TraceError
@@ -116,7 +116,7 @@ def _joined(mode, model, call, names, dims, states, choices, places, batch):
     try:
         return of_any_rows()
     except TraceError as error:
-        if not batch.may_be_alone or watched or isinstance(error, second_calls.LaterCallsDiffer):
+        if not batch.may_be_alone or watched or isinstance(error, OF_NO_ROWS):
             raise
         refused = error
     try:
