@@ -1,5 +1,7 @@
 #include "rannc/plan/one_replica.h"
 
+#include "rannc/plan/mesh.h"
+
 namespace rannc::plan {
 
 Plan on_one_replica(const Plan& plan) {
@@ -12,7 +14,7 @@ Plan on_one_replica(const Plan& plan) {
   result.stages.resize(groups);
   for (size_t group = 0; group < groups; ++group) {
     Stage& stage = result.stages[group];
-    stage.ranks = {plan.stages[group].ranks.front()};
+    stage.ranks = {mesh_of(plan.stages[group]).rank(0, 0)};
     stage.predicted.reset();
     stage.nodes.clear();
     for (size_t part = 0; part < static_cast<size_t>(plan.interleave); ++part) {
