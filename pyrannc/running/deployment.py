@@ -21,11 +21,12 @@ from pyrannc.original import switches
 from pyrannc.report import time_shares
 from pyrannc.report.operator_values import OperatorValues
 from pyrannc.report.training_steps import TrainingSteps
+from pyrannc.running import shared_memory
 from pyrannc.running.alike.call_agreement import CallAgreement
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
 from pyrannc.shards import layout
-from pyrannc.state import draw_steps, moving, named_tensors, owners, shared_memory, tensor_parts
+from pyrannc.state import draw_steps, moving, named_tensors, owners, tensor_parts
 from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
 
@@ -263,6 +264,15 @@ class Deployment:
     def _run_in_groups(self, captured):
         """The same where groups of ranks compute layers together: it must be cut as the first."""
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
+        if captured.alone:
+            replicas = max(len(stage.ranks) // stage.places for stage in plan.stages)
+            if replicas > 1:
+                raise RaNNCError(
+                    f"a call that runs on one replica ({captured.alone}) cannot share its "
+                    "gradients with others under tensor_parallel yet.\n  Plan with one replica, "
+                    "or leave tensor_parallel off."
+                )
+            plan = _C.plan.on_one_replica(plan)
         made = []
 
         def make():
@@ -288,7 +298,7 @@ class Deployment:
             made.append(executor)
 
         on_all(self.world, make)
-        return Run(self, captured, made[0])
+        return Run(self, captured, made[0], plan)
 
     def when_it_ends(self, forget) -> None:
         """Calls ``forget(reason)`` once the plan has ended."""

@@ -7,7 +7,6 @@
 #include "rannc/plan/groups.h"
 #include "rannc/plan/layout.h"
 #include "rannc/plan/mesh.h"
-#include "rannc/plan/one_replica.h"
 #include "rannc/plan/program.h"
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"

@@ -25,6 +25,11 @@ namespace rannc::plan {
 [[nodiscard]] std::vector<int64_t> rows_of_groups(const std::vector<int64_t>& local_rows,
                                                   int places);
 
+/// The same nodes with the whole batch at once: one micro-batch on the first replica of each stage,
+/// under fill-drain. The ranges of blocks that an interleaved plan gives a group of ranks become
+/// ranges in a row, on ranks that may hold others' parameters.
+[[nodiscard]] Plan on_one_replica(const Plan& plan);
+
 /// Groups in place of ranks.
 [[nodiscard]] ParameterHolders groups_of(const ParameterHolders& holders, int places);
 

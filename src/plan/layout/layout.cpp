@@ -9,7 +9,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "plan/layout_runs.h"
+#include "plan/layout/layout_runs.h"
 #include "rannc/util/error.h"
 #include "rannc/util/json.h"
 

@@ -1,5 +1,4 @@
-#include "rannc/plan/one_replica.h"
-
+#include "rannc/plan/groups.h"
 #include "rannc/plan/mesh.h"
 
 namespace rannc::plan {
@@ -14,7 +13,8 @@ Plan on_one_replica(const Plan& plan) {
   result.stages.resize(groups);
   for (size_t group = 0; group < groups; ++group) {
     Stage& stage = result.stages[group];
-    stage.ranks = {mesh_of(plan.stages[group]).rank(0, 0)};
+    const auto first = mesh_of(plan.stages[group]).ranks_of_replica(0);
+    stage.ranks.assign(first.begin(), first.end());
     stage.predicted.reset();
     stage.nodes.clear();
     for (size_t part = 0; part < static_cast<size_t>(plan.interleave); ++part) {

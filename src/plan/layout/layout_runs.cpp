@@ -1,4 +1,4 @@
-#include "plan/layout_runs.h"
+#include "plan/layout/layout_runs.h"
 
 #include <algorithm>
 #include <map>

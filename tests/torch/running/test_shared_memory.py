@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pyrannc.errors import PlanError
+from pyrannc.running.shared_memory import pairs
 from pyrannc.state.owners import Owners
-from pyrannc.state.shared_memory import pairs
 
 
 def test_pairs_have_numbers_in_common():
