@@ -59,7 +59,8 @@ class MLP(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(5, 9), nn.GELU(), nn.LayerNorm(9), nn.Linear(9, 7), nn.ReLU(), nn.Linear(7, 4))
+            nn.Linear(5, 9), nn.GELU(), nn.LayerNorm(9), nn.Linear(9, 7), nn.ReLU(),
+            nn.Linear(7, 4))
 
     def forward(self, x):
         return self.layers(x).square().mean()
