@@ -194,6 +194,12 @@ ITEMS = {
     "self_check": Item(
         boolean, True, "compare the captured graph with eager before planning, when it fits"
     ),
+    "audit": Item(
+        word("auto", "off"),
+        "auto",
+        "capture the second call of a kind once more, and later ones within 1 % of the time, and "
+        "compare with what runs; off: none",
+    ),
     "calibrate": Item(
         boolean,
         True,

@@ -277,6 +277,24 @@ class RaNNCModule(ModelInterface):
         self._deployment = self._runs = None
         self._ended = reason
 
+    def audit(self) -> int:
+        """Captures calls of the current mode once more, and compares with what runs.
+
+        Finds what Python has changed since, such as globals of a library or the environment, and
+        takes as long as a capture for each kind of call. Every rank calls it. Later calls are
+        audited by themselves, too: the second one of each kind, and others where audits have taken
+        less than 1 % of the time (``Config(audit="off")``: none).
+
+        Returns:
+            The number of kinds that were audited.
+
+        Raises:
+            RaNNCError: The model no longer computes what was captured; names the first node that
+                differs, its module and source line, and since which call results are in doubt.
+        """
+        self._deployed("audit").call_agreement.other("audit()")
+        return self._runs.audit()
+
     def metrics(self) -> dict:
         """What the last training steps took on all ranks, beside what the plan predicts.
 

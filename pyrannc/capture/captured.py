@@ -76,7 +76,7 @@ class Capture:
         self.buffer_names = [names[0] for names, tensor, kind in states if kind == "buffer"]
         hooks = choices.hooks
         self.hooks = hooks if hooks and (hooks.observed or hooks.watched) else None
-        self._shape = pytree.kept(call.shape)
+        self._shape, self._call_shape = pytree.kept(call.shape), call.shape
         self._likes = [
             Like(tensor, dim) for tensor, dim in zip(call.tensors, batch_dims, strict=True)
         ]
@@ -175,6 +175,11 @@ class Capture:
         """The same of the places of tensors, and of all else; empty where there is none."""
         found = pytree.difference(self._shape, call.shape, "the call") or ""
         return found.replace("the call['args']", "args").replace("the call['kwargs']", "kwargs")
+
+    def example(self) -> Call:
+        """A call like the captured one, of tensors without numbers in them."""
+        tree = pytree.unflatten(self._call_shape, [like.empty() for like in self._likes])
+        return Call(tree["args"], tree["kwargs"])
 
     def sizes(self) -> dict[str, list]:
         """Of each tensor of the call, by its path; None in the dimension of the rows."""

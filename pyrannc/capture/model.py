@@ -1,5 +1,6 @@
 """From a model and the arguments of one call to a graph that runs at any batch size."""
 
+import contextvars
 import threading
 
 import torch
@@ -92,7 +93,8 @@ def capture(
 
     # A thread of its own: a trace that failed leaves state in its thread that spoils later ones.
     with random_states.kept(places.device if places else None):
-        thread = threading.Thread(target=work, name="rannc-capture")
+        context = contextvars.copy_context()  # forward() may read those of the caller
+        thread = threading.Thread(target=context.run, args=(work,), name="rannc-capture")
         thread.start()
         thread.join()
     if "error" in result:

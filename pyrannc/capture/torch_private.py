@@ -183,6 +183,8 @@ ATTRIBUTES = {
     "_cdata": (torch.UntypedStorage, "bytes kept for the backward are estimated, not measured"),
     "_compiled_call_impl": (nn.Module, "module.compile() is not undone, or not refused"),
     "_detect_is_causal_mask": (transformer, "nothing, if nn.Transformer does not look into masks"),
+    "_forward_hooks": (nn.Module(), "attributes that hooks read are not compared before a call"),
+    "_forward_pre_hooks": (nn.Module(), "the same of hooks before forward()"),
     "_get_tracing_state": (torch._C, "modules hand out sizes as tensors while they are traced"),
     "_is_tracing": (torch._C, "modules hand out sizes as tensors while they are traced"),
     "_parameters": (nn.Module(), "no model can be captured"),

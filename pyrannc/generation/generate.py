@@ -39,6 +39,10 @@ def for_all_ranks(module, name: str, found):
     def generate(*args, **kwargs):
         refuse_in_forward(module, "generate()")
         deployment.call_agreement.other("generate()")
+        with deployment.audits.paused():
+            return through_pipeline(*args, **kwargs)
+
+    def through_pipeline(*args, **kwargs):
         language = _language_model(module.module)
         if deployment.task.config.tensor_parallel > 1:
             return _by_itself(module, found, args, kwargs)

@@ -285,7 +285,7 @@ class ModuleHooks:
                     "forward(), down to a size that does not depend on the batch."
                 )
 
-    def refuse_new(self) -> None:
+    def refuse_changed(self) -> None:
         """Raises RaNNCError that names a module with a hook that the first call has not seen."""
         if any(torch_private.HOOKS_OF_ALL):
             _refuse_hooks_of_all()

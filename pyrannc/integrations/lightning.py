@@ -31,6 +31,8 @@ from pyrannc.state.released import RELEASED
 _CONNECTOR, _PREPARE, _LAYER_SYNC = "_data_connector", "_prepare_dataloader", "_layer_sync"
 _DEVICE = "_device"  # of a LightningModule; without it self.device is the host in training_step()
 _TRAINER = "_trainer"  # of a LightningModule; without it a copy of one copies its Trainer, too
+# What the Trainer counts, and a LightningModule has as properties.
+_COUNTS = ("current_epoch", "global_step")
 _NODE = "PipelineStep"  # of autograd: a call of a RaNNCModule
 
 
@@ -150,7 +152,7 @@ class RaNNCStrategy(DDPStrategy):
                 vars(each)["finetune_function"] = self._by_identity(each)
         averages = [each for callback in callbacks for each in _copies_in(callback, module)]
         for name in names:
-            target = _child(module, name) if name else copy.copy(module)
+            target = _child(module, name) if name else _with_own_forward(module)
             held = set(map(id, target.parameters()))
             optimizers = [each for each in self.optimizers if _parameters(each) & held]
             if any(_parameters(each) - held for each in optimizers) and len(self._modules) > 1:
@@ -311,7 +313,31 @@ class _Forward:
         self.wrapped = wrapped
 
     def __call__(self, *args, **kwargs):
+        module = self.wrapped.module
+        for name in _COUNTS:  # beside the properties, where guards of attributes see them
+            vars(module)[name] = getattr(module, name)
         return self.wrapped(*args, **kwargs)
+
+
+_OF_CLASS = ("forward", "state_dict", "load_state_dict")
+
+
+class _OwnForward:
+    """Has the methods of its class, whatever :func:`_put` has put in their places."""
+
+    def __getattribute__(self, name):
+        if name in _OF_CLASS:
+            return getattr(type(self), name).__get__(self)
+        return super().__getattribute__(name)
+
+
+def _with_own_forward(module):
+    """``module`` itself, with all that it has now and later, but for :func:`_put`."""
+    kind = type(module)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    made = object.__new__(type(kind.__name__, (_OwnForward, kind), names))
+    made.__dict__ = vars(module)
+    return made
 
 
 def _wrapped_in(module, path="") -> dict:
@@ -340,8 +366,8 @@ def _put(module, name, what) -> None:
         outer, _, last = name.rpartition(".")
         setattr(module.get_submodule(outer), last, what)
     elif what is None:
-        for method in ("forward", "state_dict", "load_state_dict"):
-            vars(module).pop(method, None)
+        for name in (*_OF_CLASS, *_COUNTS):
+            vars(module).pop(name, None)
     else:
         vars(module)["forward"] = _Forward(what)
         vars(module)["state_dict"] = what.state_dict

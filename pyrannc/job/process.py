@@ -11,6 +11,7 @@ import functools
 import importlib.abc
 import importlib.util
 import inspect
+import io
 import itertools
 import json
 import os
@@ -61,6 +62,7 @@ class _EndOfJob:
     def __init__(self, communicator):
         self._communicator, self._process, self._wanted = communicator, os.getpid(), True
         self._before = sys.excepthook, threading.excepthook
+        self._stderr = sys.stderr
         # One bound method each: every access makes another one.
         self._mine = self._on_exception, self._on_thread_exception
         sys.excepthook, threading.excepthook = self._mine
@@ -88,10 +90,17 @@ class _EndOfJob:
             time.sleep(min(self._communicator.rank, 3.0))
         try:
             show()
-            sys.stdout.flush()
-            sys.stderr.flush()
+            self._write_out()
         finally:  # also when the streams are closed
             self._communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
+
+    def _write_out(self):
+        """Also what was shown while another hook collects it, as torch's does that
+        init_process_group() puts around ours: that one does not come to its end."""
+        if isinstance(sys.stderr, io.StringIO) and sys.stderr is not self._stderr:
+            self._stderr.write(sys.stderr.getvalue())
+        for stream in (sys.stdout, self._stderr, sys.stderr):
+            stream.flush()
 
 
 def leave_mpi_of_others() -> None:

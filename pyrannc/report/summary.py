@@ -19,6 +19,11 @@ def text(found) -> str:
     if found["predicted_at_speed_ns"]:
         now = found["predicted_at_speed_ns"] / 1e6
         lines.append(f"at the speed that the ranks compute with now: {now:.1f} ms{_off(now, step)}")
+    if found.get("audits"):
+        spent = found["audit_ns"] / 1e9
+        lines.append(
+            f"{found['audits']} audits of the captured graph took {spent:.2f} s, beside these steps"
+        )
     lines.append(f"{'could be':>76}")
     lines.append("stages       ranks            memory      predicted  compute  wait    hidden")
     lines.append("-----------  ------------  ---------  -------------  -------  ----  --------")

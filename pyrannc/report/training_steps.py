@@ -57,7 +57,7 @@ class TrainingSteps:
     def metrics(self) -> dict:
         """The last record of what all ranks took; see ``metrics.record``."""
         known = self._record or metrics.empty(self._deployment.plan, self.count)
-        return known | {"steps": self.count}
+        return known | {"steps": self.count} | self._deployment.audits.record()
 
     @contextlib.contextmanager
     def forward(self, trains, as_planned):
@@ -174,8 +174,11 @@ class TrainingSteps:
         rows = sum(deployment.local_rows)
         task = deployment.task
         work = matrix_work.of_step(task.captured.graph, task.device, rows)
-        self._record = metrics.record(
-            deployment.plan, deployment.process_bytes, self.count, rows, ranks, now, work
+        self._record = (
+            metrics.record(
+                deployment.plan, deployment.process_bytes, self.count, rows, ranks, now, work
+            )
+            | deployment.audits.record()
         )
         self._start = (self.count, self._spans.new_part(), self.spent())
         if self._sinks:

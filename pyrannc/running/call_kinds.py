@@ -1,19 +1,23 @@
 """The kinds of calls of one deployment: each is captured when it first comes."""
 
 import dataclasses
+import functools
 
 import torch
 
 from pyrannc import log
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
+from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.model import capture
 from pyrannc.capture.rows.whole_batch import WholeBatch
-from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all
 from pyrannc.loop import at_work
 from pyrannc.running.alike.whole_arguments import WholeArguments
-from pyrannc.running.attributes.left import AttributesLeft
-from pyrannc.running.attributes.now import Attributes, changed, difference
+from pyrannc.running.attributes_left import AttributesLeft
+from pyrannc.running.audits import ChangedAttributes
+from pyrannc.running.guards.attributes import changed
+from pyrannc.running.guards.listed import Guards
+from pyrannc.running.guards.recaptures import Recaptures
 from pyrannc.state.model_device import Places
 
 #: Kinds of calls whose captures are kept.
@@ -21,11 +25,6 @@ from pyrannc.state.model_device import Places
 #: without it: a model that is called in changing ways is captured anew at every change; with more,
 #: each capture keeps its stages.
 MOST_KINDS = 16
-#: Calls, one after the other, that were captured because of attributes, or of arguments that are no
-#: tensors, until a warning says so.
-#: tuned by: when a warning comes; nothing is decided by it.
-#: without it: whoever counts steps in an attribute of the model would not learn why each is slow.
-OFTEN = 4
 
 
 @dataclasses.dataclass
@@ -33,9 +32,13 @@ class _Kind:
     number: int  # in the order of their captures, which is the same on all ranks
     #: the same for kinds that differ in nothing but rows and the lengths of padded arguments
     family: int
-    settings: tuple
+    values: tuple  # of the guards
     run: object
+    state: ChangedAttributes
+    is_plain: bool  # was not captured in generate()
     rows: set  # of all ranks together, at which the model is known to compute so
+    sound: int = 0  # number of the last forward pass that is known to be right
+    calls: int = 0
 
 
 class CallKinds:
@@ -54,38 +57,25 @@ class CallKinds:
     def __init__(self, deployment, call, batch_dims, padding):
         first = deployment.first
         self._deployment = deployment
-        self._modules = list(deployment.model.modules())  # walking through them takes a while
-        self._trained = trained(self._modules)
-        registries = [
-            (module, registry)
-            for module in self._modules
-            for registry in (module._parameters, module._buffers, module._modules)
-        ]
-        self._contents = [
-            (module, registry, name, held)
-            for module, registry in registries
-            for name, held in registry.items()
-            if held is not None or registry is not module._buffers  # which forward() may set
-        ]
-        self._names = [(*each, frozenset(each[1])) for each in registries]
-        self._attributes = Attributes(deployment.model)
-        self._attributes.leave_out(first.capture.changed_attributes)
         self._hooks = deployment.task.hooks
         device = deployment.task.device
         self._places = Places(device, device)  # where the model is from now on
+        self._guards = Guards(deployment)
+        self._attributes = self._guards.attributes
+        self._attributes.leave_out(first.capture.changed_attributes)
         self._attributes.leave_out(self._hooks.changed_attributes)
-        self._first_attributes = self._attributes.now()
+        self._recaptures = Recaptures()
         self._left = AttributesLeft(deployment.model)
         self._left.add(first.capture.tensors_left)
-        self._changes = 0  # captures in a row because of attributes, or of constant arguments
         self._batch_dims, self._padding = batch_dims, padding
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made, self._families = 0, 0
         self._whole = WholeArguments()
         self._kinds = []  # the one used last first
+        values = self._guards.now(call or Call((), {}))
+        self._first_values = self._guards.captured(first.capture, values)
         if call is not None:
-            settings = self._settings_of(call), self._first_attributes
-            self._add(settings, call, first, sum(deployment.local_rows))
+            self._add(values, call, first, sum(deployment.local_rows))
 
     def __iter__(self):
         return (kind.run for kind in self._kinds)
@@ -93,39 +83,65 @@ class CallKinds:
     def enter(self, call, no_sync):
         """The run of a call, the turn that all ranks have agreed on, and the call as it is padded
         to the longest of them."""
-        self._refuse_replaced()
+        self._guards.refuse_changed()
         self._deployment.given_copies.refuse_written()
-        self._hooks.refuse_new()
-        settings = (self._settings_of(call), self._attributes.now())
+        values = self._guards.now(call)
         # Before ranks have agreed, each may know another length, and none knows the rows of all.
-        relative = self._relative(settings, call)
+        relative = self._relative(values, call)
         dims = relative.run.capture.batch_dims if relative else self._dims(call)
         number = relative.family if relative else 0
         sizes = self._padding.sizes(call, dims) if self._padding else None
+        audits = self._deployment.audits
         turn = self._deployment.call_agreement.forward(
             call.rows(dims),
             number,
             no_sync,
-            lambda: self._describe(call),
+            lambda: self._describe(values),
             self._whole.told(call, dims),
             sizes,
+            audits.is_due(),
         )
         if self._padding:
             call = self._padding.apply(self._deployment.model, call, turn.sizes)
+            values = self._guards.with_call(values, call)
         rows = sum(turn.local_rows)
-        kind = self._find(settings, call, rows)
+        kind = self._find(values, rows)
         if kind is None:
             with self.own_attributes():
-                kind = self._capture(settings, call, rows)
+                kind = self._capture(values, call, rows)
+            kind.sound = turn.number
         else:
-            self._changes = 0
+            self._recaptures.add()
+            if audits.is_wanted(kind.calls, turn.audit_is_due):
+                self._audit(kind, call, turn.number)
+        kind.calls += 1
         self._left.put()
         self._deployment.note_batch(turn.local_rows)
         return kind.run, turn, call
 
-    def _settings_of(self, call):
-        device = self._deployment.task.device
-        return (*settings_of(self._modules, call, device), self._deployment.dropout)
+    def audit(self) -> int:
+        """Audits the kinds of calls that may come now, and returns how many. Collective.
+
+        Instead of a call there are tensors like those of the captured one.
+        """
+        pairs = [(kind, kind.run.capture.example()) for kind in self._kinds if kind.is_plain]
+        now = [
+            (kind, call)
+            for kind, call in pairs
+            if self._guards.same(kind.values, self._guards.now(call))
+        ]
+        for kind, call in now:
+            self._audit(kind, call, self._deployment.call_agreement.last_forward)
+        return len(now)
+
+    def _audit(self, kind, call, number):
+        """``number``: of the last forward pass."""
+        captured, keyed = kind.run.capture, self._deployment.task.config.draws_by_key
+        with self.own_attributes(), kind.state.as_captured():
+            batch = WholeBatch(captured.alone.rows, True) if captured.alone else WholeBatch()
+            again = functools.partial(self._captured, call, batch)
+            self._deployment.audits.run(captured, again, keyed, kind.sound)
+        kind.sound = number
 
     def own_attributes(self):
         """A context in which the model runs its own Python."""
@@ -139,67 +155,50 @@ class CallKinds:
         """The dimension of each input of the first call that holds the rows, by its path."""
         return self._known
 
-    def _find(self, settings, call, rows):
+    def _find(self, values, rows):
         for position, kind in enumerate(self._kinds):
-            if rows in kind.rows and _is_of(kind, settings, call):
+            if rows in kind.rows and self._guards.same(kind.values, values):
                 self._kinds.insert(0, self._kinds.pop(position))
                 return kind
         return None
 
-    def _of_any_rows(self, settings, call):
+    def _of_any_rows(self, values):
         """The kind of a call as it is but for the number of rows of all ranks, if there is one."""
-        alike = (kind for kind in self._kinds if _is_of(kind, settings, call))
+        alike = (kind for kind in self._kinds if self._guards.same(kind.values, values))
         return next((kind for kind in alike if not kind.run.capture.alone), None)
 
-    def _relative(self, settings, call):
+    def _relative(self, values, call):
         """A kind that differs from the call's in nothing but rows and the lengths of padded
         arguments."""
         padded = self._padding.places(self._deployment.model, call) if self._padding else ()
         for kind in self._kinds:
-            if _is_of(kind, settings, call, padded):
+            if self._guards.same(kind.values, values, padded):
                 return kind
         return None
-
-    def _refuse_replaced(self):
-        """Tensors may be put in the places of others, but another module computes otherwise."""
-        for module, registry, name, held in self._contents:
-            now = registry.get(name)
-            if now is held:
-                continue
-            if held is None:
-                self._refuse_new(module, name)
-            another = now is not None and registry is not module._modules
-            if another and not self._ties_change(now, held):
-                continue
-            self._refuse(module, name, "replaced or removed", "goes on with what was there")
-        for module, registry, names in self._names:
-            if len(registry) > len(names):
-                self._refuse_new(module, next(name for name in registry if name not in names))
-
-    def _refuse_new(self, module, name):
-        self._refuse(module, name, "added", "does not know what is new")
-
-    def _refuse(self, module, name, done, therefore):
-        path = next(path for path, each in self._deployment.model.named_modules() if each is module)
-        raise RaNNCError(
-            f"'{f'{path}.{name}' if path else name}' of the model was {done} after the first call, "
-            f"whose plan {therefore}.\n  Wrap the changed model anew."
-        )
-
-    def _ties_change(self, now, held) -> bool:
-        """Whether a tensor in the place of ``held`` is one that stands elsewhere in the model, or
-        ``held`` stands there still: gradients would be summed as they were tied before."""
-        before = [each for *_, each in self._contents]
-        places = [registry.get(name) for _, registry, name, _ in self._contents]
-        return any(now is each for each in before) or any(held is each for each in places)
 
     def _dims(self, call):
         names = input_names(self._deployment.model, call)
         return find_batch_dims(call, names, self._batch_dims, self._known)
 
-    def _capture(self, settings, call, rows):
-        similar = self._of_any_rows(settings, call)
+    def _capture(self, values, call, rows):
+        similar = self._of_any_rows(values)
         known = similar.run.capture if similar else None
+        captured = self._captured(call, WholeBatch(rows, True, known))
+        if similar and all(on_all(self._deployment.world, lambda: captured is known)):
+            similar.rows.add(rows)
+            return similar
+        log.info("deploy", f"captured again, for a call in {self._describe(values)}")
+        if captured.alone and self._deployment.world.rank == 0:
+            known_already = any(kind.run.capture.alone for kind in self._kinds)
+            (log.info if known_already else log.warn)(
+                "deploy",
+                f"one replica and one micro-batch for batches of {rows} rows: {captured.alone}",
+            )
+        self._left.add(captured.tensors_left)
+        self._warn_of_changes(values)
+        return self._add(self._guards.now(call), call, self._deployment.run_of(captured), rows)
+
+    def _captured(self, call, batch):
         config, before = self._deployment.task.config, self._attributes.now()
         grad = torch.is_grad_enabled()
         with torch.enable_grad():  # grad mode of the call is not that of the model
@@ -215,54 +214,36 @@ class CallKinds:
                 places=self._places,
                 front_end=self._deployment.task.front_ends.used,
                 grad=grad,
-                batch=WholeBatch(rows, True, known),
+                batch=batch,
             )
-        if similar and all(on_all(self._deployment.world, lambda: captured is known)):
-            similar.rows.add(rows)
-            return similar
-        log.info("deploy", f"captured again, for a call in {self._describe(call)}")
-        if captured.alone and self._deployment.world.rank == 0:
-            known_already = any(kind.run.capture.alone for kind in self._kinds)
-            (log.info if known_already else log.warn)(
-                "deploy",
-                f"one replica and one micro-batch for batches of {rows} rows: {captured.alone}",
-            )
+        if captured is batch.known:
+            return captured
         self._hooks.refuse_unsent(captured, self._deployment.world.size)
         at_work.forget()
         if not self._deployment.dropout:
             captured = captured.without_dropout()
         self._attributes.leave_out(captured.changed_attributes)
         self._attributes.leave_out(changed(before, self._attributes.now()))
-        self._left.add(captured.tensors_left)
-        self._warn_of_changes(settings, call)
-        settings = settings[0], self._attributes.now()
-        return self._add(settings, call, self._deployment.run_of(captured), rows)
+        return captured
 
-    def _warn_of_changes(self, settings, call):
-        """Says once that each call is captured anew, as an attribute or an argument that is no
-        tensor changes from call to call."""
-        if not self._kinds:
-            return
-        last, found = self._kinds[0], ""
-        if last.settings[0] == settings[0]:
-            found = difference(last.settings[1], settings[1])
-            found = f"attributes of the model change from call to call: {found}" if found else ""
-            if argument := last.run.capture.difference_beside_tensors(call):
-                found = found or f"arguments change from call to call: {argument}"
-        self._changes = self._changes + 1 if found else 0
-        if self._changes == OFTEN and self._deployment.world.rank == 0:
-            log.warn(
-                "deploy",
-                f"each of the last {OFTEN} calls was captured anew, because {found}. Pass what "
-                "changes as a tensor, or keep it outside of the model and its arguments.",
-            )
+    def _warn_of_changes(self, values):
+        """Says once that calls are captured anew, as an attribute or an argument that is no tensor
+        changes from call to call."""
+        then = self._kinds[0].values if self._kinds else None
+        reason = self._guards.reason_of_recapture(then, values) if then else ""
+        warning = self._recaptures.add(reason)
+        if warning and self._deployment.world.rank == 0:
+            log.warn("deploy", warning)
 
-    def _add(self, settings, call, run, rows):
+    def _add(self, values, call, run, rows):
         self._made += 1
-        relative = self._relative(settings, call)
+        relative = self._relative(values, call)
         self._families += relative is None
         family = relative.family if relative else self._families
-        self._kinds.insert(0, _Kind(self._made, family, settings, run, {rows}))
+        values = self._guards.captured(run.capture, values)
+        state = ChangedAttributes(self._deployment.model, run.capture)
+        is_plain = not self._deployment.audits.pauses
+        self._kinds.insert(0, _Kind(self._made, family, values, run, state, is_plain, {rows}))
         if self._made == MOST_KINDS + 1:
             log.info(
                 "deploy",
@@ -272,51 +253,6 @@ class CallKinds:
         del self._kinds[MOST_KINDS:]
         return self._kinds[0]
 
-    def _describe(self, call) -> str:
-        model = self._deployment.model
-        mode = "training mode" if model.training else "eval mode"
-        if (now := trained(self._modules)) != self._trained:
-            mode += f", with gradients for {sum(now)} parameters instead of {sum(self._trained)}"
-        asked = any(kind.run.capture.grad is not None for kind in self._kinds)
-        if asked and not torch.is_grad_enabled():
-            mode += ", under no_grad()"
-        if not self._deployment.dropout:
-            mode += ", after enable_dropout(False)"
-        if changed := difference(self._first_attributes, self._attributes.now()):
-            mode += f", with {changed}"
-        return f"{mode}: {self._deployment.first.capture.difference(call) or 'as the first one'}"
-
-
-def _is_of(kind, settings, call, any_length=()) -> bool:
-    """Whether a call is of this kind; ``any_length``: see ``Capture.difference``."""
-    captured = kind.run.capture
-    return (
-        kind.settings == settings
-        and captured.grad in (None, torch.is_grad_enabled())
-        and captured.difference(call, any_length) is None
-    )
-
-
-def trained(modules) -> tuple:
-    """Whether each parameter takes a gradient, which the user may change: layers are unfrozen."""
-    return tuple(
-        parameter.requires_grad
-        for module in modules
-        for parameter in module._parameters.values()
-        if parameter is not None
-    )
-
-
-def settings_of(modules, call, device) -> tuple:
-    """What a captured graph depends on beside the call's shape; ``device``: of the model."""
-    return (
-        tuple(module.training for module in modules),
-        trained(modules),
-        tuple(tensor.requires_grad for tensor in call.tensors),
-        *(
-            torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-            for kind in sorted(
-                {"cpu", device.type, *(tensor.device.type for tensor in call.tensors)}
-            )
-        ),
-    )
+    def _describe(self, values) -> str:
+        *others, arguments = self._guards.differences(self._first_values, values)
+        return f"{', '.join(others)}: {arguments or 'as the first one'}"

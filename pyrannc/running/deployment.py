@@ -23,6 +23,7 @@ from pyrannc.report.operator_values import OperatorValues
 from pyrannc.report.training_steps import TrainingSteps
 from pyrannc.running import shared_memory
 from pyrannc.running.alike.call_agreement import CallAgreement
+from pyrannc.running.audits import Audits
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
 from pyrannc.shards import layout
@@ -47,6 +48,7 @@ class Deployment:
         self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
         self.comm = transport.of_messages(self.world, task.device, task.config)
+        self.audits = Audits(self.world, task.config.audit)
         self.has_generated_whole = False  # the model on each rank, as generate() then says once
         self.connected_bytes = 0  # of the device's memory, what NCCL has taken for the plans' ranks
         self._ends = []

@@ -38,6 +38,33 @@ def test_an_exception_on_one_rank_ends_the_job_with_its_traceback_first():
     assert result.stderr.count("Traceback") == 1
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "import pyrannc; pyrannc.init()",
+        "from pyrannc.integrations.accelerate import Accelerator; Accelerator()",
+        "from pyrannc.integrations.lightning import RaNNCStrategy; RaNNCStrategy()",
+    ],
+)
+def test_an_exception_is_complete_after_torch_has_put_its_hook_around_ours(begin):
+    # init_process_group() collects what the hook before it prints, and ours ends the process: of an
+    # error there was one line, "rannc: rank 1 ends the job".
+    result = run(
+        begin,
+        """
+        world.timeout_s = 600
+        if world.rank == 1:
+            raise ValueError("the data has a hole\\n  Fill it.")
+        world.barrier()
+        """,
+        ranks=2,
+    )
+    assert result.returncode != 0
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "ValueError: the data has a hole\n  Fill it.\n" in result.stderr
+    assert "rannc: rank 1 ends the job: ValueError: the data has a hole" in result.stderr
+
+
 def test_an_exception_in_a_thread_ends_the_job():
     result = run(
         """

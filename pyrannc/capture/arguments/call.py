@@ -71,6 +71,13 @@ class Like:
     def __init__(self, tensor, dim):
         self.dtype, self.device_type, self.dim = tensor.dtype, tensor.device.type, dim
         self.shape = list(tensor.shape)
+        self._strides, self._device = tensor.stride(), tensor.device
+        self._requires_grad = tensor.requires_grad
+
+    def empty(self):
+        """Such a tensor, without numbers in it."""
+        made = torch.empty_strided(self.shape, self._strides, dtype=self.dtype, device=self._device)
+        return made.requires_grad_(self._requires_grad)
 
     def difference(self, tensor, any_length=False) -> str | None:
         """``any_length``: in all dimensions."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pyrannc.capture.attributes.user_code import (
     LIBRARIES,
     is_class_of_user,
+    is_frame,
     is_module_of_user,
     is_object,
     is_of_user,
@@ -26,6 +27,8 @@ ABSENT = object()
 
 # Methods that code calls without naming them.
 _WITHOUT_A_NAME = ("__bool__", "__call__", "__float__", "__getattr__", "__getitem__", "__int__")
+# What reads attributes whose names stand nowhere in the code.
+_BY_ANY_NAME = {"__dict__", "__getattribute__", "attrgetter", "getattr", "vars"}
 #: Entries of a list, a dict or an object in which the user's objects are looked for.
 #: tuned by: a safety margin: settings have some tens of entries.
 #: without it: a list with an entry for each class or token would be gone through.
@@ -60,19 +63,74 @@ def places_around(model) -> list[Place]:
     for kind, methods in _classes(model):
         if is_of_user(kind):
             _add_class(places, kind, {name for each in methods for name in _names(each.__code__)})
-    for function in _functions(model):
+    return _with_names_in(_functions(model), places)
+
+
+def _with_names_in(functions, places):
+    for function in functions:
         _add_globals(places, function)
         _add_variables(places, function)
     return [Place(path, *both) for path, both in sorted(places.items())]
 
 
-def names_in_code(model) -> set[str]:
-    """Of attributes and globals that the same code reads, and its strings: getattr() may."""
-    return {
-        name
-        for function in _functions(model)
-        for name in (*_names(function.__code__), *_strings(function.__code__))
-    }
+def read_by_calls(model) -> tuple[list, set]:
+    """What a call of ``model`` may read: functions of the user's that it may run, and names of
+    attributes and globals.
+
+    The functions are forward(), hooks, and what these call by name. The names stand in their code;
+    so do strings, which getattr() may read. What only other methods name, such as a list to which
+    training_step() appends, is left out.
+    """
+    modules = list(model.modules())
+    kinds = {kind for module in modules for kind in type(module).__mro__ if not is_frame(kind)}
+    of_libraries = [names_in_class(kind) for kind in kinds if not is_of_user(kind)]
+    names = {"forward", *_WITHOUT_A_NAME}.union(*of_libraries)
+    methods = [
+        pair
+        for kind in kinds
+        if is_of_user(kind)
+        for pair in vars(kind).items()
+        if pair[0] != "__init__"
+    ]
+    methods += [
+        (name, each)
+        for module in modules
+        for name, each in vars(module).items()
+        if isinstance(each, types.FunctionType | types.MethodType)
+    ]
+    waiting = [
+        hook
+        for module in modules
+        for registry in (module._forward_pre_hooks, module._forward_hooks)
+        for hook in registry.values()
+    ]
+    functions, seen, own = [], set(), set()
+    while True:
+        waiting = [*filter(None, map(_function, waiting))]
+        while waiting:
+            function = waiting.pop()
+            if function.__code__ not in seen:
+                seen.add(function.__code__)
+                functions.append(function)
+                own.update(_names(function.__code__), _strings(function.__code__))
+                waiting += _others(function)
+        names |= own
+        waiting = [each for name, each in methods if name in names]
+        methods = [(name, each) for name, each in methods if name not in names]
+        if not waiting:
+            break
+    if not own.isdisjoint(_BY_ANY_NAME):
+        names.update(name for module in modules for name in vars(module))
+    return functions, names
+
+
+def places_read(model, functions, names) -> list[Place]:
+    """Of :func:`places_around` those that a call may read; see :func:`read_by_calls`."""
+    places = {}
+    for kind, _ in _classes(model):
+        if is_of_user(kind):
+            _add_class(places, kind, names.intersection(vars(kind)), own=False)
+    return _with_names_in(functions, places)
 
 
 def with_names_in_methods(names, values) -> set[str]:
@@ -216,6 +274,8 @@ def _class_attributes(function):
 
 
 def _function(value):
+    if isinstance(value, functools.cached_property | functools.partial):
+        value = value.func
     value = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
     return value if isinstance(value, types.FunctionType) else None
 
@@ -227,6 +287,7 @@ def _global_names(code) -> frozenset:
     found, names = set(), ()
     for each in dis.get_instructions(code):
         if each.opname in ("LOAD_GLOBAL", "STORE_GLOBAL"):
+            found.add(names)  # of outer(inner(x)) the first
             names = (each.argval,)
         elif names and each.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"):
             names += (each.argval,)

@@ -29,7 +29,10 @@ def kept(model):
     """Everything that a module holds is as before afterwards, what objects in it hold, and what
     stands around the model."""
     saved = []
-    around = [(place, value, _copied(value)) for place, value in _around(model)]
+    around = [
+        (place, value, copied(value) if type(value) in CONTAINERS else None)
+        for place, value in _around(model)
+    ]
     for module in holders(model).values():
         attributes = dict(vars(module))
         contents = {
@@ -66,8 +69,9 @@ def _around(model):
     return [(place, place.read()) for place in places_around(model)]
 
 
-def _copied(value):
-    return value.copy() if type(value) in CONTAINERS else None
+def copied(value):
+    """A copy of a container; else ``value`` itself."""
+    return value.copy() if type(value) in CONTAINERS else value
 
 
 def _is_kept(value) -> bool:
@@ -115,9 +119,7 @@ def snapshot(model) -> dict:
         for name, value in vars(module).items()
         if name not in _NOT_OF_THE_USER
     }
-    return {
-        path: value.copy() if type(value) in CONTAINERS else value for path, value in found.items()
-    }
+    return {path: copied(value) for path, value in found.items()}
 
 
 def changed(before, model) -> dict:

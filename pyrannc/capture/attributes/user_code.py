@@ -19,6 +19,11 @@ _NO_OBJECTS = (
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 
 
+def is_frame(kind) -> bool:
+    """Whether a class is none of a model's own but that of all modules, torch's or Lightning's."""
+    return kind in (nn.Module, object) or kind.__module__.partition(".")[0] == "lightning"
+
+
 def is_object(value) -> bool:
     kept_by_users = hasattr(value, "__dict__") and not isinstance(value, _NO_OBJECTS)
     return kept_by_users and is_of_user(type(value))

@@ -20,6 +20,8 @@ from pyrannc.running.alike.told import Told
 
 # Beyond the number of any call: what tells the models apart begins here.
 _CALLS = 2**40
+# Beyond any number of rows: what rank 0 adds to its own where it wants an audit.
+_AUDIT = 2**48
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,7 @@ class AgreedCall:
     no_sync: bool
     loss_seed: float  # see loss_scales.loss_seed
     sizes: list  # [rank], what each has told of its arguments
+    audit_is_due: bool = False  # as rank 0 has said
     delayed: bool = False  # by delay_grad_allreduce(), whose state at the backward counts
 
 
@@ -63,7 +66,9 @@ class CallAgreement:
         self.summoned = None  # state.summon.Summoned, inside summon()
         self._loss_seed = 1.0
 
-    def forward(self, rows, kind, no_sync, describe, whole=None, sizes=None) -> AgreedCall:
+    def forward(
+        self, rows, kind, no_sync, describe, whole=None, sizes=None, audit_is_due=False
+    ) -> AgreedCall:
         """Agrees on the next forward pass.
 
         Args:
@@ -74,6 +79,7 @@ class CallAgreement:
             whole: What :class:`~pyrannc.running.alike.whole_arguments.WholeArguments` tell.
             sizes: Of this rank's arguments that are padded, in JSON's types: ranks may differ in
                 them.
+            audit_is_due: What :class:`~pyrannc.running.audits.Audits` says; rank 0's counts.
         """
         self._refuse_summoned("a forward pass")
         number = self._calls
@@ -84,8 +90,9 @@ class CallAgreement:
             what, how = _FORWARD_NO_SYNC, "with grad, under no_sync()"
         elif grad:
             what, how = _FORWARD, "with grad"
+        due = audit_is_due and self._world.rank == 0
         all_rows, sizes = self._agree(
-            rows,
+            rows + _AUDIT * due,
             what,
             number,
             kind,
@@ -93,10 +100,11 @@ class CallAgreement:
             whole,
             sizes,
         )
+        due, all_rows[0] = divmod(all_rows[0], _AUDIT)
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
         self._check_replicas()
-        return AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes)
+        return AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes, bool(due))
 
     def backward(self, number, keep_graph, given) -> int:
         """Agrees on the backward of a forward pass, where that communicates.
@@ -116,6 +124,11 @@ class CallAgreement:
             lambda: f"backward of forward pass {number}{how}",
         )
         return functools.reduce(operator.or_, given_to)
+
+    @property
+    def last_forward(self) -> int:
+        """The number of the last forward pass."""
+        return self._calls - 1
 
     def _check_replicas(self) -> None:
         """In some calls; what an accelerator knows then is looked at in the next call."""

@@ -7,7 +7,7 @@ import pytest
 
 CASES = (
     "child", "forward", "bf16", "resumed", "twice", "another", "adversaries", "averaged",
-    "validated", "tuned",
+    "validated", "tuned", "annealed",
 )  # fmt: skip
 
 

@@ -297,6 +297,28 @@ def validated(folder):
     return {"log": log + fit.validate(module, loaders()[1], verbose=False), "weights": {}}
 
 
+class Annealed(WithForward):
+    """forward() reads what the Trainer counts, and what hooks set, also anew."""
+
+    beta = 1.0
+
+    def forward(self, x):
+        weight = self.beta + self.current_epoch + self.trainer.current_epoch
+        return super().forward(x) * weight * (self.later if self.current_epoch else 1.0)
+
+    def on_train_epoch_start(self):
+        self.beta = 1.0 + self.current_epoch / 2
+        self.later = 0.5
+
+
+def annealed(folder):
+    """Had what the module held when fit() began."""
+    log = Log()
+    fit = trainer(folder, log, max_epochs=2, num_sanity_val_steps=0)
+    fit.fit(Annealed(), loaders()[0])
+    return {"log": log.entries, "weights": {}}
+
+
 class Outside(WithForward):
     def predicted(self, x):
         return self.scale(self.first(x).mean(1, keepdim=True))
@@ -365,6 +387,7 @@ CASES = {
     "averaged": averaged,
     "validated": validated,
     "tuned": tuned,
+    "annealed": annealed,
     "refused": refused,
 }
 

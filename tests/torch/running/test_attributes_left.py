@@ -171,10 +171,13 @@ def with_a_variable(given):
 @pytest.mark.parametrize(
     ("read", "where"),
     [
-        (lambda given: KEPT[-1], r"test_left\.KEPT' is outside"),
-        (lambda given: LAST["h"], r"test_left\.LAST' is outside"),
-        (lambda given: ANEW, r"test_left\.ANEW' is outside"),
-        (lambda given: LeavingAround.every[0], r"test_left\.LeavingAround\.every' is outside"),
+        (lambda given: KEPT[-1], r"test_attributes_left\.KEPT' is outside"),
+        (lambda given: LAST["h"], r"test_attributes_left\.LAST' is outside"),
+        (lambda given: ANEW, r"test_attributes_left\.ANEW' is outside"),
+        (
+            lambda given: LeavingAround.every[0],
+            r"test_attributes_left\.LeavingAround\.every' is outside",
+        ),
         (sum, "'given' of the model"),
         (None, "reads seen' is outside"),
     ],

@@ -5,18 +5,16 @@ class. A captured graph has them as constants; so they are compared before each 
 of modules are.
 """
 
-from pyrannc.capture.attributes.around import ABSENT, places_around
-from pyrannc.running.attributes.comparable import comparables
+from pyrannc.capture.attributes.around import ABSENT
+from pyrannc.running.guards.comparable import comparables
 
 
 class Around:
-    """Reads what the code of the modules of ``model`` names, of objects what is ``wanted``."""
+    """Reads ``places``, and of objects there what is ``wanted``."""
 
-    def __init__(self, model, wanted):
+    def __init__(self, places, wanted):
         self._wanted = wanted
-        self._places = [
-            place for place in places_around(model) if next(self._values(place, set()), None)
-        ]
+        self._places = [place for place in places if next(self._values(place, set()), None)]
 
     def leave_out(self, paths) -> None:
         """Places that forward() changes."""

@@ -14,7 +14,7 @@ from torch import nn
 
 import pyrannc
 from pyrannc import Config, RaNNCError, RaNNCModule
-from pyrannc.running.attributes.now import Attributes, difference
+from pyrannc.running.guards.attributes import Attributes
 
 
 class Phase(enum.Enum):
@@ -50,6 +50,17 @@ class Schedule:
         return self.fourth
 
 
+class Opaque:
+    __slots__ = ("gain",)
+
+    def __init__(self):
+        self.gain = 1.0
+
+
+class OfClass(dict):
+    """With attributes of its own."""
+
+
 @dataclasses.dataclass(slots=True)
 class Slots:
     shift: float = 0.0
@@ -66,6 +77,12 @@ class Layer(nn.Module):
         self.schedule, self.loss, self.slots = Schedule(), Loss, Slots()
         self.bound, self.scaled = Schedule().bound, functools.partial(torch.mul, 1.0)
         self.groups, self.mapping = [{"rate": 1.0}], collections.UserDict(gain=1.0)
+        self.second = nn.Linear(4, 4)
+        self.path, self.by_name = [self.linear, self.second], {"a": self.linear}
+        self.active, self.switches = [True] * 24, dict.fromkeys(range(24), True)
+        self.queue, self.opaque = collections.deque([1.0, 2.0]), Opaque()
+        self.of_class, self.numbers = OfClass(gain=1.0), set(range(24))
+        self.helped_by, self.scale_3 = 1.0, 1.0
 
     def forward(self, x):
         x = self.act(self.linear(x)) * self.mask * self.args.scale * self.weights["a"]
@@ -73,7 +90,15 @@ class Layer(nn.Module):
         x = x.to(self.dtype).float() * float(self.table[0]) * (2 if "b" in self.tags else 1)
         x = self.scaled(x) * self.schedule.factor() * self.schedule() * self.bound()
         x = x * self.loss.weight * Loss.weight * self.groups[0]["rate"] * self.mapping["gain"]
+        for layer in (*self.path, self.by_name["a"]):
+            x = layer(x)
+        x = x * self.active[3] if self.switches[3] else -x
+        x = x * self.queue[0] * self.opaque.gain * self.of_class["gain"] * len(self.numbers)
+        x = self.helped(x) * getattr(self, f"scale_{len(self.path[:0]) + 3}")
         return x + self.slots.shift + self.settings.shift + self.terms[0] * self.terms[1]
+
+    def helped(self, x):
+        return x * self.helped_by
 
 
 CHANGES = {
@@ -100,6 +125,18 @@ CHANGES = {
     "slots.shift": lambda layer: setattr(layer.slots, "shift", 3.0),
     "groups.0.rate": lambda layer: layer.groups[0].update(rate=3.0),
     "mapping.gain": lambda layer: layer.mapping.update(gain=3.0),
+    "path": lambda layer: layer.path.reverse(),
+    "path, shorter": lambda layer: layer.path.pop(),
+    "path, another": lambda layer: setattr(layer, "path", (layer.linear,)),
+    "by_name": lambda layer: layer.by_name.update(a=layer.second),
+    "active": lambda layer: layer.active.__setitem__(3, False),
+    "active.24": lambda layer: layer.switches.update({3: False}),
+    "queue": lambda layer: layer.queue.rotate(),
+    "opaque": lambda layer: setattr(layer.opaque, "gain", 3.0),
+    "of_class": lambda layer: layer.of_class.update(gain=3.0),
+    "numbers": lambda layer: layer.numbers.add(99),
+    "of_method": lambda layer: setattr(layer, "helped_by", 3.0),
+    "of_getattr": lambda layer: setattr(layer, "scale_3", 3.0),
     "forward": lambda layer: setattr(layer, "forward", lambda x: layer.linear(x)),
 }
 
@@ -121,9 +158,9 @@ def test_what_a_script_puts_into_a_model_for_itself_is_not_compared():
     attributes = Attributes(layer)
     before = attributes.now()
     layer.mean_loss, layer.last_output, layer.curve = 0.5, torch.ones(4), {"loss": 0.5}
-    assert not difference(before, attributes.now())
+    assert not attributes.difference(before, attributes.now())
     layer.forward = None
-    assert difference(before, attributes.now()) == "forward = None"
+    assert attributes.difference(before, attributes.now()) == "forward = None"
 
 
 def test_nor_where_the_model_is_a_librarys():
@@ -131,9 +168,9 @@ def test_nor_where_the_model_is_a_librarys():
     attributes = Attributes(layer)
     before = attributes.now()
     layer.mean_loss, layer.norm1.curve = 0.5, [0.5]
-    assert not difference(before, attributes.now())
+    assert not attributes.difference(before, attributes.now())
     layer.norm_first = True
-    assert difference(before, attributes.now()) == "norm_first = True"
+    assert attributes.difference(before, attributes.now()) == "norm_first = True"
 
 
 def test_an_array_that_stays_what_it_is_does_not_differ_and_is_shown_where_it_does():
@@ -142,9 +179,9 @@ def test_an_array_that_stays_what_it_is_does_not_differ_and_is_shown_where_it_do
     attributes = Attributes(layer)
     before = attributes.now()
     layer.table = layer.table.copy()
-    assert not difference(before, attributes.now())
+    assert not attributes.difference(before, attributes.now())
     layer.table = np.zeros(1)
-    assert difference(before, attributes.now()) == "table = array([0.])"
+    assert attributes.difference(before, attributes.now()) == "table = array([0.])"
 
 
 def test_what_the_code_does_not_read_of_an_object_is_not_compared():
@@ -152,9 +189,9 @@ def test_what_the_code_does_not_read_of_an_object_is_not_compared():
     attributes = Attributes(layer)
     before = attributes.now()
     layer.settings.steps += 1
-    assert difference(before, attributes.now()) == ""
+    assert attributes.difference(before, attributes.now()) == ""
     layer.settings.shift, layer.mask, layer.act = 2.0, torch.ones(4), torch.relu
-    assert difference(before, attributes.now()) == (
+    assert attributes.difference(before, attributes.now()) == (
         "act = relu, mask = a tensor of shape [4] and 1 more"
     )
 
@@ -164,7 +201,7 @@ def test_functions_that_libraries_put_there_are_not_compared():
     attributes = Attributes(layer)
     before = attributes.now()
     layer.forward = pyrannc.get_rank
-    assert difference(before, attributes.now()) == ""
+    assert attributes.difference(before, attributes.now()) == ""
 
 
 @pytest.mark.parametrize(

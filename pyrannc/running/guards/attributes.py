@@ -1,5 +1,5 @@
-"""Numbers, flags, strings, functions and tensors of a model's modules, and of what is around them,
-with which its captured graphs compute.
+"""The guard of attributes: numbers, flags, strings, functions and tensors of a model's modules, and
+of what is around them, with which its captured graphs compute.
 
 The user may set ``dropout.p``, ``model.act = F.relu`` or ``model.args.beta`` after a capture, or
 call PEFT's ``disable_adapter()``: a call with other attributes is of another kind.
@@ -9,30 +9,35 @@ import torch
 
 from pyrannc.capture.attributes.around import (
     names_in_class,
-    names_in_code,
-    places_around,
+    places_read,
+    read_by_calls,
     with_names_in_methods,
 )
-from pyrannc.capture.attributes.user_code import is_of_user
-from pyrannc.running.attributes.around import Around
-from pyrannc.running.attributes.comparable import NOTHING, comparable, comparables
+from pyrannc.capture.attributes.user_code import is_frame, is_of_user
+from pyrannc.running.guards.around import Around
+from pyrannc.running.guards.comparable import NOTHING, comparable, comparables
+from pyrannc.running.guards.guard import Guard
 
 # Of nn.Module itself: torch changes them, and the mode of a module is compared by itself.
 _OF_MODULE = {"training", *vars(torch.nn.Module())}
 
 
-class Attributes:
-    """Reads the attributes of all modules of ``model``."""
+class Attributes(Guard):
+    """The attributes of all modules of ``model``."""
+
+    name = "attributes of the model"
 
     def __init__(self, model):
         held = [each for module in model.modules() for each in vars(module).values()]
-        around = [place.read() for place in places_around(model)]
-        self._wanted = with_names_in_methods(names_in_code(model), [*held, *around])
+        functions, names = read_by_calls(model)
+        places = places_read(model, functions, names)
+        around = [place.read() for place in places]
+        self._wanted = with_names_in_methods(names, [*held, *around])
         self._modules = [
             (path, module, _readable(module, self._wanted))
             for path, module in model.named_modules()
         ]
-        self._around = Around(model, self._wanted)
+        self._around = Around(places, self._wanted)
         self._left_out = set()
 
     def leave_out(self, paths) -> None:
@@ -40,7 +45,7 @@ class Attributes:
         self._left_out.update(paths)
         self._around.leave_out(self._left_out)
 
-    def now(self) -> tuple:
+    def now(self, call=None) -> tuple:
         """Pairs of path and value, in the order of the modules; of dicts and objects what they
         hold, once. Of an attribute called ``config`` all that stands in it, as transformers' models
         compute with that."""
@@ -61,14 +66,17 @@ class Attributes:
         found += self._around.now()
         return tuple(pair for pair in found if pair[0] not in self._left_out)
 
+    def difference(self, then, now):
+        paths, new = changed(then, now), dict(now)
+        shown = ", ".join(f"{path} = {new.get(path)!r}" for path in paths[:2])
+        return f"{shown} and {len(paths) - 2} more" if len(paths) > 2 else shown
+
 
 def _readable(module, wanted):
-    """Names of attributes with which ``module`` may compute. What a script puts there later under a
-    name that stands nowhere in the code, such as a mean of the losses, is for the script."""
-    kinds = [kind for kind in type(module).__mro__ if kind not in (torch.nn.Module, object)]
-    of_libraries = [names_in_class(kind) for kind in kinds if not is_of_user(kind)]
-    # ``forward`` may be another one.
-    return wanted.union(vars(module), dir(type(module)), *of_libraries)
+    """Names of attributes with which ``module`` may compute. What a script puts there under a name
+    that a call does not read, such as a list of losses, is for the script."""
+    kinds = [kind for kind in type(module).__mro__ if not is_frame(kind)]
+    return wanted.union(*(names_in_class(kind) for kind in kinds if not is_of_user(kind)))
 
 
 def changed(before: tuple, now: tuple) -> list[str]:
@@ -76,10 +84,3 @@ def changed(before: tuple, now: tuple) -> list[str]:
     old, new = dict(before), dict(now)
     found = [path for path in new if old.get(path, NOTHING) != new[path]]
     return found + [path for path in old if path not in new]
-
-
-def difference(before: tuple, now: tuple) -> str:
-    """The attributes that differ, as text; empty when none does."""
-    paths, new = changed(before, now), dict(now)
-    shown = ", ".join(f"{path} = {new.get(path)!r}" for path in paths[:2])
-    return f"{shown} and {len(paths) - 2} more" if len(paths) > 2 else shown

@@ -1,7 +1,8 @@
-"""What can be compared before each call: numbers, also numpy's, flags, strings, functions and
-tensors, and what holds a few of them."""
+"""What can be compared before each call: numbers, also numpy's, flags, strings, functions, modules
+and tensors, and what holds a few of them."""
 
 import argparse
+import collections
 import dataclasses
 import enum
 import functools
@@ -13,12 +14,20 @@ import torch
 
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.attributes.around import DEEPEST
-from pyrannc.capture.attributes.user_code import LIBRARIES, is_class_of_user, is_object
+from pyrannc.capture.attributes.user_code import (
+    LIBRARIES,
+    is_class_of_user,
+    is_object,
+    is_of_user,
+)
 
-#: Elements of a list, a set or an array that is compared.
-#: tuned by: a safety margin: lists of settings have a few elements.
-#: without it: a list with an entry for each class or token would be gone through in every call.
-_MOST_ELEMENTS = 16
+#: Elements of a list, a set or an array that is compared. Of plain numbers and strings, which C
+#: compares, there may be more.
+#: tuned by: a call's time: 64 tensors take 10 us, 4096 numbers 60 us.
+#: without it: a list with an entry for each token would be gone through in every call.
+_MOST_ELEMENTS = 64
+_MOST_PLAIN = 4096
+_PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None)}
 _PLAIN = (
     bool | int | float | complex | str | bytes | None | enum.Enum | np.generic | torch.dtype
     | torch.device
@@ -26,12 +35,13 @@ _PLAIN = (
 _FUNCTION = (
     types.FunctionType | types.BuiltinFunctionType | types.MethodType | functools.partial
 )  # fmt: skip
+_OF_CLASS = property | staticmethod | classmethod | functools.cached_property
 NOTHING = object()
 
 
 class _Same:
-    """Is equal where the same tensor or function stands: what is written into a tensor is seen by
-    the graphs that compute with it."""
+    """Is equal where the same tensor, module or function stands: what is written into a tensor is
+    seen by the graphs that compute with it."""
 
     def __init__(self, value):
         self._value = value
@@ -48,6 +58,8 @@ class _Same:
     def __repr__(self):
         if isinstance(self._value, torch.Tensor):
             return f"a tensor of shape {list(self._value.shape)}"
+        if isinstance(self._value, torch.nn.Module):
+            return f"a {type(self._value).__name__}"
         return getattr(self._value, "__name__", repr(self._value))
 
 
@@ -70,16 +82,21 @@ def comparable(value):
     """``value`` as it is compared, or ``NOTHING``."""
     if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | torch.nn.Module | _OF_CLASS):
         return _Same(value)
     if isinstance(value, _FUNCTION):
         return NOTHING if _is_put_there(value) else _Same(value)
     if isinstance(value, np.ndarray):
-        few = value.size <= _MOST_ELEMENTS and not value.dtype.hasobject
+        few = value.size <= _MOST_PLAIN and not value.dtype.hasobject
         return _Array(value.copy()) if few else NOTHING
-    if not isinstance(value, list | tuple | set | frozenset) or len(value) > _MOST_ELEMENTS:
+    if not isinstance(value, list | tuple | set | frozenset | collections.deque):
         return NOTHING
-    if isinstance(value, set | frozenset):
+    is_set = isinstance(value, set | frozenset)
+    if len(value) <= _MOST_PLAIN and _PLAIN_TYPES.issuperset(map(type, value)):
+        return frozenset(value) if is_set else tuple(value)
+    if len(value) > _MOST_ELEMENTS:
+        return NOTHING
+    if is_set:
         return frozenset(value) if all(isinstance(each, _PLAIN) for each in value) else NOTHING
     found = tuple(map(comparable, value))
     return NOTHING if any(each is NOTHING for each in found) else found
@@ -106,21 +123,28 @@ def comparables(path, value, wanted, seen, depth=DEEPEST):
     if id(value) in seen:
         return
     seen.add(id(value))
-    if _is_settings(value):
-        held = [(name, getattr(value, name, None)) for name in _settings_of(value)]
-    elif is_object(value) or is_class_of_user(value):
-        held = [(name, each) for name, each in vars(value).items() if name in wanted]
-    elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        held = value.items()
-    elif isinstance(value, list | tuple) and len(value) <= _MOST_ELEMENTS:
-        held = enumerate(value)
-    else:
-        return
-    for name, each in held:
+    for name, each in _held(value, wanted):
         if depth:
             yield from comparables(f"{path}.{name}", each, wanted, seen, depth - 1)
         elif (found := comparable(each)) is not NOTHING:
             yield f"{path}.{name}", found
+
+
+def _held(value, wanted):
+    """Pairs of name and value of what a value holds."""
+    if _is_settings(value):
+        yield from ((name, getattr(value, name, None)) for name in _settings_of(value))
+        return
+    if is_object(value) or is_class_of_user(value):
+        yield from ((name, each) for name, each in vars(value).items() if name in wanted)
+    if is_of_user(type(value)):
+        for name in sorted(_slots_of(type(value)) & wanted):
+            yield name, getattr(value, name, None)
+    if isinstance(value, Mapping):
+        if all(isinstance(key, _PLAIN) for key in value):
+            yield from value.items()
+    elif isinstance(value, list | tuple | collections.deque) and len(value) <= _MOST_ELEMENTS:
+        yield from enumerate(value)
 
 
 def _is_settings(value) -> bool:
@@ -136,3 +160,12 @@ def _settings_of(value) -> list[str]:
         else []
     )
     return [*dict.fromkeys([*fields, *getattr(value, "__dict__", ())])]
+
+
+@functools.cache
+def _slots_of(kind) -> frozenset:
+    """Names of attributes that objects of a class have in slots."""
+    found = [vars(each).get("__slots__", ()) for each in kind.__mro__]
+    return frozenset(
+        name for slots in found for name in ((slots,) if isinstance(slots, str) else slots)
+    )

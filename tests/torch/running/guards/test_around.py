@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from pyrannc import Config, RaNNCError, RaNNCModule
-from pyrannc.capture.attributes.around import names_in_code
-from pyrannc.running.attributes.around import Around
+from pyrannc.capture.attributes.around import places_read, read_by_calls
+from pyrannc.running.guards.around import Around
 
 SCALE = [1.0]
 ALPHA = 1.0
@@ -51,6 +51,17 @@ def made(settings):
             return self.linear(x) * settings["alpha"]
 
     return Local()
+
+
+class Nesting(Reading):
+    """Of two functions, one called with the result of the other, only the inner one was seen."""
+
+    def forward(self, x):
+        return scaled(unscaled(self.linear(x)))
+
+
+def unscaled(x):
+    return x
 
 
 def set_scale(value, monkeypatch):
@@ -98,12 +109,15 @@ def test_what_forward_counts_is_no_reason_to_capture_anew():
 
 
 def around(model):
-    return dict(Around(model, names_in_code(model)).now())
+    functions, names = read_by_calls(model)
+    return dict(Around(places_read(model, functions, names), names).now())
 
 
 def test_only_what_the_code_names_is_read():
     names = {name.rpartition(".")[2] for name in around(Reading())}
     assert names == {"SCALE", "ALPHA", "beta", "forward", "scaled"}
+    names = {name.rpartition(".")[2] for name in around(Nesting())}
+    assert names >= {"ALPHA", "scaled", "unscaled"}
     found = around(made({"alpha": 2.0, "t": {}}))
     assert [each for each in found if "reads" in each] == [
         "made.<locals>.Local.forward reads settings.alpha"
@@ -116,7 +130,9 @@ def test_settings_of_a_namespace_count_and_of_other_objects_what_the_code_names(
     assert [each for each in around(made(holder)) if "reads" in each] == [
         f"made.<locals>.Local.forward reads settings.{name}" for name in "abc"
     ]
-    assert not [each for each in around(made(other)) if "reads" in each]
+    assert [each for each in around(made(other)) if "reads" in each] == [
+        "made.<locals>.Local.forward reads settings"  # the module itself
+    ]
 
 
 def test_a_function_that_is_replaced_is_that_of_the_call(monkeypatch):
