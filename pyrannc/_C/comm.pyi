@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'end_nccl', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi']
+__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'end_nccl', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi', 'subset']
 class Operation:
     def done(self) -> bool:
         ...
@@ -207,3 +207,7 @@ def nccl_version_text(version: typing.SupportsInt | typing.SupportsIndex) -> str
     ...
 def started_mpi() -> bool:
     ...
+def subset(all: Communicator, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> Communicator:
+    """
+    Some ranks of a communicator as one of their own, numbered by their order.
+    """

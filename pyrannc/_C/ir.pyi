@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Value', 'Values', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
+__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Value', 'Values', 'at_rows', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'for_rows_alone', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -325,6 +325,8 @@ class ShardedGraph:
     @property
     def summed(self) -> list[str]:
         ...
+def at_rows(graph: Graph, rows: typing.SupportsInt | typing.SupportsIndex) -> Graph:
+    ...
 def by_share_nodes(graph: Graph) -> list[typing.Any]:
     ...
 def choose_factors(graph: Graph, ways: typing.SupportsInt | typing.SupportsIndex) -> list[str]:
@@ -355,6 +357,8 @@ def first_reader(graph: Graph, name: str) -> int | None:
     """
     Index of the first node that reads a value of this name.
     """
+def for_rows_alone(trace: Graph, rows: typing.SupportsInt | typing.SupportsIndex) -> Graph:
+    ...
 def held_values(graph: Graph) -> list[typing.Any]:
     """
     Indices of parameters, buffers and constants, in the order of the graph.

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Answer', 'Durations', 'Layout', 'MadeFor', 'Move', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
+__all__: list[str] = ['Answer', 'Durations', 'Layout', 'MadeFor', 'Move', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'of_groups', 'on_one_replica', 'rows_of_groups', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
 class Prediction:
     @staticmethod
     def __repr__(*args, **kwargs):
@@ -55,6 +55,9 @@ class Stage:
     def ranks_of_replica(self, replica: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
         ...
     def replica_of(self, rank: typing.SupportsInt | typing.SupportsIndex) -> int | None:
+        ...
+    @property
+    def factors(self) -> list[str]:
         ...
     @property
     def nodes(self) -> list[str]:
@@ -441,6 +444,14 @@ def loss_of(graph: pyrannc._C.ir.Graph) -> int | None:
 def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], training: bool, outputs: Outputs = ..., holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, bucket_bytes: typing.SupportsInt | typing.SupportsIndex | None = None) -> Program:
     ...
 def map_to(plan: Plan, from_graph: pyrannc._C.ir.Graph, to_graph: pyrannc._C.ir.Graph) -> Plan:
+    ...
+def of_groups(plan: Plan, graph: pyrannc._C.ir.Graph, places: typing.SupportsInt | typing.SupportsIndex) -> Plan:
+    """
+    A plan of groups as one of their ranks.
+    """
+def on_one_replica(plan: Plan) -> Plan:
+    ...
+def rows_of_groups(local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], places: typing.SupportsInt | typing.SupportsIndex) -> list[int]:
     ...
 def shard_size(numbers: typing.SupportsInt | typing.SupportsIndex, ranks: typing.SupportsInt | typing.SupportsIndex) -> int:
     ...

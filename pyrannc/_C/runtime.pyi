@@ -129,6 +129,16 @@ class Executor:
     def parameter_names(self) -> list[str]:
         ...
     @property
+    def parts(self) -> list[pyrannc._C.ir.Part]:
+        """
+        Of its parameters and buffers, those that it takes a part of.
+        """
+    @property
+    def summed(self) -> set[str]:
+        """
+        Of its parameters, whole ones whose gradients are sums over a group.
+        """
+    @property
     def timeline(self) -> list[Span]:
         ...
     @property
