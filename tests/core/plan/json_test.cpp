@@ -156,10 +156,31 @@ TEST(PlanFile, NamesThePlaceOfWhatIsWrong) {
             "plan: $.stages: a plan has at least one stage");
   EXPECT_EQ(error_of(head + R"("micro_batches": 1, "stages": [], "notes": 3})"),
             "plan: $.stages: a plan has at least one stage");
-  EXPECT_EQ(error_of(R"({"format": "rannc-plan", "version": 2})"),
-            "plan: $.version: version 2 of 'rannc-plan' is unknown; this program reads version 1");
+  EXPECT_EQ(
+      error_of(R"({"format": "rannc-plan", "version": 3})"),
+      "plan: $.version: version 3 of 'rannc-plan' is unknown; this program reads versions 1 to 2");
+  EXPECT_EQ(error_of(head + R"("micro_batches": 1, "stages": [{"nodes": [], "ranks": [0],
+                               "mesh": [1, 1]}]})"),
+            "plan: $.stages[0]: unknown key 'mesh'; did you mean 'nodes'?");
   EXPECT_EQ(error_of(R"({"format": "rannc-plan", "version": 1, "schedule": "gpip"})"),
             "plan: $.schedule: unknown schedule 'gpip'; did you mean 'gpipe'?");
+}
+
+TEST(PlanFile, OfAMeshIsVersion2) {
+  Plan plan;
+  Stage& stage = plan.stages.emplace_back();
+  stage.nodes = {"a"};
+  stage.ranks = {0, 1};
+  stage.axes = {1, 2};
+  stage.factors = {"w:0"};
+  const std::string text = to_json(plan);
+  EXPECT_NE(text.find("\"version\": 2"), std::string::npos);
+  EXPECT_NE(text.find("\"mesh\": [1, 2], \"factors\": {\"w:0\": \"y\"}"), std::string::npos);
+  EXPECT_EQ(plan_from_json(text), plan);
+  EXPECT_EQ(error_of(R"({"format": "rannc-plan", "version": 2, "schedule": "gpipe",
+    "micro_batches": 1, "stages": [{"nodes": [], "ranks": [0, 1], "mesh": [1, 2],
+    "factors": {"w:0": "z"}}]})"),
+            "plan: $.stages[0].factors.w:0: factors are cut along \"y\"");
 }
 
 TEST(PlanFile, NamesLineAndColumnOfBadSyntax) {

@@ -10,8 +10,19 @@
 namespace rannc::plan {
 namespace {
 
+TEST(Mesh, OfAStageHasThePlacesOfItsAxes) {
+  Stage stage;
+  stage.ranks = {4, 5, 2, 3};
+  stage.axes = {.x = 1, .y = 2};
+  const StageMesh mesh = mesh_of(stage);
+  EXPECT_EQ(mesh.replicas(), 2);
+  EXPECT_EQ(mesh.replica_of(3), 1);
+  EXPECT_EQ(mesh.place_of(3), 1);
+}
+
 TEST(Mesh, OfAStageHasOnePlaceInEachReplica) {
-  const Stage stage{.nodes = {}, .ranks = {4, 2, 7}};
+  Stage stage;
+  stage.ranks = {4, 2, 7};
   const StageMesh mesh = mesh_of(stage);
   EXPECT_EQ(mesh.mesh(), (Mesh{.replicas = 3, .y = 1, .x = 1}));
   EXPECT_EQ(mesh.places(), 1);

@@ -193,7 +193,7 @@ TEST(Shard, HeadsOfWhichSomeSegmentsHaveNoneAreNotCut) {
 )");
   // The width of a head is in both segments, the heads are in the first only.
   EXPECT_EQ(reasons(graph),
-            (std::vector<std::string>{"w:0 ", "w:0.2 only a part of dimension 0 of 'w' has it",
+            (std::vector<std::string>{"w:0 only a part of dimension 0 of 'w' has it", "w:0.2 ",
                                       "w:1 ", "out:0 "}));
 }
 
