@@ -153,3 +153,30 @@ def test_a_summed_parameter_that_is_not_summed_is_seen():
     assert _C.ir.shard(scaled.graph, 2, 0).summed == ["slope"]
     assert error(scaled, 2) < 1e-10
     assert error(scaled, 2, no_sums=True) > 1e-3
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, width=64, heads=8, inner=256):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, inner), torch.nn.Linear(inner, width)
+
+    def forward(self, x):
+        split = (
+            each.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for each in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        seen = torch.nn.functional.scaled_dot_product_attention(*split)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm2(x))))
+
+
+@pytest.mark.parametrize(("ways", "sent"), [(4, 786_432), (8, 917_504)])
+def test_products_of_layers_send_four_all_reduces_of_their_width(ways, sent):
+    # 8 (ways - 1) / ways numbers of each of 256 tokens and 64 columns, in each of two layers.
+    layers = torch.nn.Sequential(Layer(), Layer())
+    graph = capture(layers, (torch.randn(8, 32, 64, requires_grad=True),)).graph
+    places = [_C.ir.shard(graph, ways, place).graph for place in range(ways)]
+    assert {_C.ir.collective_bytes(each, ways, 8) for each in places} == {sent}
