@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Value', 'Values', 'at_rows', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'for_rows_alone', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
+__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Value', 'Values', 'at_rows', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'for_rows_alone', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'row_positions', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -381,6 +381,10 @@ def requires_grad(graph: Graph) -> bool:
     ...
 def row_mixes(graph: Graph) -> list[RowMix]:
     ...
+def row_positions(graph: Graph) -> list[tuple[int, int]]:
+    """
+    Of each node that takes an input for positions of rows, both indices.
+    """
 def running_statistics(graph: Graph) -> list[RunningStatistic]:
     ...
 def shard(graph: Graph, ways: typing.SupportsInt | typing.SupportsIndex, place: typing.SupportsInt | typing.SupportsIndex, chosen: collections.abc.Sequence[str] | None = None) -> ShardedGraph:

@@ -32,7 +32,7 @@ class _Kind:
     number: int  # in the order of their captures, which is the same on all ranks
     #: the same for kinds that differ in nothing but rows and the lengths of padded arguments
     family: int
-    values: tuple  # of the guards
+    guarded: tuple  # values of the guards
     run: object
     state: ChangedAttributes
     is_plain: bool  # was not captured in generate()
@@ -128,7 +128,7 @@ class CallKinds:
         now = [
             (kind, call)
             for kind, call in pairs
-            if self._guards.same(kind.values, self._guards.now(call))
+            if self._guards.same(kind.guarded, self._guards.now(call))
         ]
         for kind, call in now:
             self._audit(kind, call, self._deployment.call_agreement.last_forward)
@@ -157,14 +157,14 @@ class CallKinds:
 
     def _find(self, values, rows):
         for position, kind in enumerate(self._kinds):
-            if rows in kind.rows and self._guards.same(kind.values, values):
+            if rows in kind.rows and self._guards.same(kind.guarded, values):
                 self._kinds.insert(0, self._kinds.pop(position))
                 return kind
         return None
 
     def _of_any_rows(self, values):
         """The kind of a call as it is but for the number of rows of all ranks, if there is one."""
-        alike = (kind for kind in self._kinds if self._guards.same(kind.values, values))
+        alike = (kind for kind in self._kinds if self._guards.same(kind.guarded, values))
         return next((kind for kind in alike if not kind.run.capture.alone), None)
 
     def _relative(self, values, call):
@@ -172,7 +172,7 @@ class CallKinds:
         arguments."""
         padded = self._padding.places(self._deployment.model, call) if self._padding else ()
         for kind in self._kinds:
-            if self._guards.same(kind.values, values, padded):
+            if self._guards.same(kind.guarded, values, padded):
                 return kind
         return None
 
@@ -229,7 +229,7 @@ class CallKinds:
     def _warn_of_changes(self, values):
         """Says once that calls are captured anew, as an attribute or an argument that is no tensor
         changes from call to call."""
-        then = self._kinds[0].values if self._kinds else None
+        then = self._kinds[0].guarded if self._kinds else None
         reason = self._guards.reason_of_recapture(then, values) if then else ""
         warning = self._recaptures.add(reason)
         if warning and self._deployment.world.rank == 0:

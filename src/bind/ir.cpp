@@ -313,6 +313,17 @@ void init_passes(py::module_& m) {
       .def_readonly("main", &ir::HoistedSums::main);
   m.def("hoist_input_sums", &ir::hoist_input_sums, "graph"_a, "by_share"_a = false, Unlocked());
   m.def("row_mixes", &ir::row_mixes, "graph"_a, Unlocked());
+  m.def(
+      "row_positions",
+      [](const Graph& graph) {
+        std::vector<std::pair<uint32_t, uint32_t>> found;
+        for (const auto& [node, input] : ir::row_positions(graph)) {
+          found.emplace_back(node.index, input.index);
+        }
+        return found;
+      },
+      "graph"_a, Unlocked(),
+      "Of each node that takes an input for positions of rows, both indices.");
   m.def("why_rows_interact", &ir::why_rows_interact, "graph"_a, Unlocked());
   m.def("why_rows_may_interact", &ir::why_rows_may_interact, "graph"_a, Unlocked());
   m.def("why_shares_differ", &ir::why_shares_differ, "graph"_a, Unlocked());

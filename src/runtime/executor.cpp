@@ -11,10 +11,10 @@
 #include "rannc/runtime/collective.h"
 #include "rannc/util/error.h"
 #include "runtime/call/check_arguments.h"
-#include "runtime/call/group_call.h"
 #include "runtime/call/orders.h"
 #include "runtime/call/pipeline_call.h"
 #include "runtime/call/rank_part.h"
+#include "runtime/group/group_call.h"
 #include "runtime/traffic.h"
 
 namespace rannc::runtime {

@@ -57,7 +57,7 @@ BELOW["checkpoint"] = {
     "module", "running", "loop", "optimizer", "state", "launch", "stored", "materialize", "job",
     "shards",
 }  # fmt: skip
-BELOW["comm_utils"] = {"launch", "loop", "job"}
+BELOW["comm_utils"] = {"launch", "loop", "job", "state"}
 BELOW["amp"] = BELOW["opt"] = set()
 BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show", "stored", "job"}
 

@@ -34,6 +34,15 @@ struct RowMix {
 /// them. Requires infer_rows().
 [[nodiscard]] std::string why_shares_differ(const Graph& graph);
 
+/// A node that takes the entries of an input, or of a view of it, for positions along the rows of
+/// another value, or for where examples begin.
+struct RowPositions {
+  NodeId node;
+  ValueId input;
+};
+/// Every such node, in graph order. Requires infer_rows().
+[[nodiscard]] std::vector<RowPositions> row_positions(const Graph& graph);
+
 /// Whether no tensor grows with the square of the rows, as similarities of all pairs do, nor one
 /// inside an operator may: attention whose words are the rows. Requires infer_rows().
 [[nodiscard]] bool sizes_are_linear(const Graph& graph);

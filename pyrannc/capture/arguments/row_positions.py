@@ -1,18 +1,7 @@
 """Arguments that are positions of rows, and would point at those of another rank."""
 
+from pyrannc import _C
 from pyrannc.errors import TraceError
-
-# Operators (self, dim, index, ...).
-_ALONG_A_DIMENSION = {
-    "index_select", "index_add", "index_add_", "index_copy", "index_copy_", "gather", "scatter",
-    "scatter_", "scatter_add", "scatter_add_",
-}  # fmt: skip
-# What leaves positions what they are.
-_VIEWS = {
-    "to", "_to_copy", "view", "reshape", "squeeze", "unsqueeze", "select", "slice", "expand",
-    "clone", "contiguous", "detach", "alias",
-}  # fmt: skip
-_BAGS = {"embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"}
 
 
 def refuse(captured, call, names, said) -> None:
@@ -36,34 +25,9 @@ def refuse(captured, call, names, said) -> None:
         )
         if dim is not None and call.paths.index(path) not in said
     }  # fmt: skip
-    source = dict(inputs)  # by the name of each value that holds an argument's entries
-    by_name = {value.name: value for value in graph.values}
-    for number, node in enumerate(graph.nodes):
-        op, arguments = node.op.removeprefix("aten::").partition(".")[0], graph.arguments(number)
-        if op in _VIEWS and arguments and (found := source.get(_name(arguments[0]))):
-            source.update({graph.values[output].name: found for output in node.outputs})
-        for position in _positions(op, arguments, by_name):
-            if found := source.get(position):
-                _refuse(node, *found)
-
-
-def _positions(op, arguments, values) -> list:
-    """Names of the values whose entries are positions along the rows of another one."""
-    if op in _BAGS:
-        return [_name(arguments[2])]
-    rows = values[_name(arguments[0])].rows if arguments and _name(arguments[0]) else None
-    if rows is None or rows.kind not in ("apart", "mixed"):
-        return []
-    if op in _ALONG_A_DIMENSION:
-        return [_name(arguments[2])] if arguments[1] == rows.dim else []
-    if op == "index" and len(names := arguments[1][1]) > rows.dim:
-        name = names[rows.dim]
-        return [] if name is None or values[name].dtype == "boolean" else [name]
-    return []
-
-
-def _name(argument):
-    return argument[1] if isinstance(argument, tuple) and argument[0] == "value" else None
+    for node, value in _C.ir.row_positions(graph):
+        if argument := inputs.get(graph.values[value].name):
+            _refuse(graph.nodes[node], *argument)
 
 
 def _refuse(node, path, name):

@@ -25,11 +25,12 @@ Plan plane_of(const Plan& plan) {
     if (stage.axes != plan.stages.front().axes) {
       throw PlanError(fmt::format("stage {} has another mesh than stage 0", index));
     }
-    if (stage.ranks.size() % static_cast<size_t>(size) != 0) {
+    const int ranks = mesh_of(stage.ranks).replicas();
+    if (ranks % size != 0) {
       throw PlanError(
           fmt::format("the mesh of stage {} has {} places, which do not divide its {} "
                       "ranks",
-                      index, size, stage.ranks.size()));
+                      index, size, ranks));
     }
     const StageMesh mesh = mesh_of(stage);
     std::vector<Rank> groups;

@@ -60,7 +60,7 @@ StageMesh mesh_of(std::span<const Rank> ranks) {
 
 StageMesh mesh_of(const Stage& stage) {
   const int size = stage.axes.places();
-  return {stage.ranks, Mesh{.replicas = static_cast<int>(stage.ranks.size()) / size,
+  return {stage.ranks, Mesh{.replicas = mesh_of(stage.ranks).replicas() / size,
                             .y = stage.axes.y,
                             .x = stage.axes.x}};
 }

@@ -13,7 +13,7 @@
 #include "rannc/ir/draws.h"
 #include "rannc/ops/operator.h"
 #include "rannc/util/error.h"
-#include "runtime/stage/group.h"
+#include "runtime/group/group.h"
 #include "runtime/stage/keyed_draw.h"
 #include "runtime/stage/random_state.h"
 #include "runtime/stage/sync_batch_norm.h"

@@ -18,7 +18,7 @@
 #include "rannc/ir/cut.h"
 #include "rannc/ops/make_node.h"
 #include "rannc/util/error.h"
-#include "runtime/stage/group.h"
+#include "runtime/group/group.h"
 
 namespace rannc::runtime {
 

@@ -6,7 +6,7 @@
 
 #include "rannc/runtime/executor.h"
 #include "runtime/call/rank_part.h"
-#include "runtime/stage/group.h"
+#include "runtime/group/group.h"
 
 namespace rannc::runtime {
 

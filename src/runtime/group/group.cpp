@@ -1,4 +1,4 @@
-#include "runtime/stage/group.h"
+#include "runtime/group/group.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>

@@ -1,4 +1,4 @@
-#include "runtime/call/group_call.h"
+#include "runtime/group/group_call.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
