@@ -36,7 +36,8 @@ class _Kind:
     run: object
     state: ChangedAttributes
     is_plain: bool  # was not captured in generate()
-    rows: set  # of all ranks together, at which the model is known to compute so
+    captured_at: int  # rows of all ranks together
+    rows: set  # the same, at which the model is known to compute so
     sound: int = 0  # number of the last forward pass that is known to be right
     calls: int = 0
 
@@ -138,7 +139,7 @@ class CallKinds:
         """``number``: of the last forward pass."""
         captured, keyed = kind.run.capture, self._deployment.task.config.draws_by_key
         with self.own_attributes(), kind.state.as_captured():
-            batch = WholeBatch(captured.alone.rows, True) if captured.alone else WholeBatch()
+            batch = WholeBatch(kind.captured_at, True)
             again = functools.partial(self._captured, call, batch)
             self._deployment.audits.run(captured, again, keyed, kind.sound)
         kind.sound = number
@@ -243,7 +244,7 @@ class CallKinds:
         values = self._guards.captured(run.capture, values)
         state = ChangedAttributes(self._deployment.model, run.capture)
         is_plain = not self._deployment.audits.pauses
-        self._kinds.insert(0, _Kind(self._made, family, values, run, state, is_plain, {rows}))
+        self._kinds.insert(0, _Kind(self._made, family, values, run, state, is_plain, rows, {rows}))
         if self._made == MOST_KINDS + 1:
             log.info(
                 "deploy",

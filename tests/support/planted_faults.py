@@ -210,8 +210,8 @@ FAULTS = [
     ),
     Fault(
         "pyrannc/job/same_rows.py",
-        "if dim is not None:",
-        "if dim is None:",
+        "if dim is not None]",
+        "if dim is None]",
         "tests/dist/test_habits.py",
     ),
     Fault(

@@ -9,6 +9,12 @@
 namespace rannc::ir {
 namespace {
 
+/// Names of nodes have no ':', as those of further results of a node do.
+std::string own_rows_name(std::string value) {
+  std::ranges::replace(value, ':', '_');
+  return value + ".own_rows";
+}
+
 /// Beyond it a float of 64 bits is not every integer.
 constexpr double kExactReals = 9007199254740992.0;
 
@@ -139,7 +145,7 @@ Graph for_rows_alone(const Graph& trace, int64_t rows) {
     if (value.rows.kind == RowKind::none || value.dims.empty()) continue;
     if (value.dims.front() != AffineInt{rows, 0}) continue;
     const ValueId old = output;
-    Node node = slice(graph, old, 0, {0, 1}, unique_name(graph[old].name + ".own_rows", names));
+    Node node = slice(graph, old, 0, {0, 1}, unique_name(own_rows_name(graph[old].name), names));
     std::ranges::replace(graph.outputs, old, node.outputs.front());
     graph.add_node(std::move(node));
   }
