@@ -17,14 +17,15 @@ def refuse(captured, call, names, said) -> None:
         TraceError: Names the argument, and what to say.
     """
     graph = captured.whole
+    probes = [None] * len(captured.probes)  # further inputs, which are no arguments
+    given = ([*each, *probes] for each in (call.paths, names, captured.batch_dims))
     inputs = {
         graph.values[value].name: (path, name)
         for value, path, name, dim in zip(
-            graph.inputs, captured.inputs_in_order(call.paths), captured.inputs_in_order(names),
-            captured.inputs_in_order(captured.batch_dims), strict=True,
+            graph.inputs, *map(captured.inputs_in_order, given), strict=True
         )
         if dim is not None and call.paths.index(path) not in said
-    }  # fmt: skip
+    }
     for node, value in _C.ir.row_positions(graph):
         if argument := inputs.get(graph.values[value].name):
             _refuse(graph.nodes[node], *argument)

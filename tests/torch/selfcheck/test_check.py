@@ -257,7 +257,7 @@ def test_a_model_that_fails_on_another_batch_says_how_to_name_its_batch_dimensio
 
     model.function = refuse
     with pytest.raises(
-        TraceError, match=r"(?s)fails on a batch of 6 rows .*five rows only.*batch_dims"
+        TraceError, match=r"(?s)fails on 6 rows of this call.*five rows only.*batch_dims"
     ):
         check(model, captured, (x,), {})
 
