@@ -110,12 +110,12 @@ class CallKinds:
         if kind is None:
             with self.own_attributes():
                 kind = self._capture(values, call, rows)
-            kind.sound = turn.number
+            kind.sound, kind.calls = turn.number, max(kind.calls, 1)
         else:
             self._recaptures.add()
             if audits.is_wanted(kind.calls, turn.audit_is_due):
                 self._audit(kind, call, turn.number)
-        kind.calls += 1
+            kind.calls += 1
         self._left.put()
         self._deployment.note_batch(turn.local_rows)
         return kind.run, turn, call

@@ -173,8 +173,11 @@ def test_a_model_that_asks_for_the_grad_mode_is_told_that_of_the_call(front_end,
 def test_every_batch_size_uses_the_first_capture(pair, monkeypatch):
     for _ in range(2):  # the second one is audited
         check(pair, tokens(7, 4))
-    monkeypatch.setattr(call_kinds, "capture", None)
     for rows in (7, 2, 1, 30, 3):  # fewer rows than micro-batches, too
+        check(pair, tokens(rows, 4, seed=rows))
+    assert len(list(pair[0]._runs)) == 1
+    monkeypatch.setattr(call_kinds, "capture", None)
+    for rows in (7, 2, 1, 30, 3):
         check(pair, tokens(rows, 4, seed=rows))
 
 
