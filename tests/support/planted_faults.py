@@ -210,8 +210,8 @@ FAULTS = [
     ),
     Fault(
         "pyrannc/job/same_rows.py",
-        "having = [each for each, dim in zip(tensors, batch_dims, strict=True) if dim is not None]\n    digest",
-        "having = [each for each, dim in zip(tensors, batch_dims, strict=True) if dim is None]\n    digest",
+        "if dim is not None]\n    digest",
+        "if dim is None]\n    digest",
         "tests/dist/test_habits.py",
     ),
     Fault(
