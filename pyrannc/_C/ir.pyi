@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Value', 'Values', 'at_rows', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'for_rows_alone', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'module_ends', 'parse', 'requires_grad', 'row_mixes', 'row_positions', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
+__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Trait', 'Value', 'Values', 'at_rows', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'for_rows_alone', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'may_draw', 'module_ends', 'operators', 'parse', 'requires_grad', 'row_mixes', 'row_positions', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -215,6 +215,93 @@ class Match:
     @property
     def outputs(self) -> list[int]:
         ...
+class Trait:
+    """
+    What kind an operator is (rannc/ir/operators.h).
+    
+    Members:
+    
+      pointwise
+    
+      view
+    
+      reduction
+    
+      along
+    
+      product
+    
+      factory
+    
+      scales
+    
+      loss
+    
+      draws
+    
+      unset
+    
+      like
+    
+      passes
+    
+      statistics
+    
+      known
+    
+      mask
+    
+      selected
+    
+      checked
+    
+      released
+    """
+    __members__: typing.ClassVar[dict[str, Trait]]
+    along: typing.ClassVar[Trait]
+    checked: typing.ClassVar[Trait]
+    draws: typing.ClassVar[Trait]
+    factory: typing.ClassVar[Trait]
+    known: typing.ClassVar[Trait]
+    like: typing.ClassVar[Trait]
+    loss: typing.ClassVar[Trait]
+    mask: typing.ClassVar[Trait]
+    passes: typing.ClassVar[Trait]
+    pointwise: typing.ClassVar[Trait]
+    product: typing.ClassVar[Trait]
+    reduction: typing.ClassVar[Trait]
+    released: typing.ClassVar[Trait]
+    scales: typing.ClassVar[Trait]
+    selected: typing.ClassVar[Trait]
+    statistics: typing.ClassVar[Trait]
+    unset: typing.ClassVar[Trait]
+    view: typing.ClassVar[Trait]
+    def __eq__(self, other: typing.Any) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    def __ne__(self, other: typing.Any) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: typing.SupportsInt | typing.SupportsIndex) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
 class RowMix:
     """
     A node whose rows interact.
@@ -371,9 +458,15 @@ def inseparable_nodes(graph: Graph) -> list[list[int]]:
     ...
 def match(reference: NamedGraph, trace: NamedGraph, keyed_draws: bool) -> Match:
     ...
+def may_draw(op: str) -> bool:
+    ...
 def module_ends(graph: Graph) -> dict[str, int]:
     """
     For each module path, the index of the last node inside it that has exactly one result.
+    """
+def operators(trait: Trait | None = None) -> set[str]:
+    """
+    Those of a kind, without namespace, overload and in-place underscore; other names, too.
     """
 def parse(text: str) -> Graph:
     ...

@@ -13,30 +13,14 @@ import threading
 
 import torch
 
+from pyrannc import operators
 from pyrannc.capture import torch_private
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.torch_private import DynamicOutputShapeException, FakeTensor
-
-
-def _names(text):
-    return frozenset(text.split())
-
+from pyrannc.operators import Trait
 
 # What computes each element by itself; also the operators, as `__radd__`.
-_POINTWISE = _names(
-    """
-    abs absolute add and bitwise_and bitwise_not bitwise_or bitwise_xor bfloat16 bool ceil celu
-    clamp clamp_max clamp_min clip clone contiguous cos detach div divide double dropout elu eq erf
-    exp exp2 expm1 float float_power floor floor_divide floordiv fmod frac ge gelu greater
-    greater_equal gt half hardsigmoid hardswish hardtanh int invert isfinite isinf isnan
-    le leaky_relu lerp less less_equal log log10 log1p log2 logaddexp logical_and logical_not
-    logical_or logical_xor logit logsigmoid long lt masked_fill maximum minimum mish mod mul
-    multiply nan_to_num ne neg negative not_equal or pos positive pow radd rdiv reciprocal relu
-    relu6 remainder rfloordiv rmod rmul round rpow rsqrt rsub rtruediv selu sgn sigmoid sign silu
-    sin softplus softsign sqrt square sub subtract tan tanh tanhshrink to true_divide truediv trunc
-    type_as where xlogy xor zeros_like ones_like
-    """
-)
+_POINTWISE = operators.in_python(operators.of(Trait.selected)) | {"softsign", "tanhshrink"}
 # Along a dimension, which must not be the one of the selected elements: where its argument stands,
 # and what it is where it is left out.
 _ALONG = {
@@ -67,23 +51,10 @@ _ALONG = {
     "cosine_similarity": (2, 1),
     "norm": (2, None),
 }
-# Losses of each element, with a `reduction`.
-_LOSSES = _names(
-    """
-    binary_cross_entropy binary_cross_entropy_with_logits huber_loss kl_div l1_loss mse_loss
-    poisson_nll_loss smooth_l1_loss soft_margin_loss
-    """
-)
+_LOSSES = operators.of(Trait.loss)
 # Operators of which a mask is made that give equal results for equal operands.
-SAME = _names(
-    """
-    aten::__and__ aten::__or__ aten::_to_copy aten::add aten::bitwise_and aten::bitwise_not
-    aten::bitwise_or aten::contiguous aten::eq aten::flatten aten::ge aten::gt aten::isnan
-    aten::isfinite aten::le aten::logical_and aten::logical_not aten::logical_or aten::lt aten::mul
-    aten::ne aten::reshape aten::select aten::slice aten::squeeze aten::sub aten::to aten::unsqueeze
-    aten::view prim::ListConstruct
-    """
-)
+SAME = operators.of(Trait.mask)
+_SAME_IN_TRACES = operators.in_graphs(SAME) | {"prim::ListConstruct"}
 # This stands in the places that are not selected, so that no operator meets what it cannot take
 # there: a label -100, a target that is not a number. Derivatives of common functions are finite.
 _HARMLESS = 0.5
@@ -301,7 +272,7 @@ def are_same(value, other) -> bool:
         return pytree.equal(value.toIValue(), other.toIValue())
     pairs = list(zip(node.inputs(), another.inputs(), strict=False))
     return (
-        node.kind() in SAME
+        node.kind() in _SAME_IN_TRACES
         and node.inputsSize() == another.inputsSize()
         and all(are_same(*pair) for pair in pairs)
     )

@@ -8,23 +8,17 @@ model.
 
 import torch
 
+from pyrannc import operators
+from pyrannc.operators import Trait
 from pyrannc.state import torch_private
 
-# Operators that compute each element from those in the same place, and what only passes them on.
-_NAMES = """
-    add sub rsub mul multiply div divide true_divide neg negative lerp addcmul addcdiv subtract
-    square sqrt rsqrt reciprocal abs sign clamp clamp_min clamp_max maximum minimum
-    pow exp log log1p expm1 tanh sigmoid nan_to_num gt ge lt le eq ne isnan isinf isfinite
-    logical_not logical_and logical_or masked_fill where
-    zeros_like ones_like empty_like full_like rand_like randn_like
-    copy zero fill detach clone contiguous float double half bfloat16 to cpu type_as
-    __rsub__ __rdiv__ __rtruediv__ __radd__ __rmul__ __pow__ __rpow__
+# Methods of Python that compute each element from those in the same place.
+_METHODS = """
+    float double half bfloat16 __rsub__ __rdiv__ __rtruediv__ __radd__ __rmul__ __pow__ __rpow__
     __eq__ __ne__
 """
 # Where a number in the place of the second tensor, or a third, is a factor and not what is paired.
-_FACTORS = ("mul", "multiply", "div", "divide", "true_divide", "__rmul__", "__rdiv__")
-
-_DRAWS = ("rand_like", "randn_like")
+_FACTORS = operators.of(Trait.scales) | {"__rmul__", "__rdiv__"}
 # Of one tensor, along some of its dimensions, as gradients are centred.
 _ALONG = "mean sum norm amax amin var std"
 
@@ -40,7 +34,7 @@ def _reductions():
 
 def _functions():
     found = {torch.Tensor.data.__get__: "data", torch.Tensor.data.__set__: "data_"}
-    for name in _NAMES.split():
+    for name in sorted(operators.of(Trait.released)) + _METHODS.split():
         for spelled in (name, f"{name}_"):
             for place in (torch.Tensor, torch):
                 if function := getattr(place, spelled, None):
@@ -104,7 +98,7 @@ def call(function, args, kwargs, is_released, like, refuse):
             refuse(function, args, kwargs)
     if name == "data_":
         return None
-    if name in _DRAWS:
+    if name in operators.of(Trait.draws):
         _draw_as_elsewhere(function, released, args[1:], kwargs)
     if name.endswith("_") and not name.endswith("__"):
         return _in_place(args, is_released, lambda: refuse(function, args, kwargs))

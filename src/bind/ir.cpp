@@ -3,8 +3,10 @@
 #include "bind/module.h"
 #include "rannc/ir/contents.h"
 #include "rannc/ir/cut.h"
+#include "rannc/ir/draws.h"
 #include "rannc/ir/graph.h"
 #include "rannc/ir/match.h"
+#include "rannc/ir/operators.h"
 #include "rannc/ir/rewrites.h"
 #include "rannc/ir/rows.h"
 #include "rannc/ir/shard.h"
@@ -285,6 +287,40 @@ void init_shard(py::module_& m) {
   m.def("collective_bytes", &ir::collective_bytes, "sharded"_a, "ways"_a, "rows"_a, Unlocked());
 }
 
+void init_operators(py::module_& m) {
+  py::enum_<ir::Trait>(m, "Trait", "What kind an operator is (rannc/ir/operators.h).")
+      .value("pointwise", ir::Trait::pointwise)
+      .value("view", ir::Trait::view)
+      .value("reduction", ir::Trait::reduction)
+      .value("along", ir::Trait::along)
+      .value("product", ir::Trait::product)
+      .value("factory", ir::Trait::factory)
+      .value("scales", ir::Trait::scales)
+      .value("loss", ir::Trait::loss)
+      .value("draws", ir::Trait::draws)
+      .value("unset", ir::Trait::unset)
+      .value("like", ir::Trait::like)
+      .value("passes", ir::Trait::passes)
+      .value("statistics", ir::Trait::statistics)
+      .value("known", ir::Trait::known)
+      .value("mask", ir::Trait::mask)
+      .value("selected", ir::Trait::selected)
+      .value("checked", ir::Trait::checked)
+      .value("released", ir::Trait::released);
+  m.def(
+      "operators",
+      [](std::optional<ir::Trait> trait) {
+        std::set<std::string> names;
+        for (const ir::Operator& each : ir::all_operators()) {
+          if (!trait || ir::has(each.traits, *trait)) names.emplace(each.name);
+        }
+        return names;
+      },
+      "trait"_a = py::none(), Unlocked(),
+      "Those of a kind, without namespace, overload and in-place underscore; other names, too.");
+  m.def("may_draw", &ir::may_draw, "op"_a, Unlocked());
+}
+
 void init_passes(py::module_& m) {
   using Graph = ir::Graph;
   py::class_<ir::RowMix>(m, "RowMix", "A node whose rows interact.")
@@ -369,6 +405,7 @@ void init_ir(py::module_& m) {
   init_graph(m);
   init_contents(m);
   init_match(m);
+  init_operators(m);
   init_passes(m);
   init_shard(m);
 }

@@ -38,8 +38,7 @@ struct OperatorClass {
   double backward_passes = 1;
 };
 
-/// "aten::add_.Tensor" and "aten::add" are one class. Operators without an entry: pointwise,
-/// operands.
+/// By the table of operators (rannc/ir/operators.h). Those that are not there: pointwise, operands.
 [[nodiscard]] OperatorClass operator_class(std::string_view op);
 
 }  // namespace rannc::cost

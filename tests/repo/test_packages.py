@@ -13,6 +13,7 @@ FOR_ALL = {
     "files",
     "log",
     "native",
+    "operators",
     "original",
     "progress",
 }

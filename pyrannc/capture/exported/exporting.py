@@ -45,7 +45,7 @@ _OPERATORS = {
 }  # fmt: skip
 _CASTS = frozenset(("to", "long", "int"))
 # What is kept of masks and of counts of them.
-_OF_MASKS = {name.removeprefix("aten::") for name in mask_selections.SAME} | _CASTS | {"sum"}
+_OF_MASKS = mask_selections.SAME | _CASTS | {"sum"}
 _LIBRARY = operators.Library("rannc_export", "DEF")
 _LIBRARY.define("python_call(int number, Tensor[] tensors) -> Tensor[]")
 #: Stands for one call of a custom autograd function, whose backward torch.export would lose.

@@ -13,11 +13,12 @@ import re
 import torch
 from torch.fx import Interpreter
 
-from pyrannc import _C
+from pyrannc import _C, operators
 from pyrannc.capture.explained import OfValues
 from pyrannc.capture.exported import rows as of_rows
 from pyrannc.capture.exported.exporting import CHECKED, PYTHON_CALL
 from pyrannc.errors import TraceError
+from pyrannc.operators import Trait
 
 # The numbers by which operators know dtypes, memory formats and layouts.
 _DTYPES = {
@@ -33,9 +34,7 @@ _FORMATS = {
 }  # fmt: skip
 # Operators that check what the trace already knows.
 _CHECKS = re.compile(r"aten\._assert|aten\.sym_constrain|_check|_functional_sym_constrain")
-# Normalisations that write their statistics where this argument is True, without their schemas
-# saying so.
-_WRITES_STATISTICS = {"aten::batch_norm": "training", "aten::instance_norm": "use_input_stats"}
+_NORMALISATIONS = operators.in_graphs(operators.of(Trait.statistics))
 # What torch.tensor() does beside making a constant.
 _OF_NEW_CONSTANTS = (
     "aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach_.default",
@@ -44,7 +43,7 @@ _OPERATOR = type(torch.ops.aten.add.Tensor)
 _FILL = torch.ops.aten.fill_.Tensor
 _SQUEEZES = ("aten::squeeze", "aten::squeeze_")
 # Of what these give nothing flows back.
-_WITHOUT_GRADIENT = re.compile(r"aten::(detach|new_|empty|full|zeros|ones|rand|.*_like|arange|eye)")
+_WITHOUT_GRADIENT = operators.in_graphs(operators.of(Trait.factory) | {"detach", "detach_"})
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
 # Numbers of rows at which sizes are looked at.
 _SAMPLED_ROWS = (3, 5, 7)
@@ -201,7 +200,7 @@ class Writer:
     def _finished(self, made, name, given, written, result):
         """The node ``made`` has its outputs; returns ``result`` with values in place of tensors."""
         flat = _flat(result)
-        learns = self.grad_enabled and not _WITHOUT_GRADIENT.match(name)
+        learns = self.grad_enabled and name not in _WITHOUT_GRADIENT
         learns = learns and any(self._entries[each].get("requires_grad") for each in _values(given))
         found = []
         for index, each in enumerate(flat):
@@ -377,16 +376,19 @@ class Writer:
         return f"{name}.dims", [{"value": value}, {"ints": gone}]
 
     def _written(self, schema, given):
-        found = [
-            value
-            for value, each in zip(given, schema.arguments, strict=True)
-            if each.alias_info is not None and each.alias_info.is_write
-        ]
-        if schema.name in _WRITES_STATISTICS:
-            by_name = {each.name: v for v, each in zip(given, schema.arguments, strict=True)}
-            if by_name[_WRITES_STATISTICS[schema.name]]:
-                found += [by_name["running_mean"], by_name["running_var"]]
-        return _values(found)
+        pairs = list(zip(given, schema.arguments, strict=True))
+        # Which schemas do not say.
+        of_batch = schema.name in _NORMALISATIONS and any(
+            value for value, each in pairs if each.name in ("training", "use_input_stats")
+        )
+        return _values(
+            [
+                value
+                for value, each in pairs
+                if (each.alias_info is not None and each.alias_info.is_write)
+                or (of_batch and each.name in ("running_mean", "running_var"))
+            ]
+        )
 
     def _note_write(self, value, learns):
         first = self._entries[value].get("storage", value)

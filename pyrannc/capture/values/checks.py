@@ -15,20 +15,18 @@ import operator
 
 import torch
 
+from pyrannc import operators
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_patches import PythonCall
 from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
 from pyrannc.errors import RaNNCError
+from pyrannc.operators import Trait
 
 #: The operator of the nodes that look.
 CHECK = "rannc::check"
 # What a check computes of the tensors that it looks at; each is of any number of rows.
-_LOOKS = frozenset((
-    "abs", "all", "amax", "amin", "any", "bitwise_and", "bitwise_not", "bitwise_or", "eq", "ge",
-    "gt", "isfinite", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt",
-    "max", "min", "mul", "ne",
-))  # fmt: skip
+_LOOKS = operators.of(Trait.checked)
 _COMPARISONS = {
     "__eq__": operator.eq, "__ge__": operator.ge, "__gt__": operator.gt, "__le__": operator.le,
     "__lt__": operator.lt, "__ne__": operator.ne,

@@ -11,49 +11,18 @@ at several batch sizes tell.
 import torch
 
 from pyrannc.capture import torch_private
-
-
-def _names(text):
-    return frozenset(text.split())
-
+from pyrannc.operators import Trait, in_graphs, of
 
 # What makes tensors of numbers alone. Others without a tensor among their operands may be random.
-FACTORIES = _names(
-    """
-    aten::arange aten::eye aten::full aten::full_like aten::linspace aten::new_full aten::new_ones
-    aten::new_zeros aten::ones aten::ones_like aten::scalar_tensor aten::zeros aten::zeros_like
-    """
-)
+FACTORIES = in_graphs(of(Trait.factory) - of(Trait.draws) - of(Trait.unset))
 # Of the first operand of these, only sizes and dtype count.
-OF_SIZES = _names(
-    """
-    aten::full_like aten::new_full aten::new_ones aten::new_zeros aten::ones_like aten::zeros_like
-    """
-)
+OF_SIZES = FACTORIES & in_graphs(of(Trait.like))
 # Operators that compute the same from the same.
-FUNCTIONS = _names(
-    """
-    aten::__and__ aten::__or__ aten::__xor__ aten::abs aten::add aten::all aten::amax aten::amin
-    aten::any aten::bitwise_and aten::bitwise_not aten::bitwise_or aten::bitwise_xor aten::cat
-    aten::ceil aten::clamp aten::clone aten::contiguous aten::cumsum aten::detach aten::div
-    aten::eq aten::exp aten::expand aten::expand_as aten::flatten aten::flip aten::floor
-    aten::floor_divide aten::ge aten::gt aten::index aten::index_select aten::le aten::log
-    aten::logical_and aten::logical_not aten::logical_or aten::logical_xor aten::lt
-    aten::masked_fill aten::max aten::mean aten::min aten::mul aten::narrow aten::ne aten::neg
-    aten::pad aten::permute aten::pow aten::reciprocal aten::remainder aten::repeat
-    aten::reshape aten::round aten::rsqrt aten::rsub aten::select aten::slice aten::sqrt
-    aten::squeeze aten::stack aten::sub aten::sum aten::t aten::to aten::transpose aten::tril
-    aten::triu aten::type_as aten::unsqueeze aten::view aten::view_as aten::where
-    """
-)
+FUNCTIONS = in_graphs(of(Trait.known))
 # What they say of a random number of [0, 1) is known where the other number is not between.
-COMPARISONS = _names("aten::ge aten::lt")
+COMPARISONS = in_graphs(("ge", "lt"))
 # The same into the memory of their first operand.
-WRITERS = _names(
-    """
-    aten::copy_ aten::fill_ aten::index_put_ aten::masked_fill_
-    """
-)
+WRITERS = in_graphs(("copy_", "fill_", "index_put_", "masked_fill_"))
 
 
 class _Unknown(Exception):

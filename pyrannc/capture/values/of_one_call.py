@@ -7,15 +7,13 @@ import dataclasses
 
 import torch
 
+from pyrannc import operators
 from pyrannc.capture.attributes.user_code import is_object
 from pyrannc.capture.torch_private import TorchDispatchMode
+from pyrannc.operators import Trait
 
 # Of the first operand of these, only sizes and dtype count.
-_OF_SIZES = frozenset({
-    torch.ops.aten.empty_like, torch.ops.aten.full_like, torch.ops.aten.new_empty,
-    torch.ops.aten.new_empty_strided, torch.ops.aten.new_full, torch.ops.aten.new_ones,
-    torch.ops.aten.new_zeros, torch.ops.aten.ones_like, torch.ops.aten.zeros_like,
-})  # fmt: skip
+_OF_SIZES = operators.in_graphs(operators.of(Trait.like))
 
 
 @dataclasses.dataclass
@@ -44,7 +42,7 @@ class OfOneCall(TorchDispatchMode):
         kwargs = kwargs or {}
         outputs = func(*args, **kwargs)
         written = _storages(_written(func, args, kwargs))
-        read = _storages([args[1:] if func.overloadpacket in _OF_SIZES else args, kwargs])
+        read = _storages([args[1:] if func._schema.name in _OF_SIZES else args, kwargs])
         is_random = torch.Tag.nondeterministic_seeded in func.tags
         if is_random or not read.keys().isdisjoint(self._storages):
             made = _storages(outputs) | written

@@ -11,8 +11,8 @@ namespace {
 enum class Family { none, batch, instance };
 
 Family family_of(const RowCall& call) {
-  if (find_row_rule(call.base()) == find_row_rule("batch_norm")) return Family::batch;
-  return call.base() == "instance_norm" ? Family::instance : Family::none;
+  if (call.family() == OperatorFamily::batch_norm) return Family::batch;
+  return call.is(Trait::statistics) ? Family::instance : Family::none;
 }
 
 /// `visit(id, call, family)` for each normalisation that uses the statistics of the rows it gets.

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "ir/rows/row_call.h"
+#include "rannc/ir/operators.h"
 #include "rannc/ir/rewrites.h"
 
 namespace rannc::ir {
@@ -9,9 +9,9 @@ namespace {
 /// Where the operator says whether the gradient of its weight is sparse; 0: it cannot be.
 size_t sparse_place(const Node& node) {
   if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::")) return 0;
-  const std::string_view base = base_name(node.op);
-  if (base == "embedding") return 4;
-  return base == "embedding_bag" || base == "_embedding_bag" ? 5 : 0;
+  const OperatorFamily family = find_operator(base_name(node.op)).family;
+  if (family == OperatorFamily::embedding) return 4;
+  return family == OperatorFamily::embedding_bag ? 5 : 0;
 }
 
 }  // namespace

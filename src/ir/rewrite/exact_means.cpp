@@ -27,9 +27,7 @@ AffineInt integer(const Node& node, size_t index, int64_t fallback) {
 /// targets are averaged over all rows.)
 bool divides_by_count(const Graph& graph, const Node& node) {
   if (node.kind != OpKind::dispatcher || !node.op.starts_with("aten::")) return false;
-  const std::string_view base = base_name(node.op);
-  const bool is_class_loss = base == "cross_entropy_loss" || base == "nll_loss" ||
-                             base == "nll_loss2d" || base == "nll_loss_nd";
+  const bool is_class_loss = find_operator(base_name(node.op)).family == OperatorFamily::class_loss;
   if (!is_class_loss || integer(node, kReduction, 1) != AffineInt{1, 0}) return false;
   const auto* input = std::get_if<ValueId>(&argument(node, 0));
   const auto* target = std::get_if<ValueId>(&argument(node, 1));

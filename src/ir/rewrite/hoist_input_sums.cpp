@@ -201,13 +201,12 @@ class Hoister {
   }
 
   [[nodiscard]] static std::vector<Term> terms_of(const Node& node) {
-    const std::string_view base = base_name(node.op);
-    if (base == "add" || base == "sub" || base == "subtract" || base == "rsub") {
-      return {{0, {}}, {1, {}}};
-    }
-    if (base == "where" && node.inputs.size() == 3) return {{1, {}}, {2, {}}};
+    using F = OperatorFamily;
+    const F family = find_operator(base_name(node.op)).family;
+    if (family == F::add) return {{0, {}}, {1, {}}};
+    if (family == F::where && node.inputs.size() == 3) return {{1, {}}, {2, {}}};
     std::vector<Term> terms;
-    const bool is_joined = base == "stack" || base == "cat";
+    const bool is_joined = family == F::stack || family == F::cat;
     const auto* list = is_joined ? std::get_if<ValueList>(&node.inputs[0]) : nullptr;
     for (size_t index = 0; list != nullptr && index < list->values.size(); ++index) {
       terms.push_back({0, index});

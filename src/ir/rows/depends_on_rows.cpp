@@ -3,6 +3,7 @@
 #include "ir/effects.h"
 #include "ir/rows/literals.h"
 #include "ir/rows/row_call.h"
+#include "rannc/ir/draws.h"
 #include "rannc/ir/rows.h"
 
 namespace rannc::ir {
@@ -13,16 +14,12 @@ bool depends(const Value& value) {
          std::ranges::any_of(value.dims, &AffineInt::depends_on_rows);
 }
 
-bool is_any_of(RowRule rule, std::initializer_list<std::string_view> bases) {
-  return std::ranges::any_of(bases, [&](auto base) { return find_row_rule(base) == rule; });
-}
-
 /// Rules ask for rows; here the operator alone matters.
-RowRule rule_of(const Node& node) {
+OperatorFamily family_of(const Node& node) {
   const std::string& op = known_op(node);
   const bool is_known = node.kind == OpKind::dispatcher || !node.like.empty();
-  if (!is_known || !op.starts_with("aten::")) return nullptr;
-  return find_row_rule(base_name(op));
+  return is_known && op.starts_with("aten::") ? find_operator(base_name(op)).family
+                                              : OperatorFamily::none;
 }
 
 class Marker {
@@ -58,17 +55,17 @@ class Marker {
   /// torch.arange(B), torch.zeros(B, 4), and views of them.
   [[nodiscard]] bool is_made_alike(NodeId id) const {
     const Node& node = graph_[id];
-    const RowRule rule = rule_of(node);
-    if (rule == nullptr || !node.writes.empty()) return false;
+    const OperatorFamily family = family_of(node);
+    if (!node.writes.empty()) return false;
     const std::vector<ValueId> operands = graph_.operands(id);
     if (operands.empty()) {
-      return is_any_of(rule, {"zeros", "full", "arange"}) &&
-             base_name(node.op).find("rand") == std::string_view::npos;
+      const bool makes = family == OperatorFamily::create || family == OperatorFamily::full ||
+                         family == OperatorFamily::counting;
+      return makes && !may_draw(node.op);
     }
     const NodeId source = graph_[operands.front()].producer;
     return operands.size() == 1 && source.valid() && made_alike_[source.index] &&
-           is_any_of(rule, {"to", "view", "transpose", "permute", "movedim", "expand", "slice",
-                            "select"});
+           (keeps_order_of_rows(family) || family == OperatorFamily::select);
   }
 
   [[nodiscard]] bool is_marked(ValueId id) const {

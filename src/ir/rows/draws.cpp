@@ -101,15 +101,13 @@ bool is_switched_off(const Node& node) {
 }  // namespace
 
 bool may_draw(std::string_view op) {
-  static constexpr std::array<std::string_view, 15> kDrawing{
-      "bernoulli",   "multinomial", "normal", "log_normal", "uniform",
-      "exponential", "random",      "rrelu",  "poisson",    "cauchy",
-      "geometric",   "lstm",        "gru",    "rnn_tanh",   "rnn_relu"};
   const std::string_view base = base_name(op);
-  return std::ranges::find(kDrawing, base) != kDrawing.end() ||
-         base.find("rand") != std::string_view::npos ||
-         base.find("dropout") != std::string_view::npos ||
-         base.find("attention") != std::string_view::npos;
+  const Operator& known = find_operator(base);
+  if (!known.name.empty()) return has(known.traits, Trait::draws);
+  // Of another library, or not in the table: it is called so.
+  return std::ranges::any_of(std::array{"rand", "dropout", "attention"}, [&](const char* part) {
+    return base.find(part) != std::string_view::npos;
+  });
 }
 
 bool draws(const Node& node) {

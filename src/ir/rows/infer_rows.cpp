@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ir/effects.h"
 #include "ir/rows/literals.h"
@@ -13,31 +14,20 @@ namespace rannc::ir {
 namespace {
 
 /// Operators whose result numbers the rows when their operand does: views, casts and copies.
-bool passes_row_numbers(const RowCall& call, RowRule rule) {
-  static const std::vector<RowRule> rules = [] {
-    std::vector<RowRule> found;
-    for (const std::string_view base :
-         {"to", "view", "transpose", "permute", "movedim", "expand", "slice"}) {
-      found.push_back(find_row_rule(base));
-    }
-    return found;
-  }();
-  const bool is_negated = call.base() == "neg" || call.base() == "negative";
-  return !is_negated && std::ranges::find(rules, rule) != rules.end();
+bool passes_row_numbers(const RowCall& call) {
+  return keeps_order_of_rows(call.family()) &&
+         (call.family() != OperatorFamily::identity || call.is(Trait::passes));
 }
 
-/// Whether integers of the operator may depend on the rows: as sizes, or by a rule's own reckoning.
-bool takes_row_count(RowRule rule) {
-  static const std::vector<RowRule> rules = [] {
-    std::vector<RowRule> found;
-    for (const std::string_view base :
-         {"view", "expand", "zeros", "zeros_like", "full", "arange", "slice", "narrow", "split",
-          "repeat", "repeat_interleave", "add", "mul", "div", "fill", "copy", "group_norm"}) {
-      found.push_back(find_row_rule(base));
-    }
-    return found;
-  }();
-  return std::ranges::find(rules, rule) != rules.end();
+/// Whether integers of the operators may depend on the rows: as sizes, or by a rule's own
+/// reckoning.
+bool takes_row_count(OperatorFamily family) {
+  using F = OperatorFamily;
+  static constexpr std::array kFamilies{
+      F::reshape, F::expand, F::create,    F::create_like,       F::full, F::counting, F::slice,
+      F::narrow,  F::split,  F::repeat,    F::repeat_interleave, F::add,  F::multiply, F::divide,
+      F::fill,    F::copy,   F::rows_first};
+  return std::ranges::find(kFamilies, family) != kFamilies.end();
 }
 
 /// The numbers that arange(B), arange(inner * B) or arange(0, step * B, step) gives the rows.
@@ -107,6 +97,7 @@ class Inferrer : public RowState {
         call.operands(), [&](ValueId v) { return rows(v).kind == RowKind::none; });
     const bool has_rule = (node.kind == OpKind::dispatcher || !node.like.empty()) &&
                           known_op(node).starts_with("aten::");
+    const OperatorFamily family = has_rule ? call.family() : OperatorFamily::none;
     const RowRule rule = has_rule ? find_row_rule(call.base()) : nullptr;
     const bool has_result =
         std::ranges::any_of(node.outputs, [](ValueId output) { return output.valid(); });
@@ -119,7 +110,7 @@ class Inferrer : public RowState {
       answer = rule(call);
     }
     const bool is_answered = !answer.rows.empty() && std::ranges::none_of(answer.rows, is_mixed);
-    if (is_answered && !takes_row_count(rule) && has_row_dependent_literal(node)) {
+    if (is_answered && !takes_row_count(family) && has_row_dependent_literal(node)) {
       answer = call.mixed("computes with the number of rows");
     }
     // Rows before the writes of this node take effect: an in-place result replaces its operand.
@@ -239,9 +230,8 @@ class Inferrer : public RowState {
   }
 
   void note_state(NodeId id, const RowCall& call, ValueId written) {
-    const bool is_statistic = (find_row_rule(call.base()) == find_row_rule("batch_norm") ||
-                               call.base() == "instance_norm") &&
-                              (written == call.tensor(3) || written == call.tensor(4));
+    const bool is_statistic =
+        call.is(Trait::statistics) && (written == call.tensor(3) || written == call.tensor(4));
     if (is_statistic || !found_.to_state[id.index].empty()) return;
     const Value& state = graph_[graph_[written].storage];
     found_.to_state[id.index] =
@@ -258,7 +248,7 @@ class Inferrer : public RowState {
     }
     const ValueId operand = call.operands().front();
     const auto numbers = row_numbers(operand);
-    if (!numbers || !passes_row_numbers(call, rule)) return;
+    if (!numbers || !passes_row_numbers(call)) return;
     pretended_ = operand;
     const Rows moved = rule(call).rows.front();
     pretended_ = {};

@@ -8,13 +8,6 @@
 
 namespace rannc::ir {
 
-std::string_view base_name(std::string_view op) {
-  op.remove_prefix(std::min(op.size(), op.find("::") + 2));
-  op = op.substr(0, op.find('.'));
-  if (op.ends_with('_') && !op.ends_with("__")) op.remove_suffix(1);
-  return op;
-}
-
 RowCall::RowCall(const Graph& graph, NodeId node, const RowState& state)
     : graph_(graph), node_(graph[node]), state_(state), operands_(graph.operands(node)) {
   const std::string& op = known_op(node_);

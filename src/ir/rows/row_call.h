@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/ir/operators.h"
 
 namespace rannc::ir {
 
@@ -46,9 +47,6 @@ class ArgumentsOnly : public RowState {
   }
 };
 
-/// "add" for "aten::add_.Tensor".
-[[nodiscard]] std::string_view base_name(std::string_view op);
-
 /// One call of a registered operator, as the rules see it. Arguments are counted as in the schema;
 /// those beyond the recorded ones have their defaults.
 class RowCall {
@@ -59,6 +57,9 @@ class RowCall {
   [[nodiscard]] const Node& node() const { return node_; }
   [[nodiscard]] std::string_view base() const { return base_; }  ///< base_name() of known_op()
   [[nodiscard]] std::string_view overload() const { return overload_; }
+  /// Of base().
+  [[nodiscard]] OperatorFamily family() const { return find_operator(base_).family; }
+  [[nodiscard]] bool is(Trait trait) const { return has(find_operator(base_).traits, trait); }
 
   [[nodiscard]] Rows rows(ValueId value) const { return state_.rows(value); }
   [[nodiscard]] std::optional<RowNumbers> row_numbers(ValueId value) const {
@@ -123,6 +124,13 @@ inline bool is_mixed(const Rows& rows) { return rows.kind == RowKind::mixed; }
 inline bool same_layout(const Rows& a, const Rows& b) {
   return a.kind == b.kind &&
          (!is_apart(a) || (a.dim == b.dim && a.outer == b.outer && a.inner == b.inner));
+}
+/// Views, casts and copies: their results have the rows in the order of the operand.
+inline bool keeps_order_of_rows(OperatorFamily family) {
+  using F = OperatorFamily;
+  return family == F::identity || family == F::reshape || family == F::permute ||
+         family == F::transpose || family == F::movedim || family == F::expand ||
+         family == F::slice;
 }
 inline Rows at_dim(Rows rows, int dim) {
   if (is_apart(rows)) rows.dim = dim;

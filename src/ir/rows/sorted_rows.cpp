@@ -81,14 +81,9 @@ bool is_exact(DType dtype) {
 
 /// Whether a call gives its operand, perhaps as another type or with other dimensions.
 bool passes_elements(const RowCall& call) {
-  static const RowRule view = find_row_rule("view");
-  static const RowRule expand = find_row_rule("expand");
-  static constexpr std::array<std::string_view, 8> kCopies{
-      "to", "_to_copy", "detach", "alias", "clone", "contiguous", "lift_fresh", "type_as"};
-  const RowRule rule = find_row_rule(call.base());
-  const bool keeps =
-      rule == view || rule == expand || std::ranges::find(kCopies, call.base()) != kCopies.end();
-  const bool changes_elements = rule == view && call.overload() == "dtype";
+  const bool is_view = call.family() == OperatorFamily::reshape;
+  const bool keeps = is_view || call.family() == OperatorFamily::expand || call.is(Trait::passes);
+  const bool changes_elements = is_view && call.overload() == "dtype";
   return keeps && !changes_elements && !call.operands().empty() && is_exact(call.result().dtype) &&
          call.node().writes.empty();
 }
@@ -259,9 +254,8 @@ bool SortedRows::is_slice_by_slice(const RowCall& call, RowRule rule) const {
     if (role != nullptr && first != nullptr && role->sort != first->sort) return false;
     if (role != nullptr) first = role;
   }
-  static const RowRule view = find_row_rule("view");
-  static const RowRule expand = find_row_rule("expand");
-  const bool knows_row_count = rule == view || rule == expand;
+  const bool knows_row_count =
+      call.family() == OperatorFamily::reshape || call.family() == OperatorFamily::expand;
   return first != nullptr && rule != nullptr && !draws(call.node()) &&
          (knows_row_count || !has_row_dependent_literal(call.node())) &&
          std::ranges::all_of(call.node().writes,

@@ -2,8 +2,7 @@
 
 #include "ir/rows/row_call.h"
 
-// The rules, one file for each family of operators. src/ir/rows/row_rules.cpp says which operator
-// has which rule.
+// The rules, each for the operators of the family of that name (rannc/ir/operators.h).
 namespace rannc::ir::rules {
 
 // pointwise.cpp
