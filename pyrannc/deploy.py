@@ -13,6 +13,7 @@ from pyrannc.errors import ConfigError, PlanError, TraceError
 from pyrannc.job import process, transport
 from pyrannc.job.agreement import MODE, hosts_of, on_rank, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
+from pyrannc.optimizer import per_number
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, room, schedules
 from pyrannc.profiling import operators, step_costs
@@ -137,6 +138,8 @@ def check_groups(task, world) -> None:
     for name, wanted in beside.items():
         if wanted:
             raise ConfigError(f"tensor_parallel does not go with {name} yet; leave one of them out")
+    for optimizer in task.optimizers:
+        per_number.check(optimizer, "tensor_parallel")
 
 
 def prove(task, call, agreed) -> Proved:
@@ -290,8 +293,8 @@ def start(task, call, agreed, chosen) -> Deployment:
     wanted = task.config.verify_partitioning
     reference = verify.Reference(task, call, agreed.local_rows, deployment.plan) if wanted else None
     trains = torch.is_grad_enabled() and task.model.training
-    alone = task.config.tensor_parallel == 1
-    if task.plan_file is None and task.config.calibrate and trains and alone:
+    in_groups = task.config.tensor_parallel > 1
+    if task.plan_file is None and task.config.calibrate and trains and not in_groups:
         inputs = task.captured.flatten(*call)
         try_plans(deployment, chosen.planner, inputs)
     else:

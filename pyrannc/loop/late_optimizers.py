@@ -88,6 +88,8 @@ class LateOptimizers:
             elementwise.check(optimizer, deployment.task.elementwise_optimizer)
             if deployment.sharded_steps:
                 per_number.check(optimizer)
+            if deployment.task.config.tensor_parallel > 1:
+                per_number.check(optimizer, "tensor_parallel")
             if deployment.task.master_weights:
                 master_steps.attach(optimizer)
             if not at_work.is_given(optimizer, deployment):  # nor one around it

@@ -39,15 +39,16 @@ def possible(zero, optimizers):
     return zero
 
 
-def check(optimizer: torch.optim.Optimizer) -> None:
+def check(optimizer: torch.optim.Optimizer, setting: str = "zero") -> None:
     """Raises ConfigError that names a class whose step of a parameter is another than those of its
-    halves."""
+    halves; ``setting``: that lets each rank step a part."""
     fault = reason(optimizer)
     if fault:
         raise ConfigError(
-            f"zero shares the state of {type(optimizer).__name__} out over the replicas, each "
-            f"of which steps a part of a parameter, but {fault}.\n  Use an optimizer that treats "
-            "each number by itself, such as Adam, AdamW or SGD, or leave zero out."
+            f"{setting} shares the state of {type(optimizer).__name__} out over "
+            f"{'the replicas' if setting == 'zero' else 'ranks'}, each of which steps a part of a "
+            f"parameter, but {fault}.\n  Use an optimizer that treats each number by itself, such "
+            f"as Adam, AdamW or SGD, or leave {setting} out."
         )
 
 

@@ -45,6 +45,10 @@ class Deployment:
     def __init__(self, task, local_rows, plan, bucket_bytes):
         self.task, self.model, self.world = task, task.model, task.world
         self.local_rows = local_rows
+        places = task.config.tensor_parallel
+        first = self.world.rank // places * places
+        #: The ranks that compute layers together, this one among them.
+        self.group = tuple(range(first, first + places))
         self._planned_rows = plan.made_for.global_batch or sum(local_rows)
         self._noted = set()
         self.comm = transport.of_messages(self.world, task.device, task.config)
@@ -110,11 +114,9 @@ class Deployment:
 
     def _cut(self):
         """Where groups of ranks compute layers together, each keeps its part of what they cut."""
-        size = self.task.config.tensor_parallel
-        if size == 1:
+        ranks = self.group
+        if len(ranks) == 1:
             return
-        first = self.world.rank // size * size
-        ranks = tuple(range(first, first + size))
         mine = {part.name: (part.dim, part.stretches) for part in self.first.executor.parts}
         everyones = [pickle.loads(each) for each in self.world.all_gather(pickle.dumps(mine))]
         held = named_tensors.tensors(self.model)

@@ -11,19 +11,12 @@ from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import is_released
 
 
-def _plane(comm, places):
+def _plane(deployment):
     """The ranks of this rank's place, one of each group that computes layers together."""
-    return (
-        comm
-        if places == 1
-        else _C.comm.subset(comm, [*range(comm.rank % places, comm.size, places)])
-    )
-
-
-def _sum_over_group(gradient, deployment, places):
-    rank, stream = deployment.world.rank, _C.runtime.device_stream(str(deployment.task.device))
-    ranks = [*range(rank // places * places, rank // places * places + places)]
-    stream.wait(_C.runtime.start_sum(gradient, deployment.comm, stream, ranks))
+    comm, places = deployment.comm, len(deployment.group)
+    if places == 1:
+        return comm
+    return _C.comm.subset(comm, [*range(comm.rank % places, comm.size, places)])
 
 
 class UnsummedGradients:
@@ -61,13 +54,14 @@ class UnsummedGradients:
         """Sums what is kept over the replicas and adds it to ``.grad``. Collective."""
         deployment = self._deployment()
         tensors = named_tensors.tensors(deployment.model)
-        places = deployment.task.config.tensor_parallel
-        found = self.kept.sum(_plane(deployment.comm, places))
+        stream = _C.runtime.device_stream(str(deployment.task.device))
+        found = self.kept.sum(_plane(deployment))
         with torch_private.without_subclasses():  # also of parts
             for name, gradient in found.items():
                 parameter = tensors[name]
                 if name in deployment.first.executor.summed:
-                    _sum_over_group(gradient, deployment, places)
+                    group = list(deployment.group)
+                    stream.wait(_C.runtime.start_sum(gradient, deployment.comm, stream, group))
                 if is_released(parameter):  # it was borrowed, and its owners have the sum, too
                     continue
                 if parameter.grad is None:

@@ -87,9 +87,9 @@ def call(function, args, kwargs, is_released, like, refuse):
         refuse(function, args, kwargs)
     if name.startswith("_foreach_"):
         return _for_each(function, args, kwargs, is_released, like, refuse)
-    released = next(each for each in _tensors((args, kwargs)) if is_released(each))
+    released = next(each for each in tensors((args, kwargs)) if is_released(each))
     factors = () if released.dim() else _factors(name, args, kwargs)
-    for each in _tensors((args, kwargs)):
+    for each in tensors((args, kwargs)):
         if is_released(each):
             fits = are_together(each, released)
         else:  # one number counts for all elements
@@ -188,11 +188,12 @@ def _numbers(values, is_released):
     ]
 
 
-def _tensors(tree):
+def tensors(tree):
+    """Those in nested arguments."""
     if isinstance(tree, torch.Tensor):
         yield tree
     elif isinstance(tree, dict):
-        yield from _tensors(list(tree.values()))
+        yield from tensors(list(tree.values()))
     elif isinstance(tree, list | tuple):
         for each in tree:
-            yield from _tensors(each)
+            yield from tensors(each)

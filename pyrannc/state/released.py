@@ -238,7 +238,7 @@ def _described(tensor) -> str:
 
 
 def _complaint(function, args, kwargs) -> str:
-    tensors = [each for each in _flat((args, kwargs)) if isinstance(each, torch.Tensor)]
+    tensors = [*nothing_done.tensors((args, kwargs))]
     released = next(each for each in tensors if is_released(each))
     name = getattr(function, "__name__", str(function))
     if name in ("__get__", "__set__"):
@@ -270,13 +270,3 @@ def _complaint(function, args, kwargs) -> str:
         "instead, on all ranks (trainer.model_wrapped of transformers' Trainer), or enter its "
         "summon()."
     )
-
-
-def _flat(tree):
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, list | tuple):
-        for each in tree:
-            yield from _flat(each)
-    else:
-        yield tree

@@ -10,6 +10,7 @@ part; whatever would give another number for a part than for the whole is an err
 import contextlib
 import dataclasses
 import math
+import weakref
 
 import torch
 from torch import nn
@@ -42,14 +43,18 @@ class Place:
     what: str
 
     @property
+    def number(self) -> int:
+        """Of this rank's place in the group."""
+        return self.ranks.index(self.world.rank)
+
+    @property
     def mine(self) -> tuple:
         """This rank's stretches."""
-        return self.stretches[self.ranks.index(self.world.rank)]
+        return self.stretches[self.number]
 
-    def cut(self, whole, place=None):
+    def cut(self, whole):
         """The part of a tensor of the whole shape, in memory of its own."""
-        stretches = self.mine if place is None else self.stretches[place]
-        return torch.cat([whole.narrow(self.dim, b, n) for b, n in stretches], self.dim)
+        return torch.cat([whole.narrow(self.dim, b, n) for b, n in self.mine], self.dim)
 
     def is_like(self, other) -> bool:
         """Whether tensors of both places are cut alike, so that their elements are pairs."""
@@ -57,7 +62,7 @@ class Place:
 
     def is_of(self, tensor) -> bool:
         """Whether a tensor has the shape of this rank's part."""
-        return tuple(tensor.shape) == self.part_shape(self.ranks.index(self.world.rank))
+        return tuple(tensor.shape) == self.part_shape(self.number)
 
     def part_shape(self, place) -> tuple:
         shape = list(self.shape)
@@ -98,13 +103,14 @@ _ATTRIBUTES = """
 """
 _METHODS = """
     dim element_size ndimension is_floating_point is_complex is_inference is_signed requires_grad_
-    __hash__ register_hook register_post_accumulate_grad_hook
+    __hash__ register_post_accumulate_grad_hook
 """
 _OF_TENSOR = {
     *map(_read, _ATTRIBUTES.split()),
     torch.Tensor.requires_grad.__set__,
     torch.is_floating_point,
     torch.is_complex,
+    torch_private.unscale_each,  # in place; whether one is not finite is told to all ranks
     *(getattr(torch.Tensor, name) for name in _METHODS.split()),
 }
 _GRAD, _SET_GRAD = _read("grad"), torch.Tensor.grad.__set__
@@ -149,6 +155,8 @@ class _Part:
         with torch_private.without_subclasses():
             if function in _OF_TENSOR or function in _NEW:
                 return function(*args, **kwargs)
+            if function == torch.Tensor.register_hook:
+                return function(args[0], _HookOfPart(args[0], *args[1:], **kwargs))
             if function == _GRAD:
                 found = function(*args)
                 return None if found is None else as_part(found, _gradient_place(args[0]))
@@ -204,10 +212,7 @@ def plain(tensor):
 
 def number(tensor) -> int:
     """Of the part among those of its tensor; 0 of a whole one."""
-    if not is_part(tensor):
-        return 0
-    place = tensor.place_of_part
-    return place.ranks.index(place.world.rank)
+    return tensor.place_of_part.number if is_part(tensor) else 0
 
 
 @contextlib.contextmanager
@@ -229,6 +234,21 @@ def as_tensors(tensors):
             as_part(tensor, place)
 
 
+class _HookOfPart:
+    """A hook of the user's on the gradient of a tensor: while that is a part, the gradient is one,
+    too, and its numbers are not taken for those of the whole."""
+
+    def __init__(self, tensor, hook):
+        self._tensor, self._hook = weakref.ref(tensor), hook
+
+    def __call__(self, gradient):
+        tensor = self._tensor()
+        if not is_part(tensor):
+            return self._hook(gradient)
+        made = self._hook(as_part(gradient.detach(), _gradient_place(tensor)))
+        return plain(made) if is_part(made) else made
+
+
 def fits(place, dim, stretches) -> bool:
     """Whether a rank that cuts a tensor so has the part that it has here."""
     return place.dim == dim and list(place.mine) == list(map(tuple, stretches))
@@ -241,6 +261,8 @@ def cut(tensor, place) -> None:
         tensor.data = place.cut(tensor.detach())
         if gradient is not None:
             tensor.grad = place.cut(gradient)
+    hooks = tensor._backward_hooks or {}
+    hooks.update({key: _HookOfPart(tensor, hook) for key, hook in hooks.items()})
     as_part(tensor, place)
 
 
@@ -317,12 +339,6 @@ def whole(tensor):
         return tensor.place_of_part.gather(tensor)
 
 
-def write(tensor, content) -> None:
-    """Copies this rank's part of ``content``, a whole tensor, into a part."""
-    with torch_private.without_subclasses():
-        tensor.detach().copy_(tensor.place_of_part.cut(content))
-
-
 def _gradient_place(tensor):
     return dataclasses.replace(tensor.place_of_part, what="gradient of parameter")
 
@@ -341,7 +357,7 @@ def _on_parts(function, args, kwargs):
     beside them are cut alike, but not written: the part would go to a copy."""
     if function.__name__.startswith("_foreach_"):
         return _on_each(function, args, kwargs)
-    parts = [each for each in _flat((args, kwargs)) if is_part(each)]
+    parts = [each for each in nothing_done.tensors((args, kwargs)) if is_part(each)]
     place = parts[0].place_of_part
 
     def refuse():
@@ -392,16 +408,6 @@ def _on_each(function, args, kwargs):
     )
 
 
-def _flat(tree):
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, list | tuple):
-        for each in tree:
-            yield from _flat(each)
-    else:
-        yield tree
-
-
 def _described(tensor) -> str:
     place = tensor.place_of_part
     ranks = ", ".join(map(str, place.ranks))
@@ -409,7 +415,7 @@ def _described(tensor) -> str:
 
 
 def _complaint(function, tensor, args, kwargs) -> str:
-    part = next((each for each in _flat((args, kwargs)) if is_part(each)), tensor)
+    part = next(filter(is_part, nothing_done.tensors((args, kwargs))), tensor)
     name = getattr(function, "__name__", str(function))
     if name in ("__get__", "__set__"):
         name = f"its attribute {getattr(getattr(function, '__self__', None), '__name__', '?')}"

@@ -31,6 +31,9 @@ clip_with_norm = clip_grad._clip_grads_with_norm_
 #: about a step that is left out.
 unscale = torch.amp.GradScaler._unscale_grads_
 
+#: What that does to the gradients. Without it a scaler fails where a rank has parts of parameters.
+unscale_each = torch._amp_foreach_non_finite_check_and_unscale_
+
 #: Sees every operator of a thread. Without it display_act_value shows nothing.
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
 

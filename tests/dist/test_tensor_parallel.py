@@ -55,6 +55,36 @@ class CNN(nn.Module):
         x = self.two(self.apart(functional.relu(self.norm(self.one(x))))).mean((2, 3))
         return functional.cross_entropy(x, x.detach().argmin(1))
 
+class Normalised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm, self.two = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 5, 1)
+
+    def forward(self, x):
+        x = self.two(functional.relu(self.norm(self.one(x)))).mean((2, 3))
+        return functional.cross_entropy(x, x.detach().argmin(1))
+
+class Outputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 4))
+
+    def forward(self, x):
+        return self.layers(x)
+
+class ByNorm(torch.optim.Optimizer):
+    "Looks at the whole of each gradient."
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(p.grad / (p.grad.norm() + 1), alpha=group["lr"])
+
 class MLP(nn.Module):
     def __init__(self):
         super().__init__()
@@ -126,6 +156,8 @@ MODELS = {
     "GPT": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=size)",
     "CNN": "trains_alike(CNN, batches(lambda r: torch.randn(r, 3, 6, 6).double(), 4), "
     "tensor_parallel=size)",
+    "statistics of a batch": "trains_alike(Normalised, batches("
+    "lambda r: torch.randn(r, 3, 6, 6).double(), 4), tensor_parallel=size, pipeline_num=1)",
     "uneven widths": "trains_alike(MLP, batches(lambda r: torch.randn(r, 5).double(), 4), "
     "tensor_parallel=size)",
     "uneven batches": "trains_alike(GPT, batches(tokens, 5), [4, 1], tensor_parallel=size)",
@@ -263,9 +295,75 @@ def test_what_is_dropped_is_the_same_with_and_without():
     pass
 
 
+@ranks("""
+model, optimizer, twin, its = begun(MLP, tensor_parallel=2)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+first, second = batches(lambda rows: torch.randn(rows, 5).double(), 4, 2)
+scaler.scale(model(own(first))).backward()
+scaler.step(optimizer), scaler.update()
+twin(first).backward(), its.step()
+equal_state(model, twin)
+optimizer.zero_grad()
+scaler.scale(model(own(second))).backward()
+part = next(p for p in model.module.parameters() if hasattr(p, "place_of_part"))
+if rank == 1:
+    part.grad.mul_(float("inf"))
+scaler.step(optimizer), scaler.update()  # no rank steps
+equal_state(model, twin)
+assert scaler.get_scale() == 512
+""")
+def test_a_scaler_leaves_a_step_out_on_all_ranks():
+    pass
+
+
+@ranks("""
+for shares in ([2, 2], [3, 1]):
+    model, optimizer, twin, its = begun(Outputs, tensor_parallel=2)
+    for batch in batches(lambda rows: torch.randn(rows, 5).double(), 4):
+        optimizer.zero_grad(), its.zero_grad()
+        model(own(batch, shares)).square().mean().backward()
+        twin(batch).square().mean().backward()
+        optimizer.step(), its.step()
+    equal_state(model, twin)
+""")
+def test_a_loss_outside_of_the_model_has_the_rows_of_each_rank():
+    pass
+
+
+@ranks("""
+def hooked(hook, late):
+    model, optimizer, twin, its = begun(MLP, tensor_parallel=2)
+    (batch,) = batches(lambda rows: torch.randn(rows, 5).double(), 4, 1)
+    if late:
+        step(model, optimizer, own(batch)), step(twin, its, batch)
+    for each in (model.module, twin):
+        for parameter in each.parameters():
+            parameter.register_hook(hook)
+    step(model, optimizer, own(batch)), step(twin, its, batch)
+    equal_state(model, twin)
+
+for late in (False, True):
+    hooked(lambda gradient: gradient * 2, late)
+    try:
+        hooked(lambda gradient: gradient / (gradient.norm() + 1), late)
+    except pyrannc.RaNNCError as error:
+        assert "norm of a tensor of which this rank has a part" in str(error), error
+    else:
+        raise AssertionError("a hook has taken a part for the whole")
+""")
+def test_hooks_on_parameters_see_parts():
+    pass
+
+
 REFUSED = {
     "tensor_parallel = 3 does not divide the 2 ranks": """
 begun(GPT, tensor_parallel=3)[0](tokens(2))
+""",
+    "tensor_parallel shares the state of Adafactor out over ranks": """
+begun(MLP, torch.optim.Adafactor, tensor_parallel=2)[0](torch.randn(2, 5).double())
+""",
+    "tensor_parallel shares the state of ByNorm out over ranks": """
+begun(MLP, ByNorm, tensor_parallel=2)[0](torch.randn(2, 5).double())
 """,
     "tensor_parallel does not go with zero=True": """
 model = GPT()
