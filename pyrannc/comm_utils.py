@@ -4,10 +4,9 @@ import pickle
 
 import torch
 
-from pyrannc import launch
+from pyrannc import launch, live_deployments
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import nccl, transport
-from pyrannc.loop import at_work
 from pyrannc.state import tensor_parts
 from pyrannc.state.released import is_released
 
@@ -96,5 +95,5 @@ def clear() -> None:
 
     These models cannot be called any more. Build and wrap another one.
     """
-    for deployment in at_work.take_all():
+    for deployment in live_deployments.take_all():
         deployment.end("pyrannc.clear()")

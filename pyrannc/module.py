@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from pyrannc import deploy, launch, log
+from pyrannc import deploy, launch, live_deployments, log
 from pyrannc.capture.arguments import rank_0
 from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.arguments.refusals import refuse_transforms
@@ -18,7 +18,6 @@ from pyrannc.errors import RaNNCError
 from pyrannc.generation import generate
 from pyrannc.hooks import backward_hooks
 from pyrannc.loop import (
-    at_work,
     distributed_checkpoint,
     gradient_norm,
     samplers,
@@ -228,7 +227,7 @@ class RaNNCModule(ModelInterface):
             raise RaNNCError(f"the model cannot be called after {self._ended}: build another one")
         refuse_wrappers(self.module)
         parameters = [*self.module.parameters()]
-        if any(each.has_released(parameters) for each in at_work.of_tensors(parameters)):
+        if any(each.has_released(parameters) for each in live_deployments.of_tensors(parameters)):
             raise RaNNCError(
                 "another RaNNCModule was made of this model, or of a part of it, and is at work."
                 "\n  Call that one, or its undeploy() before this one."
@@ -511,7 +510,7 @@ def end_plans_of(model) -> None:
 
     Collective where it was.
     """
-    for deployment in at_work.of_tensors(model.parameters()):
+    for deployment in live_deployments.of_tensors(model.parameters()):
         if deployment.world.rank == 0:
             log.warn(
                 "module",

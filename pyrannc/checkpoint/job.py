@@ -4,9 +4,8 @@ import dataclasses
 
 from torch import nn
 
-from pyrannc import launch
+from pyrannc import launch, live_deployments
 from pyrannc.errors import RaNNCError
-from pyrannc.loop import at_work
 from pyrannc.module import RaNNCModule
 from pyrannc.optimizer import around_another, kept_state, named_state, user_optimizer
 from pyrannc.shards import states
@@ -99,7 +98,7 @@ def of(what: str, module, optimizer) -> Job:
     wrapped = isinstance(module, RaNNCModule)
     model = module.module if wrapped else module
     # Also those of models inside, as of the one that torch's AveragedModel has in it.
-    inside = at_work.of_tensors(model.parameters())
+    inside = live_deployments.of_tensors(model.parameters())
     deployment = next((each for each in inside if each.model is model), None)
     world = inside[0].world if inside else launch.world()
     for each in inside:

@@ -12,8 +12,8 @@ import json
 import torch
 from torch.nn.utils import clip_grad
 
+from pyrannc import live_deployments
 from pyrannc.job import process
-from pyrannc.loop import at_work
 from pyrannc.state import tensor_parts, torch_private
 from pyrannc.state.released import is_released
 
@@ -61,8 +61,10 @@ def own_only(torchs, parameters, *args, **kwargs):
 def _of_other_ranks(parameters) -> bool:
     """Whether another rank may have gradients of them: where none is left, they may be those of an
     optimizer, which has but this rank's part."""
-    last = at_work.last_backward()
-    found = at_work.of_tensors(parameters) if parameters else [last] if last is not None else []
+    last = live_deployments.last_backward()
+    found = [] if last is None else [last]
+    if parameters:
+        found = live_deployments.of_tensors(parameters)
     return any(each.world.size > 1 for each in found)
 
 
@@ -97,9 +99,9 @@ def _deployments(tensors) -> list:
         RaNNCError: Gradients of one are kept under ``no_sync()``, or were lost.
     """
     if tensors:
-        found = at_work.of_tensors(tensors)
+        found = live_deployments.of_tensors(tensors)
     else:
-        last = at_work.last_backward()
+        last = live_deployments.last_backward()
         found = [] if last is None else [last]
     for each in found:
         each.unsummed.check(WHAT)

@@ -5,10 +5,10 @@ import weakref
 
 import torch
 
-from pyrannc import log
+from pyrannc import live_deployments, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.loop import at_work, master_steps, optimizer_state, step_scopes
+from pyrannc.loop import master_steps, optimizer_state, step_scopes
 from pyrannc.optimizer import elementwise, kept_state, per_number, user_optimizer
 from pyrannc.state import moving
 from pyrannc.state.released import is_released
@@ -71,7 +71,7 @@ class LateOptimizers:
         if optimizer not in self._seen:
             self._seen.add(optimizer)
             _warn_of_parameters_outside(optimizer, deployment)
-        if deployment in at_work.of_optimizer(optimizer):
+        if deployment in live_deployments.of_optimizer(optimizer):
             _check_scopes(optimizer)
             self.find(optimizer)
 
@@ -92,7 +92,7 @@ class LateOptimizers:
                 per_number.check(optimizer, "tensor_parallel")
             if deployment.task.master_weights:
                 master_steps.attach(optimizer)
-            if not at_work.is_given(optimizer, deployment):  # nor one around it
+            if not live_deployments.is_given(optimizer, deployment):  # nor one around it
                 optimizer_state.install(optimizer)
                 self._take_part(optimizer)
                 self._late.add(optimizer)
@@ -134,7 +134,7 @@ def _found_before(torchs, optimizer, *args, **kwargs):
     what belongs to other ranks, and masters, would be taken for its own."""
     name = torchs.__name__
     if name not in vars(optimizer):
-        for deployment in at_work.of_optimizer(optimizer):
+        for deployment in live_deployments.of_optimizer(optimizer):
             deployment.late_optimizers.find(optimizer)
         if name in vars(optimizer):
             return getattr(optimizer, name)(*args, **kwargs)
@@ -155,9 +155,9 @@ def _check_scopes(optimizer):
 
 def _warn_of_parameters_outside(optimizer, deployment):
     """Nobody sums their gradients over the ranks, each of which trains its own copy."""
-    if deployment.world.size == 1 or not at_work.is_first(deployment):
+    if deployment.world.size == 1 or live_deployments.first() is not deployment:
         return
-    outside = at_work.outside(optimizer)
+    outside = live_deployments.outside(optimizer)
     if outside and deployment.world.rank == 0:
         sizes = ", ".join(str(list(each.shape)) for each in outside[:3])
         log.warn(

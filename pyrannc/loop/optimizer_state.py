@@ -12,8 +12,8 @@ import weakref
 
 import torch
 
+from pyrannc import live_deployments
 from pyrannc.errors import RaNNCError
-from pyrannc.loop import at_work
 from pyrannc.optimizer import around_another, kept_state, named_state
 from pyrannc.shards import states
 from pyrannc.state import named_tensors, tensor_parts
@@ -130,7 +130,7 @@ def _deployment_of(optimizer, what):
     Raises:
         RaNNCError: There are several, or the optimizer keeps another one's state, too.
     """
-    found = [each for each in at_work.of_optimizer(optimizer) if each.world.size > 1]
+    found = [each for each in live_deployments.of_optimizer(optimizer) if each.world.size > 1]
     if len(found) > 1:
         raise RaNNCError(
             f"optimizer.{what}: {type(optimizer).__name__} steps the parameters of {len(found)} "

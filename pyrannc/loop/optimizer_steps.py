@@ -4,9 +4,9 @@ import weakref
 
 import torch
 
+from pyrannc import live_deployments
 from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.loop import at_work
 
 _PLAIN = bool | int | float | str | None
 _OTHER = "not compared"
@@ -33,7 +33,7 @@ class OptimizerSteps:
         return found
 
     def _count(self, optimizer):
-        if self._deployment() not in at_work.of_optimizer(optimizer):
+        if self._deployment() not in live_deployments.of_optimizer(optimizer):
             return
         self.taken += 1
         self._settings.append(_settings(optimizer))

@@ -7,8 +7,9 @@ any rank, no rank may take the step, and the scale has to shrink on all of them.
 import numpy as np
 import torch
 
+from pyrannc import live_deployments
 from pyrannc.job import process
-from pyrannc.loop import at_work, master_steps, step_scopes
+from pyrannc.loop import master_steps, step_scopes
 from pyrannc.state import torch_private
 
 
@@ -23,7 +24,8 @@ def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
     master_steps.lengthen_gradients(optimizer)
     with step_scopes.hidden_gradients(optimizer):
         found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)
-    for world in {each.world for each in at_work.of_optimizer(optimizer) if each.world.size > 1}:
+    worlds = {each.world for each in live_deployments.of_optimizer(optimizer)}
+    for world in (each for each in worlds if each.size > 1):
         count = np.array([sum(bool(flag.item()) for flag in found.values())], dtype=np.int64)
         world.all_reduce_sum(count, list(range(world.size)))
         # Also on a rank without a gradient, of which torch would say that nothing was checked.

@@ -6,8 +6,8 @@ it. The closure of a step is the user's code: it runs outside of all scopes.
 
 import contextlib
 
+from pyrannc import live_deployments
 from pyrannc.job import process
-from pyrannc.loop import at_work
 from pyrannc.state import tensor_parts
 from pyrannc.state.released import is_released
 
@@ -42,7 +42,7 @@ def outside(closure, scope):
 def hidden_gradients(optimizer, closure=None):
     """Inside, parameters of other ranks have no gradient: those that ``optimizer`` holds, and all
     of the models it belongs to. Gives the closure to step with."""
-    models = {each.owners.gradients for each in at_work.of_optimizer(optimizer)}
+    models = {each.owners.gradients for each in live_deployments.of_optimizer(optimizer)}
     for group in optimizer.param_groups:
         models |= {each.place_elsewhere.gradients for each in group["params"] if is_released(each)}
     with contextlib.ExitStack() as stack:
@@ -101,4 +101,4 @@ def _on_shards(optimizer, closure):
 
 
 def _deployments(optimizer):
-    return [] if is_tried(optimizer) else at_work.of_optimizer(optimizer)
+    return [] if is_tried(optimizer) else live_deployments.of_optimizer(optimizer)

@@ -7,8 +7,8 @@ model, and return on the others when it is done. Every rank calls them.
 
 import sys
 
+from pyrannc import live_deployments
 from pyrannc.job import process
-from pyrannc.loop import at_work
 from pyrannc.state import summon
 
 
@@ -23,7 +23,7 @@ def install() -> None:
 
 def _accelerate(theirs, accelerator, *args, **kwargs):
     """Whether to write it asks the number of this process."""
-    world = at_work.world()
+    world = live_deployments.world()
     if world is None or accelerator.num_processes > 1:
         return theirs(accelerator, *args, **kwargs)
     states = sys.modules["accelerate.state"]
@@ -58,7 +58,7 @@ def _trainer(theirs, trainer, *args, **kwargs):
 
 
 def _lightning(theirs, strategy, *args, **kwargs):
-    world = at_work.world()
+    world = live_deployments.world()
     if world is None or world.rank == 0:
         theirs(strategy, *args, **kwargs)
     if world is not None:

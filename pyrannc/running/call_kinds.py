@@ -5,13 +5,12 @@ import functools
 
 import torch
 
-from pyrannc import log
+from pyrannc import live_deployments, log
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.model import capture
 from pyrannc.capture.rows.whole_batch import WholeBatch
 from pyrannc.job.on_all import on_all
-from pyrannc.loop import at_work
 from pyrannc.running.alike.whole_arguments import WholeArguments
 from pyrannc.running.attributes_left import AttributesLeft
 from pyrannc.running.audits import ChangedAttributes
@@ -220,7 +219,7 @@ class CallKinds:
         if captured is batch.known:
             return captured
         self._hooks.refuse_unsent(captured, self._deployment.world.size)
-        at_work.forget()
+        live_deployments.forget()
         if not self._deployment.dropout:
             captured = captured.without_dropout()
         self._attributes.leave_out(captured.changed_attributes)

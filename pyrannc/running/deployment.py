@@ -6,12 +6,11 @@ import pickle
 
 import torch
 
-from pyrannc import _C, log
+from pyrannc import _C, live_deployments, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job import transport
 from pyrannc.job.agreement import same_graph
 from pyrannc.job.on_all import on_all
-from pyrannc.loop import at_work
 from pyrannc.loop.late_optimizers import LateOptimizers
 from pyrannc.loop.optimizer_steps import OptimizerSteps
 from pyrannc.loop.sharded_steps import ShardedSteps
@@ -75,7 +74,7 @@ class Deployment:
             task.device,
         )
         self.number = self.call_agreement.model  # the same on every rank
-        at_work.add(self)
+        live_deployments.add(self)
         self._bucket_bytes = bucket_bytes
         self.draws = draw_steps.begin(self.world, self.model) if task.config.draws_by_key else None
         self.steps = TrainingSteps(self)
@@ -106,11 +105,11 @@ class Deployment:
         self._cut()
         self._note_groups()
         elsewhere = {id(p) for p in self.model.parameters() if is_released(p)}
-        for optimizer in around_another.with_inner(self.task.optimizers):
+        for optimizer in self.task.all_optimizers:
             user_optimizer.leave_out(optimizer, elsewhere)
         if self.task.value_source is not None:
             self._give_values()
-        self._move_to(self.task.device, around_another.with_inner(self.task.optimizers))
+        self._move_to(self.task.device, self.task.all_optimizers)
 
     def _cut(self):
         """Where groups of ranks compute layers together, each keeps its part of what they cut."""
@@ -126,7 +125,7 @@ class Deployment:
             what = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
             place = tensor_parts.Place(name, tensor.shape, dim, stretches, ranks, self.world, what)
             tensor_parts.cut(tensor, place)
-            for optimizer in around_another.with_inner(self.task.optimizers):
+            for optimizer in self.task.all_optimizers:
                 tensor_parts.cut_state(optimizer, tensor, place)
         if self.first is not None:
             self.first.forget_tensors()
@@ -311,7 +310,7 @@ class Deployment:
     def end(self, reason) -> None:
         """Lets go of the plan; ``reason``: why the model cannot be called any more, or empty."""
         self.tell_time()
-        at_work.remove(self)
+        live_deployments.remove(self)
         for forget in self._ends:
             forget(reason)
         self.first = None
@@ -400,7 +399,7 @@ class Deployment:
                 "derivatives would have to run the pipeline again"
             )
         keep_graph = keep_graph or switches.is_on("keep_graph")
-        at_work.note_backward(self)
+        live_deployments.note_backward(self)
         self.call_agreement.scales.add(turn.number, numbers, gradients)
         communicates = call.communicates
         told = gradients[: _C.runtime.MOST_OUTPUTS]

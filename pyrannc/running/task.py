@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from pyrannc.optimizer import around_another
+
 
 @dataclass(frozen=True)
 class Task:
@@ -48,6 +50,11 @@ class Task:
     device: torch.device
     home: torch.device
     value_source: object = None
+
+    @property
+    def all_optimizers(self) -> list:
+        """Also those that one of them is around."""
+        return around_another.with_inner(self.optimizers)
 
     @property
     def lacks_values(self) -> bool:

@@ -26,7 +26,8 @@ BELOW = {
     "planner": set(),
     "show": {"planner"},
     "launch": {"job"},
-    "loop": {"optimizer", "job", "state", "shards"},
+    "live_deployments": {"state"},
+    "loop": {"live_deployments", "optimizer", "job", "state", "shards"},
     "generation": {"capture", "state"},
     "optimizer": {"job", "state"},
     "shards": {"optimizer", "state"},
@@ -37,6 +38,7 @@ BELOW = {
     "report": {"optimizer", "job", "state"},
     "trial": {"capture", "planning", "report", "job", "selfcheck", "state"},
     "running": {
+        "live_deployments",
         "shards",
         "trial",
         "planning",
@@ -55,10 +57,10 @@ BELOW["deploy"] = BELOW.keys() - {"launch", "planner", "show"}
 BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["integrations"] = {"module", "wrapper", "launch", "state", "job"}
 BELOW["checkpoint"] = {
-    "module", "running", "loop", "optimizer", "state", "launch", "stored", "materialize", "job",
-    "shards",
+    "module", "live_deployments", "running", "loop", "optimizer", "state", "launch", "stored",
+    "materialize", "job", "shards",
 }  # fmt: skip
-BELOW["comm_utils"] = {"launch", "loop", "job", "state"}
+BELOW["comm_utils"] = {"launch", "live_deployments", "loop", "job", "state"}
 BELOW["amp"] = BELOW["opt"] = set()
 BELOW["cli"] = {"launch", "planner", "profiling", "checkpoint", "show", "stored", "job"}
 

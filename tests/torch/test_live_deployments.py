@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc.loop import at_work
+from pyrannc import live_deployments
 
 
 class Counted(nn.Linear):
@@ -27,16 +27,16 @@ class Deployment(SimpleNamespace):
 @pytest.fixture
 def deployments():
     made = [
-        Deployment(number=number, model=Counted(2, 2), task=SimpleNamespace(optimizers=()))
+        Deployment(number=number, model=Counted(2, 2), task=SimpleNamespace(all_optimizers=()))
         for number in range(2)
     ]
     for each in made:
-        at_work.add(each)
+        live_deployments.add(each)
     return made
 
 
 def found(optimizer, deployments):
-    return [each.number for each in at_work.of_optimizer(optimizer) if each in deployments]
+    return [each.number for each in live_deployments.of_optimizer(optimizer) if each in deployments]
 
 
 def test_models_are_walked_through_once_for_each_optimizer(deployments):
@@ -65,11 +65,11 @@ def test_a_parameter_that_comes_into_a_model_later_counts_from_the_next_capture_
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     assert found(optimizer, deployments) == []
     deployments[0].model.extra = parameter
-    at_work.forget()
+    live_deployments.forget()
     assert found(optimizer, deployments) == [0]
 
 
 def test_an_optimizer_of_a_deployment_is_its_own_without_parameters(deployments):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
-    deployments[1].task.optimizers = (optimizer,)
+    deployments[1].task.all_optimizers = (optimizer,)
     assert found(optimizer, deployments) == [1]

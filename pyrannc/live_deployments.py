@@ -1,8 +1,8 @@
-"""The deployments of this process: which of them hold the tensors that torch is called with."""
+"""The live deployments of this process, found by a tensor or an optimizer of theirs."""
 
+import operator
 import weakref
 
-from pyrannc.optimizer import around_another
 from pyrannc.state.released import is_released
 
 _deployments = weakref.WeakSet()
@@ -29,7 +29,7 @@ def remove(deployment) -> None:
 
 
 def take_all() -> list:
-    """All of them, in the order in which every rank has made them; none is at work after that."""
+    """All of them, in the order in which every rank has made them; none is live after that."""
     found = _in_order()
     _deployments.clear()
     _last[0] = None
@@ -50,19 +50,18 @@ def of_optimizer(optimizer) -> list:
     known = _of_optimizers.get(optimizer)
     if known is not None:
         references, found = known
-        if len(references) == len(held) and all(
-            reference() is tensor for reference, tensor in zip(references, held, strict=True)
-        ):
+        # A tensor has one weak reference for all, as long as somebody keeps it.
+        if [*map(id, map(weakref.ref, held))] == [*map(id, references)]:
             return [each for each in _in_order() if each in found]
     wanted = set(map(id, held))
     found = [each for each in _in_order() if is_given(optimizer, each) or wanted & _known(each)]
-    _of_optimizers[optimizer] = [weakref.ref(tensor) for tensor in held], weakref.WeakSet(found)
+    _of_optimizers[optimizer] = [*map(weakref.ref, held)], weakref.WeakSet(found)
     return found
 
 
 def is_given(optimizer, deployment) -> bool:
     """Whether the deployment was made with ``optimizer``, or with one around it."""
-    return any(each is optimizer for each in around_another.with_inner(deployment.task.optimizers))
+    return any(each is optimizer for each in deployment.task.all_optimizers)
 
 
 def outside(optimizer) -> list:
@@ -72,9 +71,9 @@ def outside(optimizer) -> list:
     return [each for each in held if id(each) not in known and each.grad is not None]
 
 
-def is_first(deployment) -> bool:
-    """Of those that are at work."""
-    return _in_order()[:1] == [deployment]
+def first():
+    """The one that was made before all others that are live; None where there is none."""
+    return min(_deployments, key=operator.attrgetter("number"), default=None)
 
 
 def world():
@@ -92,7 +91,7 @@ def note_backward(deployment) -> None:
 
 
 def _in_order():
-    return sorted(_deployments, key=lambda each: each.number)
+    return sorted(_deployments, key=operator.attrgetter("number"))
 
 
 def _known(deployment):
