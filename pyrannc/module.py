@@ -17,31 +17,17 @@ from pyrannc.capture.arguments.refusals import refuse_transforms
 from pyrannc.errors import RaNNCError
 from pyrannc.generation import generate
 from pyrannc.hooks import backward_hooks
-from pyrannc.loop import (
-    distributed_checkpoint,
-    gradient_norm,
-    samplers,
-    shared_overflow,
-    writers,
-)
+from pyrannc.loop import distributed_checkpoint, samplers, writers
 from pyrannc.materialize import values
-from pyrannc.optimizer import scheduled_rates
+from pyrannc.optimizer import gradient_norm, scheduled_rates, shared_overflow
+from pyrannc.optimizer.step import early
 from pyrannc.original import methods, switches
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_ddp, refuse_wrappers
 from pyrannc.state import one_tensor, pretrained, summon
-from pyrannc.wrapper import (
-    compiled,
-    early_steps,
-    first_call,
-    given,
-    items,
-    on_rank_0,
-    own_names,
-    saved_tensors,
-)
+from pyrannc.wrapper import compiled, first_call, given, items, on_rank_0, own_names, saved_tensors
 from pyrannc.wrapper.model_interface import ModelInterface
 from pyrannc.wrapper.signature import ForwardOfModel
 
@@ -175,7 +161,7 @@ class RaNNCModule(ModelInterface):
         self.training = model.training
         self._kin = copies.Kin(self)
         own = weakref.ref(self)
-        early_steps.refuse(lambda: own() is None or own()._is_or_was_deployed(), self._given)
+        early.refuse(lambda: own() is None or own()._is_or_was_deployed(), self._given)
         self._is_made = True  # from here on other attributes are the model's
 
     # -- running ------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from torch import nn
 
 import pyrannc
 from pyrannc import launch
-from pyrannc.loop.sharded_steps import ShardedSteps
+from pyrannc.optimizer.step.shards import ShardedSteps
 
 WORDS, LENGTH = 4096, 128
 

@@ -7,8 +7,8 @@ from torch import nn
 from pyrannc import launch, live_deployments
 from pyrannc.errors import RaNNCError
 from pyrannc.module import RaNNCModule
-from pyrannc.optimizer import around_another, kept_state, named_state, user_optimizer
-from pyrannc.shards import states
+from pyrannc.optimizer import around_another, user_optimizer
+from pyrannc.optimizer.state import kept_state, named_state, shard_states
 from pyrannc.state import checkpoint, named_tensors, tensor_parts
 from pyrannc.state.model_device import device_of
 
@@ -74,12 +74,12 @@ class Job:
             if self.deployment is None:
                 found = named_state.entries(optimizer, self.model)
             else:
-                found = states.whole(optimizer, self.deployment)
+                found = shard_states.whole(optimizer, self.deployment)
             return {name: each for name, each in found.items() if writer(name) == self.world.rank}
         shared = self.deployment.sharded_steps.shards.pieces
         return {
             name: entry
-            for name, entry in states.whole(optimizer, self.deployment).items()
+            for name, entry in shard_states.whole(optimizer, self.deployment).items()
             if name in shared or writer(name) == self.world.rank
         }
 

@@ -10,11 +10,10 @@ from pyrannc import log, progress
 from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
 from pyrannc.job.on_all import on_all
-from pyrannc.loop import master_steps
 from pyrannc.materialize import values
 from pyrannc.module import RaNNCModule
-from pyrannc.optimizer import master_weights, named_state
-from pyrannc.shards import states
+from pyrannc.optimizer.state import master_weights, named_state, shard_states
+from pyrannc.optimizer.step import masters
 from pyrannc.state import checkpoint, named_tensors, tensor_parts
 from pyrannc.state.released import is_released
 from pyrannc.stored import differences, parts
@@ -244,13 +243,13 @@ def _load_optimizers(index, task, reader, with_options=True):
                 # It is stepped itself here, with a state of its own dtype.
                 entry = {key: each for key, each in entry.items() if key != master_weights.KEY}
                 weight = None if is_short else weight
-            elif master_weights.KEY not in entry and master_steps.attached(optimizer):
+            elif master_weights.KEY not in entry and masters.attached(optimizer):
                 weight = None  # a master is stepped here, and was not there
             content[name] = _decoded(entry, index, reader)
             if tensor_parts.is_part(parameter):
                 content[name] = tensor_parts.cut_entry(content[name], parameter.place_of_part)
             elif piece is not None:
-                content[name] = states.part_of(content[name], parameter.shape, piece, name)
+                content[name] = shard_states.part_of(content[name], parameter.shape, piece, name)
             if weight and str(parameter.dtype) == f"torch.{weight['dtype']}":
                 exact.append(name)
         if with_options:
@@ -263,7 +262,7 @@ def _load_optimizers(index, task, reader, with_options=True):
         of_none = _decoded(saved.get("of_none", {}), index, reader)  # older indices have none
         named_state.load(optimizer, task.model, options, content, of_none, exact)
         if any(master_weights.KEY in entry for entry in content.values()):
-            master_steps.attach(optimizer)  # also without RaNNC: the state is of 32 bits
+            masters.attach(optimizer)  # also without RaNNC: the state is of 32 bits
 
 
 def _decoded(value, index, reader):

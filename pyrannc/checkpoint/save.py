@@ -12,7 +12,7 @@ from pyrannc.checkpoint import job, layout, nested, random_states
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job.on_all import on_all, on_rank_0
 from pyrannc.materialize import values
-from pyrannc.optimizer import kept_state, named_state
+from pyrannc.optimizer.state import kept_state, named_state
 from pyrannc.state import checkpoint
 from pyrannc.stored import hugging_face, parts
 from pyrannc.stored import index as index_file

@@ -12,15 +12,9 @@ import torch
 
 from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.loop import master_steps
-from pyrannc.optimizer import (
-    around_another,
-    kept_state,
-    master_weights,
-    named_state,
-    steps_on_copies,
-)
-from pyrannc.shards import states
+from pyrannc.optimizer import around_another, steps_on_copies
+from pyrannc.optimizer.state import kept_state, master_weights, named_state, shard_states
+from pyrannc.optimizer.step import masters
 from pyrannc.state import checkpoint, torch_private
 from pyrannc.state.released import is_released
 
@@ -87,7 +81,7 @@ def _get_optimizer(torchs, model, optimizers, info):
             content = {order[number]: entry for number, entry in state["state"].items()}
         else:
             # Also whoever steps a part of a parameter: what it gives is what it will be given.
-            content = states.whole(optimizer, deployment, everywhere=True)
+            content = shard_states.whole(optimizer, deployment, everywhere=True)
             if b"1" not in deployment.world.all_gather(b"1" if content else b"0"):
                 content = _begun(optimizer, deployment.model)
         found["state"] |= content
@@ -121,7 +115,7 @@ def _begun(optimizer, model) -> dict:
     Raises:
         RaNNCError: That cannot be done.
     """
-    masters = master_steps.attached(optimizer)
+    has_masters = masters.attached(optimizer)
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     copies, groups, held = {}, [], []  # the copies by name
     for group in optimizer.param_groups:
@@ -130,7 +124,7 @@ def _begun(optimizer, model) -> dict:
         for parameter in group["params"]:
             if is_released(parameter) or not parameter.requires_grad:
                 continue
-            dtype = master_weights.stepped_dtype(parameter) if masters else parameter.dtype
+            dtype = master_weights.stepped_dtype(parameter) if has_masters else parameter.dtype
             copied = torch.zeros_like(parameter, dtype=dtype, requires_grad=True)
             copied.grad = torch.zeros_like(copied)
             copies[name_of[id(parameter)]] = copied
@@ -147,7 +141,7 @@ def _begun(optimizer, model) -> dict:
         ) from error
     found = {name: dict(tried.state[copied]) for name, copied in copies.items()}
     for name, parameter in model.named_parameters():
-        if masters and name in found and master_weights.has_master(parameter):
+        if has_masters and name in found and master_weights.has_master(parameter):
             found[name][master_weights.KEY] = parameter.detach().float()
     return {name: entry for name, entry in found.items() if entry}
 

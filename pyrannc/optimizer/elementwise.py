@@ -14,7 +14,8 @@ import math
 import torch
 
 from pyrannc.errors import ConfigError
-from pyrannc.optimizer import constructed_state, param_names, user_optimizer
+from pyrannc.optimizer import user_optimizer
+from pyrannc.optimizer.state import constructed_state, param_names
 
 # Of torch, whose steps go over the parameters one by one.
 _KNOWN = (

@@ -9,7 +9,8 @@ import torch
 
 from pyrannc import log
 from pyrannc.job import elapsed
-from pyrannc.optimizer import constructed_state, fused_step, master_weights, param_names
+from pyrannc.optimizer.state import constructed_state, master_weights, param_names
+from pyrannc.optimizer.step import fused
 from pyrannc.state.released import is_released
 
 #: Bytes of the parameters on whose copies an optimizer steps in calibration. A step touches several
@@ -35,7 +36,7 @@ def trial(optimizer, groups, held):
             setattr(copied, name, collections.OrderedDict())
     copied.state = collections.defaultdict(dict)
     copied.is_tried = True
-    fused_step.prefer_as(optimizer, copied)
+    fused.prefer_as(optimizer, copied)
     copied.param_groups = [
         {**group, **param_names.beside(group, parameters), "params": tensors}
         for group, tensors, parameters in zip(optimizer.param_groups, groups, held, strict=True)

@@ -8,7 +8,7 @@ from torch import nn
 
 from pyrannc import log
 from pyrannc.errors import ConfigError
-from pyrannc.optimizer import kept_state, param_names
+from pyrannc.optimizer.state import kept_state, param_names
 
 # State kept per parameter, in copies of the parameter, by class and group options.
 _STATE_COPIES = {

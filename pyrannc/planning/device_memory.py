@@ -3,7 +3,7 @@
 import torch
 
 from pyrannc.job import device_facts
-from pyrannc.optimizer import kept_state
+from pyrannc.optimizer.state import kept_state
 from pyrannc.state.released import is_released
 
 

@@ -8,7 +8,8 @@ import os
 from pyrannc import _C, log
 from pyrannc.errors import ConfigError
 from pyrannc.job import transport
-from pyrannc.optimizer import master_weights, user_optimizer
+from pyrannc.optimizer import user_optimizer
+from pyrannc.optimizer.state import master_weights
 from pyrannc.planning import device_memory
 
 GIB = 2**30

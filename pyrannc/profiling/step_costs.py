@@ -11,7 +11,8 @@ import torch
 
 from pyrannc import _C
 from pyrannc.job import elapsed, transport
-from pyrannc.optimizer import master_weights, steps_on_copies
+from pyrannc.optimizer import steps_on_copies
+from pyrannc.optimizer.state import master_weights
 
 #: Elements of the two parameters by which an optimizer's step is timed: the large one leaves the
 #: cache and is still quick; the most bytes of one parameter of its trial, whose temporaries are as

@@ -8,7 +8,8 @@ import copy
 import json
 import weakref
 
-from pyrannc.optimizer import fused_step, named_state
+from pyrannc.optimizer.state import named_state
+from pyrannc.optimizer.step import fused
 from pyrannc.state import named_tensors
 
 
@@ -65,7 +66,7 @@ def _follow(wrapper, deployment):
     if config.sync_params_on_init and world.size > 1:
         named_tensors.broadcast_all(world, wrapper.module)
     for optimizer in wrapper._given.optimizers if config.fused_optimizer else ():
-        fused_step.prefer(optimizer)
+        fused.prefer(optimizer)
     source = wrapper._values_beside(deployment.task.value_source, world)
     made = deployment.of_copy(wrapper.module, wrapper._given.optimizers, source)
     wrapper._put_to_work(made, None)

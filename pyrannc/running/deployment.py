@@ -11,11 +11,12 @@ from pyrannc.errors import RaNNCError
 from pyrannc.job import transport
 from pyrannc.job.agreement import same_graph
 from pyrannc.job.on_all import on_all
-from pyrannc.loop.late_optimizers import LateOptimizers
-from pyrannc.loop.optimizer_steps import OptimizerSteps
-from pyrannc.loop.sharded_steps import ShardedSteps
 from pyrannc.loop.written_copies import GivenCopies
-from pyrannc.optimizer import around_another, named_state, param_names, user_optimizer
+from pyrannc.optimizer import around_another, user_optimizer
+from pyrannc.optimizer.state import named_state, param_names, shard_layout
+from pyrannc.optimizer.step.count import OptimizerSteps
+from pyrannc.optimizer.step.late import LateOptimizers
+from pyrannc.optimizer.step.shards import ShardedSteps
 from pyrannc.original import switches
 from pyrannc.report import time_shares
 from pyrannc.report.operator_values import OperatorValues
@@ -25,7 +26,6 @@ from pyrannc.running.alike.call_agreement import CallAgreement
 from pyrannc.running.audits import Audits
 from pyrannc.running.no_sync import UnsummedGradients
 from pyrannc.running.run import Run
-from pyrannc.shards import layout
 from pyrannc.state import draw_steps, moving, named_tensors, owners, tensor_parts
 from pyrannc.state.released import is_released
 from pyrannc.trial import measured_runs
@@ -175,7 +175,7 @@ class Deployment:
             program = _C.plan.lower(
                 self.plan, graph, rows, True, outputs, bucket_bytes=self._bucket_bytes
             )
-            buckets = layout.find(self.model, graph, program)
+            buckets = shard_layout.find(self.model, graph, program)
         if not buckets:
             if self.world.rank == 0:
                 log.info("deploy", "zero: no stage that trains has replicas to share its state")
@@ -186,7 +186,7 @@ class Deployment:
             whole = bucket.share * len(bucket.ranks) * number_bytes
             device = str(self.task.device)
             _C.runtime.connect_shards(self.comm, device, list(bucket.ranks), [whole])
-        shards = layout.Shards(self.model, buckets, self.world.rank)
+        shards = shard_layout.Shards(self.model, buckets, self.world.rank)
         self.sharded_steps = ShardedSteps(self, shards)
         for optimizer in self.task.optimizers:
             self.sharded_steps.attach(optimizer)

@@ -12,7 +12,7 @@ from pyrannc.hooks.module_hooks import ModuleHooks
 from pyrannc.job import devices, launchers, process, same_rows
 from pyrannc.job.agreement import hosts_of, sizes_of_all
 from pyrannc.materialize import values
-from pyrannc.optimizer import fused_step
+from pyrannc.optimizer.step import fused
 from pyrannc.running.task import Task
 from pyrannc.wrapper.front_ends import FrontEnds
 
@@ -64,7 +64,7 @@ def task_of(model, given, call, known, wanted):
         said = said_batch_dims(call, names, given.batch_dims, {})
         same_rows.refuse_same_argument(call, names, captured.batch_dims, said, world)
     for optimizer in given.optimizers if config.fused_optimizer else ():
-        fused_step.prefer(optimizer)
+        fused.prefer(optimizer)
     from_file = config.deployment_file if config.load_deployment else None
     task = Task(
         model=model,

@@ -8,14 +8,9 @@ from pyrannc import _C, launch, log
 from pyrannc.capture.arguments.padding import Padding
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError
-from pyrannc.loop import master_steps, optimizer_state
-from pyrannc.optimizer import (
-    around_another,
-    elementwise,
-    named_state,
-    per_number,
-    user_optimizer,
-)
+from pyrannc.optimizer import around_another, elementwise, per_number, user_optimizer
+from pyrannc.optimizer.state import named_state, whole_state
+from pyrannc.optimizer.step import masters
 from pyrannc.original import names as original
 
 
@@ -51,9 +46,9 @@ class Given:
             user_optimizer.check(each, model)
             elementwise.check(each, self.elementwise_optimizer)
             named_state.mark(each, model)
-            optimizer_state.install(each)
+            whole_state.install(each)
             if self.master_weights:
-                master_steps.attach(each)
+                masters.attach(each)
 
 
 def read(

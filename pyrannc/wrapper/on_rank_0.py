@@ -14,7 +14,7 @@ from torch import nn
 from pyrannc import log
 from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.optimizer.named_state import ON_RANK_0
+from pyrannc.optimizer.state.named_state import ON_RANK_0
 
 _told = [False]  # that a script goes through an empty one: once in a process
 _LOADS = nn.Module.load_state_dict.__code__

@@ -27,10 +27,9 @@ BELOW = {
     "show": {"planner"},
     "launch": {"job"},
     "live_deployments": {"state"},
-    "loop": {"live_deployments", "optimizer", "job", "state", "shards"},
+    "loop": {"live_deployments", "optimizer", "job", "state"},
     "generation": {"capture", "state"},
-    "optimizer": {"job", "state"},
-    "shards": {"optimizer", "state"},
+    "optimizer": {"live_deployments", "launch", "job", "state"},
     "selfcheck": {"capture", "job", "state"},
     "profiling": {"capture", "job", "optimizer"},
     "planning": {"profiling", "optimizer", "job", "state"},
@@ -39,7 +38,6 @@ BELOW = {
     "trial": {"capture", "planning", "report", "job", "selfcheck", "state"},
     "running": {
         "live_deployments",
-        "shards",
         "trial",
         "planning",
         "report",
@@ -58,7 +56,7 @@ BELOW["module"] = BELOW.keys() - {"planner", "show"}
 BELOW["integrations"] = {"module", "wrapper", "launch", "state", "job"}
 BELOW["checkpoint"] = {
     "module", "live_deployments", "running", "loop", "optimizer", "state", "launch", "stored",
-    "materialize", "job", "shards",
+    "materialize", "job",
 }  # fmt: skip
 BELOW["comm_utils"] = {"launch", "live_deployments", "loop", "job", "state"}
 BELOW["amp"] = BELOW["opt"] = set()

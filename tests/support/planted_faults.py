@@ -32,7 +32,7 @@ FAULTS = [
         "pyrannc/wrapper/given.py",
         "if self.master_weights:",
         "if not self.master_weights:",
-        "tests/torch/loop/test_master_steps.py",
+        "tests/torch/optimizer/step/test_masters.py",
     ),
     Fault(
         "pyrannc/wrapper/signature.py",
@@ -125,7 +125,7 @@ FAULTS = [
         "tests/dist/test_habits.py",
     ),
     Fault(
-        "pyrannc/loop/gradient_norm.py",
+        "pyrannc/optimizer/gradient_norm.py",
         "if not _gradients(own) and _of_other",
         "if not _gradients(own) and not _of_other",
         "tests/dist/test_habits.py",
@@ -137,7 +137,7 @@ FAULTS = [
         "tests/dist/test_habits.py",
     ),
     Fault(
-        "pyrannc/loop/late_optimizers.py",
+        "pyrannc/optimizer/step/late.py",
         "if all(given is not optimizer",
         "if any(given is not optimizer",
         "tests/dist/test_habits.py",
@@ -167,10 +167,10 @@ FAULTS = [
         "tests/torch/optimizer/test_scheduled_rates.py",
     ),
     Fault(
-        "pyrannc/shards/layout.py",
+        "pyrannc/optimizer/state/shard_layout.py",
         "min(end, (number + 1) * self.share)",
         "min(end, number * self.share + 1)",
-        "tests/torch/shards/test_layout.py",
+        "tests/torch/optimizer/state/test_shard_layout.py",
     ),
     Fault(
         "pyrannc/checkpoint/layout.py",

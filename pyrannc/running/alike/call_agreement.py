@@ -49,7 +49,7 @@ class CallAgreement:
     Args:
         world: All ranks.
         kept: Gradients under ``no_sync()``.
-        steps: :class:`~pyrannc.loop.optimizer_steps.OptimizerSteps`.
+        steps: :class:`~pyrannc.optimizer.step.count.OptimizerSteps`.
         peers: Function that gives the ranks that share a parameter with this one.
         held: Function that gives the model and the ranks that hold each of its tensors, by name.
         device: On which this rank computes; every rank on one of that kind.

@@ -1,6 +1,6 @@
 """One rank that trains weights of 16 bits by masters of 32, under plans, shared out and not.
 
-Started by tests/dist/loop/test_master_steps.py as shared_states.py is.
+Started by tests/dist/optimizer/step/test_masters.py as shared_states.py is.
 """
 
 import sys

@@ -11,15 +11,15 @@ import weakref
 import torch
 
 from pyrannc import _C
-from pyrannc.loop import step_scopes
-from pyrannc.shards import states
+from pyrannc.optimizer.state import shard_states
+from pyrannc.optimizer.step import step
 
 
 class ShardedSteps:
     """Those of all optimizers of a deployment's parameters.
 
     Args:
-        shards: :class:`~pyrannc.shards.layout.Shards`.
+        shards: :class:`~pyrannc.optimizer.state.shard_layout.Shards`.
     """
 
     def __init__(self, deployment, shards):
@@ -37,7 +37,7 @@ class ShardedSteps:
             optimizer.register_load_state_dict_post_hook(_Loaded(own)),
             optimizer.register_step_post_hook(_AfterUnscopedStep(own)),
         ]
-        states.cut(optimizer, self.shards, self._deployment().model)
+        shard_states.cut(optimizer, self.shards, self._deployment().model)
 
     def end(self) -> None:
         """Every optimizer has the whole state of its parameters again. Collective."""
@@ -45,7 +45,7 @@ class ShardedSteps:
         for optimizer, hooks in self._attached.items():
             for hook in hooks:
                 hook.remove()
-            states.give_all(optimizer, deployment, self.shards)
+            shard_states.give_all(optimizer, deployment, self.shards)
         self._attached.clear()
 
     @contextlib.contextmanager
@@ -72,14 +72,14 @@ class ShardedSteps:
         self._under_way.append(optimizer)
         try:
             lent.extend(self._lend(optimizer, outer))
-            yield step_scopes.outside(closure, whole)
+            yield step.outside(closure, whole)
         finally:
             self._under_way.remove(optimizer)
             take_back()
         self.gather(_stepped(optimizer, outer))
 
     def loaded(self, optimizer) -> None:
-        states.cut(optimizer, self.shards, self._deployment().model)
+        shard_states.cut(optimizer, self.shards, self._deployment().model)
 
     def finish_unscoped(self, optimizer) -> None:
         """After the step in whose closure the model was first called: each rank has stepped whole

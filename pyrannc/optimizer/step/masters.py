@@ -12,9 +12,10 @@ import torch
 
 from pyrannc.errors import ConfigError
 from pyrannc.job import process
-from pyrannc.loop import step_scopes
-from pyrannc.optimizer import kept_state, user_optimizer
-from pyrannc.optimizer.master_weights import KEY, SHORT
+from pyrannc.optimizer import user_optimizer
+from pyrannc.optimizer.state import kept_state
+from pyrannc.optimizer.state.master_weights import KEY, SHORT
+from pyrannc.optimizer.step import step
 from pyrannc.state.released import is_released
 
 _of_optimizer = weakref.WeakKeyDictionary()
@@ -85,7 +86,7 @@ def _around(optimizer, closure):
 
     try:
         _lend(optimizer, lent)
-        yield step_scopes.outside(closure, short)
+        yield step.outside(closure, short)
     finally:
         _take_back(lent)
 

@@ -8,8 +8,9 @@ import torch
 from pyrannc import live_deployments, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job import process
-from pyrannc.loop import master_steps, optimizer_state, step_scopes
-from pyrannc.optimizer import elementwise, kept_state, per_number, user_optimizer
+from pyrannc.optimizer import elementwise, per_number, user_optimizer
+from pyrannc.optimizer.state import kept_state, whole_state
+from pyrannc.optimizer.step import masters, step
 from pyrannc.state import moving
 from pyrannc.state.released import is_released
 
@@ -33,7 +34,7 @@ class LateOptimizers:
         self._late = weakref.WeakSet()
         self._in_order = []  # references to these, as they were found, which is so on every rank
         self._new = None
-        step_scopes.install()
+        step.install()
         process.before_optimizer_steps(self, LateOptimizers._before_step)
         process.after_optimizer_steps(self, LateOptimizers._after_step)
         for name in ("state_dict", "load_state_dict"):
@@ -65,7 +66,7 @@ class LateOptimizers:
         return round(task.config.opt_param_factor * sum(p.nbytes for p in held))
 
     def _before_step(self, optimizer):
-        if step_scopes.is_tried(optimizer):
+        if step.is_tried(optimizer):
             return
         deployment = self._deployment()
         if optimizer not in self._seen:
@@ -91,9 +92,9 @@ class LateOptimizers:
             if deployment.task.config.tensor_parallel > 1:
                 per_number.check(optimizer, "tensor_parallel")
             if deployment.task.master_weights:
-                master_steps.attach(optimizer)
+                masters.attach(optimizer)
             if not live_deployments.is_given(optimizer, deployment):  # nor one around it
-                optimizer_state.install(optimizer)
+                whole_state.install(optimizer)
                 self._take_part(optimizer)
                 self._late.add(optimizer)
                 self._in_order.append(weakref.ref(optimizer))
@@ -141,7 +142,7 @@ def _found_before(torchs, optimizer, *args, **kwargs):
     try:
         return torchs(optimizer, *args, **kwargs)
     finally:
-        master_steps.end_loading(optimizer)
+        masters.end_loading(optimizer)
 
 
 def _check_scopes(optimizer):

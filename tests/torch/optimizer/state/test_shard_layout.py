@@ -1,6 +1,6 @@
 """Ranges of a bucket, and what they are of its parameters."""
 
-from pyrannc.shards.layout import Bucket
+from pyrannc.optimizer.state.shard_layout import Bucket
 
 
 def test_ranges_are_equal_and_cut_parameters_where_they_end():

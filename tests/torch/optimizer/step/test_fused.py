@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import pyrannc
-from pyrannc.optimizer import fused_step, steps_on_copies
+from pyrannc.optimizer import steps_on_copies
+from pyrannc.optimizer.step import fused
 
 CHOICES = {
     "adam": (torch.optim.Adam, "_fused_adam_", {"amsgrad": True}),
@@ -125,7 +126,7 @@ def test_a_parameter_that_stands_in_a_group_twice_is_stepped_twice():
         parameter = torch.nn.Parameter(torch.ones(3))
         optimizer = torch.optim.AdamW([parameter, parameter], lr=0.1)
         if preferred:
-            fused_step.prefer(optimizer)
+            fused.prefer(optimizer)
         for step in range(3):
             parameter.grad = torch.full_like(parameter, step + 1.0)
             optimizer.step()

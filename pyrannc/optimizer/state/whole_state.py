@@ -14,8 +14,8 @@ import torch
 
 from pyrannc import live_deployments
 from pyrannc.errors import RaNNCError
-from pyrannc.optimizer import around_another, kept_state, named_state
-from pyrannc.shards import states
+from pyrannc.optimizer import around_another
+from pyrannc.optimizer.state import kept_state, named_state, shard_states
 from pyrannc.state import named_tensors, tensor_parts
 from pyrannc.state.released import is_released
 
@@ -193,8 +193,8 @@ def _gather(optimizer, deployment, rank0_only) -> dict:
     comm, model = deployment.world, deployment.model
     names = named_state.names(optimizer, model)
     kept_state.compare_of_none(optimizer, comm, "optimizer.state_dict()")
-    mine = states.whole(optimizer, deployment, everywhere=False)
-    first = {name: states.answers(deployment, name) for group in names for name in group}
+    mine = shard_states.whole(optimizer, deployment, everywhere=False)
+    first = {name: shard_states.answers(deployment, name) for group in names for name in group}
     told = {name: _said(entry) for name, entry in mine.items() if first.get(name) == comm.rank}
     everyones = {}
     for item in comm.all_gather(pickle.dumps(told)):

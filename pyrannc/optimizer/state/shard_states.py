@@ -5,7 +5,7 @@ import pickle
 import torch
 
 from pyrannc.errors import RaNNCError
-from pyrannc.optimizer import kept_state, named_state
+from pyrannc.optimizer.state import kept_state, named_state
 from pyrannc.state import named_tensors, tensor_parts
 
 

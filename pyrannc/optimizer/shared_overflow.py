@@ -9,7 +9,7 @@ import torch
 
 from pyrannc import live_deployments
 from pyrannc.job import process
-from pyrannc.loop import master_steps, step_scopes
+from pyrannc.optimizer.step import masters, step
 from pyrannc.state import torch_private
 
 
@@ -21,8 +21,8 @@ def install() -> None:
 
 def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
     """Collective for the optimizer of a wrapped model."""
-    master_steps.lengthen_gradients(optimizer)
-    with step_scopes.hidden_gradients(optimizer):
+    masters.lengthen_gradients(optimizer)
+    with step.hidden_gradients(optimizer):
         found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)
     worlds = {each.world for each in live_deployments.of_optimizer(optimizer)}
     for world in (each for each in worlds if each.size > 1):

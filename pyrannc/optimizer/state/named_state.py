@@ -11,7 +11,7 @@ import weakref
 import torch
 
 from pyrannc.errors import RaNNCError
-from pyrannc.optimizer import param_names
+from pyrannc.optimizer.state import param_names
 from pyrannc.state.released import is_released
 
 KEY = "rannc_parameters"

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pyrannc.optimizer import master_weights
+from pyrannc.optimizer.state import master_weights
 
 
 def test_memory_counts_masters_and_what_is_as_large():
