@@ -43,10 +43,15 @@ def of_tensors(tensors) -> list:
     return [each for each in _in_order() if wanted & _known(each)]
 
 
-def of_optimizer(optimizer) -> list:
+def of_optimizer(optimizer, held=None) -> list:
     """The deployments that were made with ``optimizer``, or with one around it, or of which it
-    holds a parameter. The first are also known on a rank whose part of it is empty."""
-    held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    holds a parameter. The first are also known on a rank whose part of it is empty.
+
+    Args:
+        held: The parameters of its groups, where they are known.
+    """
+    if held is None:
+        held = [tensor for group in optimizer.param_groups for tensor in group["params"]]
     known = _of_optimizers.get(optimizer)
     if known is not None:
         references, found = known

@@ -20,7 +20,7 @@ from pyrannc.hooks import backward_hooks
 from pyrannc.loop import distributed_checkpoint, samplers, writers
 from pyrannc.materialize import values
 from pyrannc.optimizer import gradient_norm, scheduled_rates, shared_overflow
-from pyrannc.optimizer.step import early
+from pyrannc.optimizer.step import early, participants
 from pyrannc.original import methods, switches
 from pyrannc.planning import plan_file
 from pyrannc.running import copies
@@ -131,6 +131,7 @@ class RaNNCModule(ModelInterface):
         refuse_wrappers(model)
         gradient_norm.install()
         shared_overflow.install()
+        participants.install()
         samplers.install(lambda: (launch.get_world_size(), launch.get_rank()))
         self._given = given.read(
             RaNNCModule,
@@ -161,7 +162,9 @@ class RaNNCModule(ModelInterface):
         self.training = model.training
         self._kin = copies.Kin(self)
         own = weakref.ref(self)
-        early.refuse(lambda: own() is None or own()._is_or_was_deployed(), self._given)
+        if launch.get_world_size() > 1:
+            optimizers = self._given.optimizers
+            early.refuse(lambda: own() is None or own()._is_or_was_deployed(), optimizers)
         self._is_made = True  # from here on other attributes are the model's
 
     # -- running ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pyrannc.job.on_all import on_all
 from pyrannc.materialize import values
 from pyrannc.module import RaNNCModule
 from pyrannc.optimizer.state import master_weights, named_state, shard_states
-from pyrannc.optimizer.step import masters
+from pyrannc.optimizer.step import masters, participants
 from pyrannc.state import checkpoint, named_tensors, tensor_parts
 from pyrannc.state.released import is_released
 from pyrannc.stored import differences, parts
@@ -262,7 +262,8 @@ def _load_optimizers(index, task, reader, with_options=True):
         of_none = _decoded(saved.get("of_none", {}), index, reader)  # older indices have none
         named_state.load(optimizer, task.model, options, content, of_none, exact)
         if any(master_weights.KEY in entry for entry in content.values()):
-            masters.attach(optimizer)  # also without RaNNC: the state is of 32 bits
+            participants.install()  # also without RaNNC: the state is of 32 bits
+            masters.attach(optimizer)
 
 
 def _decoded(value, index, reader):

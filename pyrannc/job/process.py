@@ -12,7 +12,6 @@ import importlib.abc
 import importlib.util
 import inspect
 import io
-import itertools
 import json
 import os
 import sys
@@ -23,10 +22,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pyrannc import _C, log
 
@@ -35,11 +31,7 @@ _MALLOC_CHOICES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_TH
 
 # How many models run on a world, by world. The same on all of its ranks.
 _models = weakref.WeakKeyDictionary()
-_step_hooks = {}  # by the function of torch's that registers: {number: (owner, method)}
-_numbers_of_hooks = itertools.count()
-# What can stand around the code of a step, from the outside to the inside.
-_STEP_SCOPES = ("timer", "gradients", "parts", "shards", "masters", "implementation")
-_scopes = {}  # by these names: what makes a scope
+_around_steps = None  # what around_optimizer_steps() has got
 # The code of the function that torch puts around step() of each class of optimizers.
 _HOOKED_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
 _end_of_job = None  # the _EndOfJob at work
@@ -212,65 +204,33 @@ def make_current(device) -> None:
         torch.accelerator.set_device_index(device.index)
 
 
-def before_optimizer_steps(owner, method) -> None:
-    """Calls ``method(owner, optimizer)`` before the steps of all optimizers, as long as ``owner``
-    lives."""
-    _hook_while_alive(register_optimizer_step_pre_hook, owner, method)
-
-
-def after_optimizer_steps(owner, method) -> None:
-    """Calls ``method(owner, optimizer)`` after the steps of all optimizers, as long as ``owner``
-    lives."""
-    _hook_while_alive(register_optimizer_step_post_hook, owner, method)
-
-
-def _hook_while_alive(register, owner, method):
-    """By one hook of torch's for all owners, which stays: torch goes through its hooks while they
-    are called, and an owner may end, or begin, in one of them or whenever the collector runs."""
-    if register not in _step_hooks:
-        hooks = _step_hooks[register] = {}
-        register(lambda optimizer, *_: _call_each(hooks, optimizer))
-    hooks, number = _step_hooks[register], next(_numbers_of_hooks)
-    hooks[number] = weakref.ref(owner), method
-    weakref.finalize(owner, hooks.pop, number)
-
-
-def _call_each(hooks, optimizer):
-    for reference, method in hooks.copy().values():
-        owner = reference()
-        if owner is not None:
-            method(owner, optimizer)
-
-
-def around_optimizer_steps(name, scope) -> None:
-    """Runs the code of all optimizers' steps inside ``scope(optimizer, closure)``, a context
-    manager that gives the closure to step with: after the hooks before a step, also the user's, and
-    before those after it. So the scope ends when the step raises, which no hook of torch's tells.
+def around_optimizer_steps(run, not_found) -> None:
+    """Runs the code of all optimizers' steps by ``run(code, optimizer, args, kwargs)``, once per
+    process: after the hooks before a step, also the user's, and before those after it. So ``run``
+    sees the step raise, which no hook of torch's tells.
 
     Args:
-        name: One of _STEP_SCOPES, once per process.
+        not_found: ``not_found(optimizer)`` is called before a step whose code is not found.
     """
-    if not _scopes:
-        register_optimizer_step_pre_hook(lambda optimizer, *_: _enter_scopes_in_step(optimizer))
-    assert name in _STEP_SCOPES, name
-    _scopes.setdefault(name, scope)
+    global _around_steps
+    if _around_steps is None:
+        register_optimizer_step_pre_hook(_find_code)
+        _around_steps = run, not_found
 
 
-def has_step_scopes(optimizer) -> bool:
-    """Whether its step at hand enters them. To be called in a hook before the step."""
-    _enter_scopes_in_step(optimizer)
+def _find_code(optimizer, *_):
+    """Torch's function calls the class's own step last, so this holds for the step at hand, too;
+    and for those that have taken the function before, as schedulers do."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not _HOOKED_STEP:
         frame = frame.f_back
-    return frame is None or hasattr(frame.f_locals["func"], "has_scopes")
-
-
-def _enter_scopes_in_step(optimizer):
-    """Torch's function calls the class's own step last, so this holds for the step at hand, too;
-    and for those that have taken the function before, as schedulers do."""
+    if frame is None or hasattr(frame.f_locals["func"], "is_run_by_us"):
+        return
     for cell in _code_cells(optimizer):
-        if not hasattr(cell.cell_contents, "has_scopes"):
-            cell.cell_contents = _in_scopes(cell.cell_contents)
+        if not hasattr(cell.cell_contents, "is_run_by_us"):
+            cell.cell_contents = _run_by_us(cell.cell_contents)
+    if not hasattr(frame.f_locals["func"], "is_run_by_us"):
+        _around_steps[1](optimizer)
 
 
 def _code_cells(optimizer):
@@ -283,23 +243,13 @@ def _code_cells(optimizer):
             step = getattr(step, "__wrapped__", None)
 
 
-def _in_scopes(step):
-    @functools.wraps(step)
-    def run(optimizer, *args, **kwargs):
-        with contextlib.ExitStack() as stack:
-            given = closure = args[0] if args else kwargs.get("closure")
-            for name in _STEP_SCOPES:
-                if name in _scopes:
-                    closure = stack.enter_context(_scopes[name](optimizer, closure))
-            if closure is not given:
-                if args:
-                    args = (closure, *args[1:])
-                else:
-                    kwargs["closure"] = closure
-            return step(optimizer, *args, **kwargs)
+def _run_by_us(code):
+    @functools.wraps(code)
+    def step(optimizer, *args, **kwargs):
+        return _around_steps[0](code, optimizer, args, kwargs)
 
-    run.has_scopes = True
-    return run
+    step.is_run_by_us = True
+    return step
 
 
 def replace_in_torch(wrapper, ours) -> None:

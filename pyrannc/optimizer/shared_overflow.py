@@ -9,7 +9,9 @@ import torch
 
 from pyrannc import live_deployments
 from pyrannc.job import process
-from pyrannc.optimizer.step import masters, step
+from pyrannc.optimizer.step import masters
+from pyrannc.optimizer.step.hidden_gradients import HiddenGradients
+from pyrannc.optimizer.step.step import lent_by
 from pyrannc.state import torch_private
 
 
@@ -22,7 +24,7 @@ def install() -> None:
 def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
     """Collective for the optimizer of a wrapped model."""
     masters.lengthen_gradients(optimizer)
-    with step.hidden_gradients(optimizer):
+    with lent_by(HiddenGradients(), optimizer):
         found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)
     worlds = {each.world for each in live_deployments.of_optimizer(optimizer)}
     for world in (each for each in worlds if each.size > 1):

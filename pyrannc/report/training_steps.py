@@ -59,7 +59,6 @@ class TrainingSteps:
         known = self._record or metrics.empty(self._deployment.plan, self.count)
         return known | {"steps": self.count} | self._deployment.audits.record()
 
-    @contextlib.contextmanager
     def forward(self, trains, as_planned):
         """Around the executor's forward; every rank's steps begin here, in the same order.
 
@@ -81,24 +80,25 @@ class TrainingSteps:
                 self.trace.step_begins()
             self.count += 1
             self._activations = 0
-        with self._timed(counts), self._marked(counts, "forward"):
-            yield
+        return self._timed(counts, "forward")
 
-    @contextlib.contextmanager
     def backward(self):
         """Around the executor's backward."""
-        with self._timed(self._counts), self._marked(self._counts, "backward"):
-            yield
+        return self._timed(self._counts, "backward")
 
-    @contextlib.contextmanager
-    def optimizer(self):
-        """Around the step of an optimizer. One that fails takes no time."""
-        outer, begin_ns = self._optimizer_begin, time.monotonic_ns()
-        begin = self._optimizer_begin = elapsed.now(self._device)
-        try:
-            yield
-        finally:
-            self._optimizer_begin = outer
+    def begin_optimizer(self):
+        """The step of an optimizer begins; returns what one of the next two takes."""
+        begun = self._optimizer_begin, time.monotonic_ns(), elapsed.now(self._device)
+        self._optimizer_begin = begun[-1]
+        return begun
+
+    def drop_optimizer(self, begun) -> None:
+        """It has failed, and takes no time."""
+        self._optimizer_begin = begun[0]
+
+    def end_optimizer(self, begun) -> None:
+        outer, begin_ns, begin = begun
+        self._optimizer_begin = outer
         if outer is not None:  # it counts with the step that calls it
             return
         if self.trace and self._counts:
@@ -109,35 +109,28 @@ class TrainingSteps:
                 self._see_resident()
 
     @contextlib.contextmanager
-    def _marked(self, counts, name):
-        begin_ns = time.monotonic_ns()
-        yield
-        if self.trace and counts:
-            self.trace.mark(name, begin_ns)
-
-    @contextlib.contextmanager
-    def _timed(self, counts):
-        if counts and WARM_UP_STEPS < self.count <= REPORT_AFTER:
-            held = held_bytes(self._deployment.model, self._optimizers)
-            held += self._deployment.late_optimizers.state_bytes()
-            with _C.runtime.MemoryRecorder(str(self._device)) as memory:
-                with self._span(counts):
-                    yield
-                self._peak = max(self._peak, held + self._activations + memory.peak_bytes)
-                self._activations += memory.current_bytes
-            self._see_resident()
-        else:
-            with self._span(counts):
-                yield
-
-    @contextlib.contextmanager
-    def _span(self, counts):
-        if not counts or self._optimizer_begin is not None:  # a closure's calls are of its step
+    def _timed(self, counts, name):
+        """Around one of them, if it counts; what fails does not."""
+        if not counts:
             yield
             return
-        begin = elapsed.now(self._device)
-        yield
-        self._spans.add(begin, elapsed.now(self._device))
+        begin_ns, memory = time.monotonic_ns(), contextlib.nullcontext()
+        if WARM_UP_STEPS < self.count <= REPORT_AFTER:
+            held = held_bytes(self._deployment.model, self._optimizers)
+            held += self._deployment.late_optimizers.state_bytes()
+            memory = _C.runtime.MemoryRecorder(str(self._device))
+        with memory as recorded:
+            # A closure's calls are of its step.
+            begin = elapsed.now(self._device) if self._optimizer_begin is None else None
+            yield
+            if begin is not None:
+                self._spans.add(begin, elapsed.now(self._device))
+        if recorded is not None:
+            self._peak = max(self._peak, held + self._activations + recorded.peak_bytes)
+            self._activations += recorded.current_bytes
+            self._see_resident()
+        if self.trace:
+            self.trace.mark(name, begin_ns)
 
     @property
     def seconds(self) -> float:

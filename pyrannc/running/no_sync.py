@@ -6,7 +6,6 @@ import torch
 
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
-from pyrannc.job import process
 from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import is_released
 
@@ -20,20 +19,12 @@ def _plane(deployment):
 
 
 class UnsummedGradients:
-    """What a deployment keeps, and who must not run as long as it does."""
+    """What a deployment keeps. Who needs the sums calls :meth:`check` first."""
 
     def __init__(self, deployment):
         task = deployment.task
         self.kept = _C.runtime.KeptGradients(str(task.device), task.config.float32_sums)
         self._deployment = weakref.ref(deployment)
-        self._to_guard = deployment.task.config.guard_no_sync
-
-    def begin(self):
-        """From here on gradients may be kept, and no optimizer must step over them."""
-        if self._to_guard:
-            # All optimizers are watched, because the one in use may be younger than the plan.
-            process.before_optimizer_steps(self, UnsummedGradients._before_step)
-            self._to_guard = False
 
     def check(self, what):
         """Raises RaNNCError that names ``what`` if something is kept, or was lost."""
@@ -72,10 +63,3 @@ class UnsummedGradients:
                     )
                 else:
                     parameter.grad.add_(gradient)
-
-    def _before_step(self, optimizer):
-        if self.kept.passes or self.kept.lost:
-            mine = {id(parameter) for parameter in self._deployment().model.parameters()}
-            groups = optimizer.param_groups
-            if any(id(parameter) in mine for group in groups for parameter in group["params"]):
-                self.check("optimizer.step()")

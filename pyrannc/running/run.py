@@ -162,8 +162,6 @@ class Run:
                 self._borrowing.end(parameters, buffers)
         if not tracked:
             return self._with_places(call.outputs)
-        if turn.no_sync:
-            deployment.unsummed.begin()
         if self._deployment.draws is not None:
             self._deployment.draws.step += 1
         if deployment.task.config.wrap_hooks:

@@ -5,7 +5,6 @@ does nothing here, as its rank does it, and ``p.grad.norm()``, which would be le
 all parameters, is an error.
 """
 
-import contextlib
 import threading
 
 
@@ -20,7 +19,7 @@ class GradientsElsewhere:
 
     def __init__(self):
         self.used, self.arrivals, self.cleared = set(), 0, 0
-        self._hidden_in = []  # threads inside hidden(), once for each time
+        self._hidden_in = []  # threads between hide() and show(), once for each time
 
     def there_are(self, name, cleared) -> bool:
         """``cleared``: how many there were when the parameter's own was last set to None."""
@@ -28,23 +27,10 @@ class GradientsElsewhere:
             return False
         return name in self.used and self.arrivals > max(cleared, self.cleared)
 
-    @contextlib.contextmanager
-    def hidden(self):
-        """Inside, this thread sees no gradient of a released parameter, so that an optimizer skips
-        the parameter."""
-        thread = threading.get_ident()
-        self._hidden_in.append(thread)
-        try:
-            yield
-        finally:
-            self._hidden_in.remove(thread)
+    def hide(self) -> None:
+        """From here on this thread sees no gradient of a released parameter, so that an optimizer
+        skips the parameter; as often as it is called until as many show()."""
+        self._hidden_in.append(threading.get_ident())
 
-    @contextlib.contextmanager
-    def shown(self):
-        """Within hidden(), the user's code runs inside: it sees what it would see outside."""
-        thread = threading.get_ident()
-        self._hidden_in.remove(thread)
-        try:
-            yield
-        finally:
-            self._hidden_in.append(thread)
+    def show(self) -> None:
+        self._hidden_in.remove(threading.get_ident())

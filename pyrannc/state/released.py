@@ -179,6 +179,10 @@ def is_released(tensor) -> bool:
     return isinstance(tensor, _Released)
 
 
+def released_of(tensors) -> list:
+    return [each for each in tensors if isinstance(each, _Released)]
+
+
 def release(tensor: torch.Tensor, name: str, ranks: list[int], gradients=None) -> None:
     """Frees the memory of a parameter or buffer; it stays the same object.
 

@@ -7,7 +7,6 @@ part; whatever would give another number for a part than for the whole is an err
 ``pyrannc.full()``.
 """
 
-import contextlib
 import dataclasses
 import math
 import weakref
@@ -215,23 +214,25 @@ def number(tensor) -> int:
     return tensor.place_of_part.number if is_part(tensor) else 0
 
 
-@contextlib.contextmanager
-def as_tensors(tensors):
-    """Inside, parameters and their gradients are those of torch, of the parts' shapes."""
-    changed = []
+def as_tensors(tensors) -> list:
+    """Lets those that are parts, and their gradients, be tensors of torch's, of the parts' shapes;
+    returns what as_parts() takes."""
+    parts = [each for each in tensors if isinstance(each, _Part)]
+    if not parts:
+        return []
+    places = [each.place_of_part for each in parts]
     with torch_private.without_subclasses():
-        for tensor in tensors:
-            if is_part(tensor):
-                place, gradient = tensor.place_of_part, tensor.grad
-                changed.append((tensor, place))
-                as_tensor(tensor)
-                if gradient is not None:
-                    as_tensor(gradient)
-    try:
-        yield
-    finally:
-        for tensor, place in changed:
-            as_part(tensor, place)
+        for tensor in parts:
+            gradient = tensor.grad
+            as_tensor(tensor)
+            if gradient is not None:
+                as_tensor(gradient)
+    return [*zip(parts, places, strict=True)]
+
+
+def as_parts(changed) -> None:
+    for tensor, place in changed:
+        as_part(tensor, place)
 
 
 class _HookOfPart:

@@ -29,7 +29,7 @@ BELOW = {
     "live_deployments": {"state"},
     "loop": {"live_deployments", "optimizer", "job", "state"},
     "generation": {"capture", "state"},
-    "optimizer": {"live_deployments", "launch", "job", "state"},
+    "optimizer": {"live_deployments", "job", "state"},
     "selfcheck": {"capture", "job", "state"},
     "profiling": {"capture", "job", "optimizer"},
     "planning": {"profiling", "optimizer", "job", "state"},

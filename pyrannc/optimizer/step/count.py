@@ -4,11 +4,10 @@ import weakref
 
 import torch
 
-from pyrannc import live_deployments
 from pyrannc.errors import RaNNCError
-from pyrannc.job import process
+from pyrannc.optimizer.step.participant import Participant
 
-_PLAIN = bool | int | float | str | None
+_PLAIN = (bool, int, float, str, type(None))
 _OTHER = "not compared"
 # How a step is computed, not what.
 _MEANS = ("foreach", "fused", "capturable", "differentiable")
@@ -25,16 +24,14 @@ class OptimizerSteps:
         self.taken = 0
         self._settings = []
         self._deployment = weakref.ref(deployment)
-        process.after_optimizer_steps(self, OptimizerSteps._count)
 
     def take_settings(self) -> list[str]:
         """Of the groups, such as ``lr``, in each step since the last call of this."""
         found, self._settings = self._settings, []
         return found
 
-    def _count(self, optimizer):
-        if self._deployment() not in live_deployments.of_optimizer(optimizer):
-            return
+    def add(self, optimizer) -> None:
+        """One more, of ``optimizer``."""
         self.taken += 1
         self._settings.append(_settings(optimizer))
         if self._deployment().call_agreement.summoned is not None:
@@ -43,6 +40,17 @@ class OptimizerSteps:
                 "changed.\n  Step after the end of the block; the parameters are no longer of one "
                 "model: load a checkpoint."
             )
+
+
+class Count(Participant):
+    """Lets each deployment count the steps of its optimizers."""
+
+    def before(self, step):
+        return True  # a deployment may come in the closure
+
+    def after(self, step, begun):
+        for deployment in step.deployments:
+            deployment.optimizer_steps.add(step.optimizer)
 
 
 def _settings(optimizer) -> str:
@@ -54,17 +62,23 @@ def _settings(optimizer) -> str:
         # Adafactor says itself how far a step goes, and transformers' schedule for it notes in "lr"
         # how far it went with the first parameter here.
         noted = ["lr"] if group.get("relative_step") else []
-        plain = [(name, _plain(group.get(name))) for name in names if name not in noted]
-        groups.append(", ".join(f"{name} = {each!r}" for name, each in plain if each != _OTHER))
+        said = []
+        for name in names:
+            value = group.get(name)
+            if name in noted:
+                continue
+            if not isinstance(value, _PLAIN):
+                value = _plain(value)
+            if value is not _OTHER:
+                said.append(f"{name} = {value!r}")
+        groups.append(", ".join(said))
     return f"{type(optimizer).__name__}: " + "; ".join(groups)
 
 
 def _plain(value):
-    """``value`` as it is compared; _OTHER where it is not."""
+    """``value``, which is no plain one, as it is compared; _OTHER where it is not."""
     if isinstance(value, torch.Tensor):  # that of a device is not waited for
         whole = value.dim() == 0 and value.device.type == "cpu"
         return value.item() if whole else _OTHER
-    plain = isinstance(value, _PLAIN) or (
-        isinstance(value, tuple) and all(isinstance(each, _PLAIN) for each in value)
-    )
+    plain = isinstance(value, tuple) and not [e for e in value if not isinstance(e, _PLAIN)]
     return value if plain else _OTHER

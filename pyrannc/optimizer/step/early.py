@@ -1,30 +1,34 @@
 """Steps of an optimizer whose model has not been called yet: each rank would train by itself."""
 
-import contextlib
+import weakref
 
-from pyrannc import launch
 from pyrannc.errors import RaNNCError
+from pyrannc.optimizer.step.participant import Participant
+
+_was_called = weakref.WeakKeyDictionary()  # by optimizer: a function
 
 
-def refuse(was_called, given) -> None:
-    """Makes a step of the optimizers that were ``given`` with a model an error, where they have
-    gradients and there are other ranks, until ``was_called()``. The call may be in their closure.
-    """
+def refuse(was_called, optimizers) -> None:
+    """Makes a step of ``optimizers``, which were given with a model, an error where they have
+    gradients, until ``was_called()``. The call may be in their closure."""
+    for optimizer in optimizers:
+        _was_called[optimizer] = was_called
 
-    def after(stepped, *_):
-        if was_called():
+
+class Early(Participant):
+    def before(self, step):
+        return _was_called.get(step.optimizer)
+
+    def after(self, step, begun):
+        if begun():
+            _was_called.pop(step.optimizer, None)
             return
-        parameters = (each for group in stepped.param_groups for each in group["params"])
         # Of zeros, as torch.distributed.checkpoint makes an optimizer's state, none is of rows.
-        if any(each.grad is not None and each.grad.any() for each in parameters):
+        if any(each.grad is not None and each.grad.any() for each in step.held):
             raise RaNNCError(
-                f"{type(stepped).__name__} has stepped before the first call of the RaNNCModule, "
-                "with gradients of this rank's rows alone: each rank would train a model of its "
-                "own.\n  Call the wrapped model itself, which runs its forward(), for each loss. "
-                "Other methods of it (model.encode(x), model.module(x)) are this rank's alone: let "
-                "forward() call them."
+                f"{type(step.optimizer).__name__} has stepped before the first call of the "
+                "RaNNCModule, with gradients of this rank's rows alone: each rank would train a "
+                "model of its own.\n  Call the wrapped model itself, which runs its forward(), for "
+                "each loss. Other methods of it (model.encode(x), model.module(x)) are this rank's "
+                "alone: let forward() call them."
             )
-
-    for optimizer in given.optimizers if launch.get_world_size() > 1 else ():
-        with contextlib.suppress(AttributeError):  # one around another may know of no hooks
-            optimizer.register_step_post_hook(after)

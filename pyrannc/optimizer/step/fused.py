@@ -1,11 +1,10 @@
 """Which of torch's implementations a step of the optimizer takes."""
 
-import contextlib
 import weakref
 
 import torch
 
-from pyrannc.job import process
+from pyrannc.optimizer.step.participant import Participant
 
 _HAVE_ONE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 # With 16 bits the loop rounds after each operator and the fused one at the end: not in last bits.
@@ -22,7 +21,6 @@ def prefer(optimizer) -> None:
     other. Results differ in the last bits. Between steps the groups say what the user said.
     """
     if type(optimizer) in _HAVE_ONE:
-        process.around_optimizer_steps("implementation", _around)
         _preferring.add(optimizer)
 
 
@@ -32,19 +30,21 @@ def prefer_as(optimizer, copied) -> None:
         _preferring.add(copied)
 
 
-@contextlib.contextmanager
-def _around(optimizer, closure):
-    """The scope of a step; it gives the closure to step with."""
-    changed = []
-    try:
-        for group in optimizer.param_groups if optimizer in _preferring else ():
-            if _possible(group, optimizer.state):
-                group["fused"] = True
-                changed.append(group)
-        yield closure
-    finally:
+class Fused(Participant):
+    def before(self, step):
+        if step.optimizer not in _preferring:
+            return None
+        groups = step.optimizer.param_groups
+        changed = [each for each in groups if _possible(each, step.optimizer.state)]
         for group in changed:
+            group["fused"] = True
+        return changed
+
+    def after(self, step, begun):
+        for group in begun:
             group["fused"] = None
+
+    failed = after
 
 
 def _possible(group, state):
@@ -53,38 +53,32 @@ def _possible(group, state):
     if group.get("differentiable") or group.get("capturable") or torch.is_tensor(group["lr"]):
         return False
     for parameter in group["params"]:
+        if parameter.dtype not in _DTYPES:
+            return False
         gradient = parameter.grad
         if gradient is None:
             continue
         if gradient.is_sparse or not gradient.is_cpu:
             return False
         # It goes through memory from the first number on, and does not look at the strides.
-        if not (_is_dense(parameter) and _laid_out_alike(parameter, gradient, state)):
+        strides = None if parameter.is_contiguous() else parameter.stride()
+        if strides and not _is_dense(parameter):
             return False
+        for each in (gradient, *state.get(parameter, {}).values()):
+            if torch.is_tensor(each) and each.shape == parameter.shape:
+                alike = each.stride() == strides if strides else each.is_contiguous()
+                if not alike:
+                    return False
     if group.get("momentum") and _some_begin(group, state):
         return False
-    if len(set(map(id, group["params"]))) < len(group["params"]):
-        return False  # the loop takes a step for each time that a parameter stands there
-    return all(parameter.dtype in _DTYPES for parameter in group["params"])
+    # The loop takes a step for each time that a parameter stands there.
+    return len(set(map(id, group["params"]))) == len(group["params"])
 
 
 def _is_dense(parameter):
     """Whether its numbers fill their memory without gaps, in whatever order."""
-    if parameter.is_contiguous():
-        return True
     sizes = zip(parameter.shape, parameter.stride(), strict=True)
     return sum((size - 1) * stride for size, stride in sizes) + 1 == parameter.numel()
-
-
-def _laid_out_alike(parameter, gradient, state):
-    if parameter.dim() < 2 and parameter.is_contiguous():  # most of them, in a small model
-        return gradient.is_contiguous()
-    strides = parameter.stride()
-    return gradient.stride() == strides and all(
-        value.stride() == strides
-        for value in state.get(parameter, {}).values()
-        if torch.is_tensor(value) and value.shape == parameter.shape
-    )
 
 
 def _some_begin(group, state):

@@ -6,11 +6,11 @@ import weakref
 import torch
 
 from pyrannc import live_deployments, log
-from pyrannc.errors import RaNNCError
 from pyrannc.job import process
 from pyrannc.optimizer import elementwise, per_number, user_optimizer
 from pyrannc.optimizer.state import kept_state, whole_state
-from pyrannc.optimizer.step import masters, step
+from pyrannc.optimizer.step import masters
+from pyrannc.optimizer.step.participant import Participant
 from pyrannc.state import moving
 from pyrannc.state.released import is_released
 
@@ -34,9 +34,6 @@ class LateOptimizers:
         self._late = weakref.WeakSet()
         self._in_order = []  # references to these, as they were found, which is so on every rank
         self._new = None
-        step.install()
-        process.before_optimizer_steps(self, LateOptimizers._before_step)
-        process.after_optimizer_steps(self, LateOptimizers._after_step)
         for name in ("state_dict", "load_state_dict"):
             process.replace_method(torch.optim.Optimizer, name, _found_before)
 
@@ -65,16 +62,23 @@ class LateOptimizers:
         held = (p for p in parameters if p.requires_grad and not is_released(p))
         return round(task.config.opt_param_factor * sum(p.nbytes for p in held))
 
-    def _before_step(self, optimizer):
-        if step.is_tried(optimizer):
+    def see(self, optimizer) -> None:
+        """``optimizer`` steps, whatever it holds. Said once: parameters that no model has. Nobody
+        sums their gradients over the ranks, each of which trains its own copy."""
+        if optimizer in self._seen:
             return
-        deployment = self._deployment()
-        if optimizer not in self._seen:
-            self._seen.add(optimizer)
-            _warn_of_parameters_outside(optimizer, deployment)
-        if deployment in live_deployments.of_optimizer(optimizer):
-            _check_scopes(optimizer)
-            self.find(optimizer)
+        self._seen.add(optimizer)
+        world = self._deployment().world
+        outside = live_deployments.outside(optimizer) if world.size > 1 else []
+        if outside and world.rank == 0:
+            sizes = ", ".join(str(list(each.shape)) for each in outside[:3])
+            log.warn(
+                "module",
+                f"{type(optimizer).__name__} steps {len(outside)} parameters that no wrapped model "
+                f"has, of shape {sizes}{', ...' if len(outside) > 3 else ''}: if their gradients "
+                "are of this rank's rows alone, the ranks come apart. Make them a part of the "
+                "model",
+            )
 
     def find(self, optimizer) -> None:
         """``optimizer`` holds parameters of the deployment.
@@ -108,7 +112,8 @@ class LateOptimizers:
                 del optimizer.state[parameter]
         moving.state_to_parameters(optimizer)
 
-    def _after_step(self, optimizer):
+    def has_stepped(self, optimizer) -> None:
+        """Compares, after the first step of one that was found, its state with what was counted."""
         if self._new is None or self._new() is not optimizer:
             return
         self._new = None
@@ -130,6 +135,22 @@ class LateOptimizers:
         )
 
 
+class Late(Participant):
+    """Lets the deployments find the optimizers that step their parameters."""
+
+    def before(self, step):
+        first = None if step.is_tried else live_deployments.first()
+        if first is not None:
+            first.late_optimizers.see(step.optimizer)
+        for deployment in step.deployments:
+            deployment.late_optimizers.find(step.optimizer)
+        return step.deployments or None
+
+    def after(self, step, begun):
+        for deployment in begun:
+            deployment.late_optimizers.has_stepped(step.optimizer)
+
+
 def _found_before(torchs, optimizer, *args, **kwargs):
     """torch's ``state_dict()`` or ``load_state_dict()`` of an optimizer that has not stepped yet:
     what belongs to other ranks, and masters, would be taken for its own."""
@@ -143,27 +164,3 @@ def _found_before(torchs, optimizer, *args, **kwargs):
         return torchs(optimizer, *args, **kwargs)
     finally:
         masters.end_loading(optimizer)
-
-
-def _check_scopes(optimizer):
-    if not process.has_step_scopes(optimizer):
-        raise RaNNCError(
-            f"optimizer.step(): step() of the class {type(optimizer).__name__} was replaced after "
-            "the optimizer was made, so RaNNC cannot find the code that steps this rank's part.\n  "
-            "Decorate what replaces it with functools.wraps(), or replace it before."
-        )
-
-
-def _warn_of_parameters_outside(optimizer, deployment):
-    """Nobody sums their gradients over the ranks, each of which trains its own copy."""
-    if deployment.world.size == 1 or live_deployments.first() is not deployment:
-        return
-    outside = live_deployments.outside(optimizer)
-    if outside and deployment.world.rank == 0:
-        sizes = ", ".join(str(list(each.shape)) for each in outside[:3])
-        log.warn(
-            "module",
-            f"{type(optimizer).__name__} steps {len(outside)} parameters that no wrapped model "
-            f"has, of shape {sizes}{', ...' if len(outside) > 3 else ''}: if their gradients are "
-            "of this rank's rows alone, the ranks come apart. Make them a part of the model",
-        )

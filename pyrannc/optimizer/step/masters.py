@@ -5,17 +5,15 @@ Between steps the optimizer is what it was, and a parameter's master stands amon
 the parameter is its master and its gradient is of 32 bits, so the rest of the state is, too.
 """
 
-import contextlib
 import weakref
 
 import torch
 
 from pyrannc.errors import ConfigError
-from pyrannc.job import process
 from pyrannc.optimizer import user_optimizer
 from pyrannc.optimizer.state import kept_state
 from pyrannc.optimizer.state.master_weights import KEY, SHORT
-from pyrannc.optimizer.step import step
+from pyrannc.optimizer.step.participant import Lender
 from pyrannc.state.released import is_released
 
 _of_optimizer = weakref.WeakKeyDictionary()
@@ -33,7 +31,6 @@ def attach(optimizer: torch.optim.Optimizer) -> None:
             "train() and eval() change the parameters themselves, beside its steps.\n  Use another "
             "optimizer, such as AdamW, or float32 weights and torch.autocast()."
         )
-    process.around_optimizer_steps("masters", _around)
     if optimizer not in _of_optimizer:
         _of_optimizer[optimizer] = _LoadingHooks(optimizer)
 
@@ -68,35 +65,18 @@ def lengthen_gradients(optimizer) -> None:
                 parameter.grad = gradient
 
 
-@contextlib.contextmanager
-def _around(optimizer, closure):
-    """The scope of a step, see ``step_scopes``."""
-    if optimizer not in _of_optimizer:
-        yield closure
-        return
-    lent = []
+class Masters(Lender):
+    """The step is of the masters of parameters with gradients."""
 
-    @contextlib.contextmanager
-    def short():
+    @torch.no_grad()
+    def lend(self, step, lent):
+        if step.optimizer in _of_optimizer:
+            for parameter in step.held:
+                if _has_master_here(parameter) and parameter.grad is not None:
+                    lent.append(_Lent(parameter, step.optimizer.state))
+
+    def take_back(self, step, lent):
         _take_back(lent)
-        try:
-            yield
-        finally:
-            _lend(optimizer, lent)
-
-    try:
-        _lend(optimizer, lent)
-        yield step.outside(closure, short)
-    finally:
-        _take_back(lent)
-
-
-@torch.no_grad()
-def _lend(optimizer, lent):
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if _has_master_here(parameter) and parameter.grad is not None:
-                lent.append(_Lent(parameter, optimizer.state))
 
 
 def _take_back(lent):
@@ -130,10 +110,12 @@ class _Lent:
     def __init__(self, parameter, state):
         self._parameter, self._state = parameter, state
         self._short, self._gradient = parameter.data, parameter.grad
-        self._master = _brought_up_to(state[parameter].pop(KEY, None), self._short)
+        gradient, entry = self._gradient.float(), state[parameter]
+        master = _brought_up_to(entry.get(KEY), self._short)
+        entry.pop(KEY, None)  # from here on nothing takes memory, so nothing fails
         parameter.grad = None
-        parameter.data = self._master
-        parameter.grad = self._gradient.float()
+        parameter.data = master
+        parameter.grad = gradient
 
     @torch.no_grad()
     def take_back(self):

@@ -5,14 +5,13 @@ state is theirs. For the time of a step a parameter of which this rank has a ran
 and one of which it has none has no gradient, so every optimizer leaves it out.
 """
 
-import contextlib
 import weakref
 
 import torch
 
 from pyrannc import _C
 from pyrannc.optimizer.state import shard_states
-from pyrannc.optimizer.step import step
+from pyrannc.optimizer.step.participant import Lender
 
 
 class ShardedSteps:
@@ -25,73 +24,44 @@ class ShardedSteps:
     def __init__(self, deployment, shards):
         self.shards = shards
         self._deployment = weakref.ref(deployment)
-        self._attached = weakref.WeakKeyDictionary()  # optimizer: its hooks
-        self._under_way = []  # optimizers inside around(), the outer one first
+        self._attached = weakref.WeakKeyDictionary()  # optimizer: its hook
+        self._stepping = set()  # ids of the parameters of steps under way
 
     def attach(self, optimizer) -> None:
         """From here on ``optimizer`` keeps what this rank steps, and no more."""
         if optimizer in self._attached:
             return
         own = weakref.ref(self)
-        self._attached[optimizer] = [
-            optimizer.register_load_state_dict_post_hook(_Loaded(own)),
-            optimizer.register_step_post_hook(_AfterUnscopedStep(own)),
-        ]
+        self._attached[optimizer] = optimizer.register_load_state_dict_post_hook(_Loaded(own))
         shard_states.cut(optimizer, self.shards, self._deployment().model)
 
     def end(self) -> None:
         """Every optimizer has the whole state of its parameters again. Collective."""
         deployment = self._deployment()
-        for optimizer, hooks in self._attached.items():
-            for hook in hooks:
-                hook.remove()
+        for optimizer, hook in self._attached.items():
+            hook.remove()
             shard_states.give_all(optimizer, deployment, self.shards)
         self._attached.clear()
 
-    @contextlib.contextmanager
-    def around(self, optimizer, closure):
-        """The scope of a step, see ``step_scopes``; gives the closure to step with. Collective at
-        its end, unless the step raises."""
-        self.attach(optimizer)
-        *_, unscoped = self._attached[optimizer]
-        unscoped.remove()
-        outer, lent = [*self._under_way], []
+    def lend(self, step, lent) -> None:
+        """Appends the parameters that no outer step has, and what of them is lent."""
+        self.attach(step.optimizer)
+        mine = [each for each in step.held if id(each) not in self._stepping]
+        self._stepping |= set(map(id, mine))
+        pieces = []
+        lent.append((self, mine, pieces))
+        for parameter in mine:
+            piece = self.shards.mine(parameter)
+            if piece is not None and piece != (0, parameter.numel()):
+                pieces.append(_Lent(parameter, *piece))
 
-        def take_back():
-            while lent:
-                lent.pop().take_back()
-
-        @contextlib.contextmanager
-        def whole():
-            take_back()
-            try:
-                yield
-            finally:
-                lent.extend(self._lend(optimizer, outer))
-
-        self._under_way.append(optimizer)
-        try:
-            lent.extend(self._lend(optimizer, outer))
-            yield step.outside(closure, whole)
-        finally:
-            self._under_way.remove(optimizer)
-            take_back()
-        self.gather(_stepped(optimizer, outer))
+    def take_back(self, mine, pieces) -> None:
+        while pieces:
+            pieces.pop().take_back()
+        self._stepping -= set(map(id, mine))
 
     def loaded(self, optimizer) -> None:
         shard_states.cut(optimizer, self.shards, self._deployment().model)
-
-    def finish_unscoped(self, optimizer) -> None:
-        """After the step in whose closure the model was first called: each rank has stepped whole
-        parameters. Collective."""
-        self.loaded(optimizer)
-        self.gather(_stepped(optimizer))
-
-    def _lend(self, optimizer, outer):
-        for parameter in _stepped(optimizer, outer):
-            piece = self.shards.mine(parameter)
-            if piece is not None and piece != (0, parameter.numel()):
-                yield _Lent(parameter, *piece)
 
     @torch.no_grad()
     def gather(self, stepped) -> None:
@@ -110,13 +80,6 @@ class ShardedSteps:
                 under_way = following
         if under_way is not None:
             under_way.finish()
-
-
-def _stepped(optimizer, outer=()) -> list:
-    """Its parameters, without those of ``outer``: optimizers whose steps call the step of this."""
-    known = {id(p) for each in outer for group in each.param_groups for p in group["params"]}
-    held = (each for group in optimizer.param_groups for each in group["params"])
-    return [each for each in held if id(each) not in known]
 
 
 class _Gather:
@@ -173,15 +136,6 @@ class _Lent:
         parameter.grad = self._gradient
 
 
-class _AfterUnscopedStep:
-    def __init__(self, steps):
-        self._steps = steps
-
-    def __call__(self, optimizer, *_):
-        if (steps := self._steps()) is not None:
-            steps.finish_unscoped(optimizer)
-
-
 class _Loaded:
     def __init__(self, steps):
         self._steps = steps
@@ -189,3 +143,22 @@ class _Loaded:
     def __call__(self, optimizer):
         if (steps := self._steps()) is not None:
             steps.loaded(optimizer)
+
+
+class Shards(Lender):
+    """The step is of this rank's ranges; then the parameters come whole to all ranks."""
+
+    def lend(self, step, lent):
+        for deployment in step.deployments:
+            if deployment.sharded_steps is not None:
+                deployment.sharded_steps.lend(step, lent)
+
+    def take_back(self, step, lent):
+        for steps, mine, pieces in reversed(lent):
+            steps.take_back(mine, pieces)
+
+    def after(self, step, begun):
+        """Collective."""
+        self.take_back(step, begun)
+        for steps, mine, _ in begun:
+            steps.gather(mine)

@@ -1,104 +1,88 @@
-"""Scopes around the code of an optimizer's step, between the hooks before and after the step.
-
-Each is a context manager, so what it begins has an end, also when the step raises, and no hook sees
-it. The closure of a step is the user's code: it runs outside of all scopes.
-"""
+"""One step of an optimizer, from the first participant's beginning to its end."""
 
 import contextlib
 
 from pyrannc import live_deployments
-from pyrannc.job import process
-from pyrannc.state import tensor_parts
-from pyrannc.state.released import is_released
+from pyrannc.optimizer.step.participant import Lender
 
 
-def install() -> None:
-    """Once per process: the scopes of wrapped models' optimizers."""
-    process.around_optimizer_steps("timer", _timed)
-    process.around_optimizer_steps("gradients", _without_gradients_elsewhere)
-    process.around_optimizer_steps("parts", _on_parts)
-    process.around_optimizer_steps("shards", _on_shards)
+class Step:
+    """The step at hand.
 
+    Attributes:
+        optimizer: Whose step it is.
+        is_tried: RaNNC steps it, on copies of parameters.
+        held: The parameters of its groups.
+        deployments: Those that the optimizer belongs to; none where it is tried.
+    """
 
-def is_tried(optimizer) -> bool:
-    """Whether RaNNC steps it, on copies of parameters."""
-    return getattr(optimizer, "is_tried", False)
+    def __init__(self, optimizer, participants):
+        self.optimizer, self._participants = optimizer, participants
+        self.is_tried = getattr(optimizer, "is_tried", False)
+        self._begun = []  # (participant, what it has begun), the outer one first
+        self._look()
 
+    def _look(self):
+        self.held = [each for group in self.optimizer.param_groups for each in group["params"]]
+        self.deployments = []
+        if not self.is_tried:
+            self.deployments = live_deployments.of_optimizer(self.optimizer, self.held)
 
-def outside(closure, scope):
-    """A closure that runs ``closure``, the user's, inside ``scope()``, a context manager that
-    suspends what the step has begun; None where there is none."""
-    if closure is None:
-        return None
+    def run(self, code, args, kwargs):
+        """``code(optimizer, *args, **kwargs)``, as the class has written it."""
+        if args and args[0] is not None:
+            args = (self._outside(args[0]), *args[1:])
+        elif kwargs.get("closure") is not None:
+            kwargs = {**kwargs, "closure": self._outside(kwargs["closure"])}
+        try:
+            for each in self._participants:
+                if (begun := each.before(self)) is not None:
+                    self._begun.append((each, begun))
+            result = code(self.optimizer, *args, **kwargs)
+            while self._begun:
+                participant, begun = self._begun.pop()
+                participant.after(self, begun)
+        except BaseException:
+            self._fail()
+            raise
+        return result
 
-    def call(*args, **kwargs):
-        with scope():
-            return closure(*args, **kwargs)
-
-    return call
-
-
-@contextlib.contextmanager
-def hidden_gradients(optimizer, closure=None):
-    """Inside, parameters of other ranks have no gradient: those that ``optimizer`` holds, and all
-    of the models it belongs to. Gives the closure to step with."""
-    models = {each.owners.gradients for each in live_deployments.of_optimizer(optimizer)}
-    for group in optimizer.param_groups:
-        models |= {each.place_elsewhere.gradients for each in group["params"] if is_released(each)}
-    with contextlib.ExitStack() as stack:
-        for gradients in models - {None}:
-            stack.enter_context(gradients.hidden())
-            closure = outside(closure, gradients.shown)
-        yield closure
-
-
-@contextlib.contextmanager
-def _timed(optimizer, closure):
-    with contextlib.ExitStack() as stack:
-        for deployment in _deployments(optimizer):
-            if any(each is optimizer for each in deployment.task.optimizers):
-                stack.enter_context(deployment.steps.optimizer())
-        yield closure
-
-
-@contextlib.contextmanager
-def _without_gradients_elsewhere(optimizer, closure):
-    if is_tried(optimizer):
-        yield closure
-    else:
-        with hidden_gradients(optimizer, closure) as closure:
-            yield closure
-
-
-@contextlib.contextmanager
-def _on_parts(optimizer, closure):
-    held = [each for group in optimizer.param_groups for each in group["params"]]
-    if not any(map(tensor_parts.is_part, held)):
-        yield closure
-        return
-    with contextlib.ExitStack() as inside:
-        inside.enter_context(tensor_parts.as_tensors(held))
-
-        @contextlib.contextmanager
-        def outside_again():
-            inside.close()
+    def _fail(self):
+        if self._begun:
+            participant, begun = self._begun.pop()
             try:
-                yield
+                participant.failed(self, begun)
             finally:
-                inside.enter_context(tensor_parts.as_tensors(held))
+                self._fail()
 
-        yield outside(closure, outside_again)
+    def _outside(self, closure):
+        """A closure that runs ``closure`` on the user's own tensors. The model may have its first
+        call there, so all that can be lent is looked for again."""
+
+        def call(*args, **kwargs):
+            lenders = [each for each in self._participants if isinstance(each, Lender)]
+            lent = [entry for entry in self._begun if entry[0] in lenders]
+            self._begun = [entry for entry in self._begun if entry[0] not in lenders]
+            for participant, begun in reversed(lent):
+                participant.take_back(self, begun)
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self._look()
+                for each in lenders:
+                    if (begun := each.before(self)) is not None:
+                        self._begun.append((each, begun))
+
+        return call
 
 
 @contextlib.contextmanager
-def _on_shards(optimizer, closure):
-    with contextlib.ExitStack() as stack:
-        for deployment in _deployments(optimizer):
-            if deployment.sharded_steps:
-                steps = deployment.sharded_steps.around(optimizer, closure)
-                closure = stack.enter_context(steps)
-        yield closure
-
-
-def _deployments(optimizer):
-    return [] if is_tried(optimizer) else live_deployments.of_optimizer(optimizer)
+def lent_by(lender, optimizer):
+    """Inside, what one lender lends for a step of ``optimizer``, without a step."""
+    step = Step(optimizer, ())
+    lent = lender.before(step)
+    try:
+        yield
+    finally:
+        if lent is not None:
+            lender.take_back(step, lent)

@@ -164,34 +164,3 @@ def test_the_process_keeps_what_a_step_needs_and_not_what_planning_did():
     assert peak < 64 * 2**20
     assert resident < before + peak + 32 * 2**20
     assert predicted == pytest.approx(resident, rel=0.05)
-
-
-class _Owner:
-    """Of hooks on the steps of all optimizers."""
-
-    def __init__(self, counts):
-        self.counts = counts
-
-    def count(self, optimizer):
-        self.counts.append(optimizer)
-
-
-@pytest.mark.parametrize("when", [process.before_optimizer_steps, process.after_optimizer_steps])
-def test_owners_of_hooks_end_and_begin_inside_a_step(when):
-    counts, owners, begun = [], [], []
-
-    def end_others(owner, optimizer):
-        owners.clear()
-        begun.append(_Owner(counts))
-        when(begun[-1], _Owner.count)
-
-    first = _Owner(counts)
-    when(first, end_others)
-    for _ in range(3):
-        owners.append(_Owner(counts))
-        when(owners[-1], _Owner.count)
-    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
-    sgd.step()
-    assert counts == []  # those of before have ended, and the new one begins with the next step
-    sgd.step()
-    assert counts == [sgd]

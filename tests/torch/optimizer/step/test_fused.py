@@ -7,7 +7,7 @@ import torch
 
 import pyrannc
 from pyrannc.optimizer import steps_on_copies
-from pyrannc.optimizer.step import fused
+from pyrannc.optimizer.step import fused, participants
 
 CHOICES = {
     "adam": (torch.optim.Adam, "_fused_adam_", {"amsgrad": True}),
@@ -121,6 +121,7 @@ def test_a_step_follows_the_strides(kind, rows_apart):
 def test_a_parameter_that_stands_in_a_group_twice_is_stepped_twice():
     # As from named_parameters(remove_duplicate=False) of tied weights. The fused implementation
     # counts both steps before it takes the first one.
+    participants.install()
     ends = []
     for preferred in (True, False):
         parameter = torch.nn.Parameter(torch.ones(3))
