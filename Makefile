@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo docs extension test test-one-process test-ranks test-all test-all-one-process test-all-ranks test-export test-export-one-process sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
+.PHONY: demo docs extension test test-one-process test-ranks test-all test-all-one-process test-all-ranks test-export test-export-one-process test-hosts sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -56,15 +56,15 @@ ONE_PROCESS := @build/affected/one_process
 RANKS := @build/affected/ranks
 else
 ONE_PROCESS := tests/repo tests/python tests/torch tests/zoo
-RANKS := tests/dist
+RANKS := tests/dist tests/hosts
 endif
 
 test-one-process:
-	$(BIN)/pytest -q $(ONE_PROCESS) -m "not all"
+	$(BIN)/pytest -q $(ONE_PROCESS) -m "not all and not hosts"
 
 # A selection may have no ranks, or none that run in `make test`, which pytest says by 5.
 test-ranks:
-	$(if $(CHANGED),@! test -s build/affected/ranks ||) $(BIN)/pytest -q $(RANKS) -m "not all" \
+	$(if $(CHANGED),@! test -s build/affected/ranks ||) $(BIN)/pytest -q $(RANKS) -m "not all and not hosts" \
 	  $(if $(CHANGED),|| test $$? -eq 5)
 
 # The tests that capture models, by torch.export in a RaNNC that lacks torch's tracer. Half an hour.
@@ -74,6 +74,10 @@ test-export: build
 
 test-export-one-process:
 	$(BIN)/pytest -q tests/torch -m "not all"
+
+# Several hosts, which are namespaces of this machine (root, Linux, openssh-server): at most 12 minutes.
+test-hosts: build
+	$(BIN)/pytest -q tests/hosts tests/python/support/test_hosts.py
 
 # A browser for the pages of plans, and a library with a trainer of its own.
 $(VENV)/test-all: third_party/browser.sh $(VENV)/installed

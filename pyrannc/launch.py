@@ -121,11 +121,20 @@ def environment(ranks: int) -> dict[str, str]:
     }
 
 
-def device_variables() -> dict[str, str]:
-    """Variables of this process that devices and their libraries go by: mpirun hands them to ranks
-    on other hosts only when it is told to."""
-    kinds = ("NCCL_", "CUDA_", "PYTORCH_", "TORCH_")
-    return {name: value for name, value in os.environ.items() if name.startswith(kinds)}
+def variables_of_ranks(environment, names=()) -> dict[str, str]:
+    """The variables of ``environment`` that every rank has to have, on other hosts too: mpirun
+    hands them there only when it is told to.
+
+    These are the settings of RaNNC, those of devices and their libraries, those that decide how
+    Python and OpenMP start, and the ``names`` that a user asks for.
+    """
+    kinds = ("RANNC_", "NCCL_", "CUDA_", "PYTORCH_", "TORCH_")
+    single = {"PYTHONHASHSEED", "PYTHONUNBUFFERED", "OMP_NUM_THREADS", *names}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(kinds) or name in single
+    }
 
 
 def free_port() -> int:

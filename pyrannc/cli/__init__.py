@@ -34,11 +34,17 @@ def run(
     max_restarts: Annotated[
         int, typer.Option(min=0, help="how often a job that fails is started again")
     ] = 0,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="name of a variable that ranks on other hosts get, too (repeatable)"),
+    ] = None,
 ):
     from pyrannc.cli.run import run as start
 
     command = [script, *context.args]
-    raise typer.Exit(start(ranks, command, hosts, hostfile, log_dir, max_restarts))
+    raise typer.Exit(
+        start(ranks, command, hosts, hostfile, log_dir, max_restarts, tuple(env or ()))
+    )
 
 
 def planning_command(name: str, summary: str) -> None:

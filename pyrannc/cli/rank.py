@@ -16,13 +16,17 @@ _OF_MPIRUN = {
 }
 
 
-def variables(environment) -> dict:
-    """Those that are missing, by what mpirun has set; of a process by itself without it."""
+def variables(environment, cores) -> dict:
+    """Those that are missing, by what mpirun has set; of a process by itself without it. The
+    ``cores`` of this host are shared out among its ranks."""
     found = {}
     for name, of_mpirun in _OF_MPIRUN.items():
         alone = "1" if name.endswith("SIZE") else "0"
         if name not in environment:
             found[name] = environment.get(of_mpirun, alone)
+    if "OMP_NUM_THREADS" not in environment:
+        ranks = int(environment.get("LOCAL_WORLD_SIZE") or found["LOCAL_WORLD_SIZE"])
+        found["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
     return found
 
 
@@ -42,7 +46,7 @@ def keep_output(folder, rank) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.update(variables(os.environ))
+    os.environ.update(variables(os.environ, len(os.sched_getaffinity(0))))
     if sys.argv[1]:
         keep_output(sys.argv[1], os.environ["RANK"])
     os.execv(sys.argv[2], sys.argv[2:])

@@ -19,14 +19,16 @@ def run(
     hostfile: str = "",
     log_dir: str = "",
     max_restarts: int = 0,
+    variables: tuple[str, ...] = (),
 ) -> int:
     """Runs the Python script ``command[0]`` with its arguments on ``ranks`` ranks of this machine.
 
     Under a host list of the batch system (Slurm, PBS) Open MPI spreads the ranks over its hosts,
-    or over ``hosts`` (``a:2,b:2``) or those of ``hostfile``. They get this process's variables of
-    devices (NCCL_*, CUDA_*, PYTORCH_*, TORCH_*). Ranks find RANK, WORLD_SIZE, LOCAL_RANK,
-    LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as under torchrun. What rank 3 writes goes to
-    ``log_dir/rank_3.log``, too, on its host.
+    or over ``hosts`` (``a:2,b:2``) or those of ``hostfile``. On every host ranks get this process's
+    settings (RANNC_*), its variables of devices (NCCL_*, CUDA_*, PYTORCH_*, TORCH_*), and those
+    named in ``variables``. They find RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR
+    and MASTER_PORT, as under torchrun, and in OMP_NUM_THREADS their share of their host's cores.
+    What rank 3 writes goes to ``log_dir/rank_3.log``, too, on its host.
 
     A job that fails is started again, at most ``max_restarts`` times, with the number of the start
     in TORCHELASTIC_RESTART_COUNT, as torchrun does; its script goes on from what it has saved.
@@ -45,11 +47,15 @@ def run(
     if not hosts and not hostfile and not script.startswith("-") and not os.path.exists(script):
         print(f"rannc run: {script}: No such file or directory", file=sys.stderr)
         return 2
+    missing = [name for name in variables if name not in os.environ]
+    if missing:
+        print(f"rannc run: --env {missing[0]}: there is no such variable here", file=sys.stderr)
+        return 2
     for restart in range(max_restarts + 1):
         counts = {"RESTART_COUNT": restart, "MAX_RESTARTS": max_restarts} if max_restarts else {}
-        variables = {f"TORCHELASTIC_{name}": str(value) for name, value in counts.items()}
+        added = {f"TORCHELASTIC_{name}": str(value) for name, value in counts.items()}
         try:
-            code, interrupted = _started(ranks, command, hosts, hostfile, log_dir, variables)
+            code, interrupted = _started(ranks, command, hosts, hostfile, log_dir, added, variables)
         except FileNotFoundError as error:
             print(f"rannc run: {error}", file=sys.stderr)
             return 127
@@ -63,17 +69,20 @@ def run(
     return code
 
 
-def _started(ranks, command, hosts, hostfile, log_dir, variables):
-    """The exit code of one start, and whether the terminal or SIGTERM has ended it; ``variables``
-    are set in its ranks."""
+def _started(ranks, command, hosts, hostfile, log_dir, added, names):
+    """The exit code of one start, and whether the terminal or SIGTERM has ended it; ``added`` are
+    variables that are set in its ranks, ``names`` those that they get beside the usual ones."""
     rank = str(Path(__file__).with_name("rank.py"))
     argv = [sys.executable, "-IS", rank, log_dir, sys.executable, *command]
-    variables = variables | launch.meeting_place(os.environ, hosts, hostfile)
+    added = added | launch.meeting_place(os.environ, hosts, hostfile)
+    environment = launch.environment(ranks) | added
+    if "OMP_NUM_THREADS" not in os.environ:
+        del environment["OMP_NUM_THREADS"]  # each rank knows how many share its host
     options = [part for name, value in (("--host", hosts), ("--hostfile", hostfile)) if value
                for part in (name, value)]  # fmt: skip
     if ranks > 1 or options:
-        argv = launch.command(ranks, argv, launch.device_variables() | variables, options)
-    environment = launch.environment(ranks) | variables
+        everywhere = launch.variables_of_ranks(environment, names) | added
+        argv = launch.command(ranks, argv, everywhere, options)
     if log_dir or not sys.stdout.isatty():
         # mpirun gives its ranks a terminal whatever its own output is: no progress bars in a file.
         environment["TERM"] = "dumb"

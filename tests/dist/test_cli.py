@@ -227,14 +227,14 @@ def test_a_job_that_fails_is_started_again_as_often_as_is_allowed(tmp_path):
     assert rannc("run", str(script), "0").returncode == 1  # the variable is not there
 
 
-def test_ranks_on_other_hosts_get_the_variables_that_devices_go_by(monkeypatch):
+def test_ranks_on_other_hosts_get_settings_and_the_variables_that_devices_go_by():
     wanted = {"NCCL_SOCKET_IFNAME": "eth0", "CUDA_VISIBLE_DEVICES": "1", "PYTORCH_ALLOC_CONF": "a"}
-    for name, value in {**wanted, "TORCH_LOGS": "", "OTHER": "1"}.items():
-        monkeypatch.setenv(name, value)
-    command = launch.command(2, ["script"], launch.device_variables())
+    wanted |= {"TORCH_LOGS": "", "RANNC_SCHEDULE": "gpipe", "PYTHONHASHSEED": "0", "MINE": "2"}
+    found = launch.variables_of_ranks({**wanted, "OTHER": "1"}, ["MINE"])
+    assert found == wanted
+    command = launch.command(2, ["script"], found)
     handed = {command[at + 1] for at, part in enumerate(command) if part == "-x"}
-    assert handed >= {f"{name}={value}" for name, value in wanted.items()} | {"TORCH_LOGS="}
-    assert not any(each.startswith("OTHER") for each in handed)
+    assert handed == {f"{name}={value}" for name, value in wanted.items()}
 
 
 def test_doctor_finds_a_machine_that_passes_these_tests_well(monkeypatch):

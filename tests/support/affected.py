@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests/repo"))
 from test_layers import CORE, TORCH  # noqa: E402
 
 TREE = "tests/repo"
-EVERYTHING = (TREE, "tests/python", "tests/torch", "tests/zoo", "tests/dist")
+EVERYTHING = (TREE, "tests/python", "tests/torch", "tests/zoo", "tests/dist", "tests/hosts")
 # Equality with one process, what users write around the plain loop, and loops of other shapes.
 ALWAYS = (
     "tests/dist/test_equality.py::test_losses_equal_one_process",
@@ -44,7 +44,7 @@ SECONDS = {
     "tests/python/benchmarks/planner/test_arithmetic.py": 5,
     "tests/torch/test_module.py": 30,
 }
-USUAL = {"python": 1, "torch": 4, "dist": 15, "zoo": 60}
+USUAL = {"python": 1, "torch": 4, "dist": 15, "zoo": 60, "hosts": 30}
 # Seconds of the outer rings; both sides run beside each other.
 ROOM = {"one_process": 80, "ranks": 60}
 # A file that more tests import than this is used by all.
@@ -116,7 +116,7 @@ def seconds_of(test: str) -> float:
 
 
 def side_of(test: str) -> str:
-    return "ranks" if test.startswith("tests/dist") else "one_process"
+    return "ranks" if test.startswith(("tests/dist", "tests/hosts")) else "one_process"
 
 
 def rings(path: str):

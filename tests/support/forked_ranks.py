@@ -30,6 +30,8 @@ AT_START = (
     *("PYTHON", "LD_PRELOAD", "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "MALLOC_", "GLIBC_"),
     *("CUDA_", "TORCH", "PYTORCH_", "HF_"),
 )
+# What torchrun sets for the ranks that it starts; it is read later.
+OF_TORCHRUN = ("TORCHELASTIC_", "TORCH_NCCL_")
 NUMBER = struct.Struct("!i")
 NO_FORK = 0
 
@@ -58,7 +60,11 @@ class Parent:
 
 
 def _at_start(variables) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name.startswith(AT_START)}
+    return {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(AT_START) and not name.startswith(OF_TORCHRUN)
+    }
 
 
 def _be_parent(server: socket.socket) -> list[str]:
