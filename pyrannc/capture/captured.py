@@ -140,7 +140,7 @@ class Capture:
     def inputs(self, call, probes=None) -> list[torch.Tensor]:
         """The tensors of a :class:`Call`, and of ``probes`` or zeros, for ``whole.inputs``."""
         if probes is None:
-            rows = call.rows(self.batch_dims)
+            rows = call.rows(self.batch_dims) if self.probes else 0
             probes = [probe.zeros(rows) for probe in self.probes]
         return self._in_order([*call.tensors, *probes])
 

@@ -73,8 +73,10 @@ def _beside_torch(device):
 
 def left_messages(world) -> str:
     """Why messages of ``world``, or of devices over it, may be left over; empty if none are."""
-    texts = (each.left_messages for each in (world, *_made.get(world, ())))
-    return next(filter(None, texts), "")
+    for each in (world, *_made.get(world, ())):
+        if text := each.left_messages:
+            return text
+    return ""
 
 
 def measure_links(world, device, config):

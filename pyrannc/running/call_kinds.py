@@ -90,7 +90,8 @@ class CallKinds:
         relative = self._relative(values, call)
         dims = relative.run.capture.batch_dims if relative else self._dims(call)
         number = relative.family if relative else 0
-        sizes = self._padding.sizes(call, dims) if self._padding else None
+        pads = bool(self._padding)
+        sizes = self._padding.sizes(call, dims) if pads else None
         audits = self._deployment.audits
         turn = self._deployment.call_agreement.forward(
             call.rows(dims),
@@ -101,11 +102,11 @@ class CallKinds:
             sizes,
             audits.is_due(),
         )
-        if self._padding:
+        if pads:
             call = self._padding.apply(self._deployment.model, call, turn.sizes)
             values = self._guards.with_call(values, call)
         rows = sum(turn.local_rows)
-        kind = self._find(values, rows)
+        kind = self._find(values, rows, None if pads else relative)
         if kind is None:
             with self.own_attributes():
                 kind = self._capture(values, call, rows)
@@ -155,9 +156,10 @@ class CallKinds:
         """The dimension of each input of the first call that holds the rows, by its path."""
         return self._known
 
-    def _find(self, values, rows):
+    def _find(self, values, rows, known):
+        """``known``: the first kind that is of these values, if that is known."""
         for position, kind in enumerate(self._kinds):
-            if rows in kind.rows and self._guards.same(kind.guarded, values):
+            if rows in kind.rows and (kind is known or self._guards.same(kind.guarded, values)):
                 self._kinds.insert(0, self._kinds.pop(position))
                 return kind
         return None

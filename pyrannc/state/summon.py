@@ -17,11 +17,12 @@ def forward_pass(method):
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
-        before, self._in_forward = self._in_forward, True
+        own = self.__dict__  # not by setattr(), which asks the model
+        before, own["_in_forward"] = own["_in_forward"], True
         try:
             return method(self, *args, **kwargs)
         finally:
-            self._in_forward = before
+            own["_in_forward"] = before
 
     return call
 

@@ -46,19 +46,19 @@ class Call:
         Raises:
             CallMismatch: Two tensors have different numbers of rows.
         """
-        found = {
-            index: tensor.shape[dim]
-            for index, (tensor, dim) in enumerate(zip(self.tensors, batch_dims, strict=True))
-            if dim is not None
-        }
-        first = next(iter(found))
-        for index, rows in found.items():
-            if rows != found[first]:
+        first = None  # index of the first tensor with rows, and these
+        for index, (tensor, dim) in enumerate(zip(self.tensors, batch_dims, strict=True)):
+            if dim is None:
+                continue
+            rows = tensor.shape[dim]
+            if first is None:
+                first = index, rows
+            elif rows != first[1]:
                 raise CallMismatch(
-                    f"{self.paths[index]} has {rows} rows, but {self.paths[first]} has "
-                    f"{found[first]}"
+                    f"{self.paths[index]} has {rows} rows, but {self.paths[first[0]]} has "
+                    f"{first[1]}"
                 )
-        return found[first]
+        return first[1]
 
 
 def _readable(path: str) -> str:

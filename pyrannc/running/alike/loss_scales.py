@@ -61,6 +61,8 @@ class LossScales:
             passes: Those that are on their way from an accelerator are waited for where they are of
                 the first so many forward passes, and left for later where they are not.
         """
+        if not self._coming and not self._found:
+            return {}
         for number, name, each in self._coming:
             if number < passes:
                 self._note(name, each.value().item())
@@ -77,6 +79,8 @@ def loss_seed(scales, before) -> float:
     Args:
         scales: What ``LossScales.take()`` has returned, [rank].
     """
+    if not any(scales):
+        return before
     sizes = [abs(float(value)) for mine in scales for values in mine.values() for value in values]
     sizes = [size for size in sizes if math.isfinite(size)]
     if not sizes:

@@ -26,9 +26,10 @@ class WholeArguments:
         """
         found = {path: str(sums.value().tolist()) for path, sums in self._coming.items()}
         self._coming = {}
-        for path, tensor, dim in zip(call.paths, call.tensors, dims, strict=True):
+        for index, (tensor, dim) in enumerate(zip(call.tensors, dims, strict=True)):
             if dim is not None or tensor.numel() == 0:
                 continue
+            path = call.paths[index]
             if tensor.device.type == "cpu":
                 found[path] = _text(tensor.detach())
             else:

@@ -15,7 +15,12 @@ from pyrannc.capture.attributes.around import (
 )
 from pyrannc.capture.attributes.user_code import is_frame, is_of_user
 from pyrannc.running.guards.around import Around
-from pyrannc.running.guards.comparable import NOTHING, comparable, comparables
+from pyrannc.running.guards.comparable import (
+    NOTHING,
+    PLAIN_TYPES,
+    comparable,
+    comparables,
+)
 from pyrannc.running.guards.guard import Guard
 
 # Of nn.Module itself: torch changes them, and the mode of a module is compared by itself.
@@ -57,14 +62,18 @@ class Attributes(Guard):
                 where = f"{path}.{name}" if path else name
                 if name == "config" and hasattr(value, "__dict__"):
                     configs.setdefault(id(value), (path, value))
-                elif where not in self._left_out:
+                elif where in self._left_out:
+                    continue
+                elif type(value) in PLAIN_TYPES:  # most of them
+                    found.append((where, value))
+                else:
                     found += comparables(where, value, self._wanted, seen)
         for path, config in configs.values():
             for name, value in vars(config).items():
                 if (plain := comparable(value)) is not NOTHING:
                     found.append((f"{path}.config.{name}" if path else f"config.{name}", plain))
         found += self._around.now()
-        return tuple(pair for pair in found if pair[0] not in self._left_out)
+        return tuple([pair for pair in found if pair[0] not in self._left_out])
 
     def difference(self, then, now):
         paths, new = changed(then, now), dict(now)

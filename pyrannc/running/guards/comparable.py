@@ -27,7 +27,7 @@ from pyrannc.capture.attributes.user_code import (
 #: without it: a list with an entry for each token would be gone through in every call.
 _MOST_ELEMENTS = 64
 _MOST_PLAIN = 4096
-_PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None)}
+PLAIN_TYPES = {bool, int, float, complex, str, bytes, type(None)}
 _PLAIN = (
     bool | int | float | complex | str | bytes | None | enum.Enum | np.generic | torch.dtype
     | torch.device
@@ -92,7 +92,7 @@ def comparable(value):
     if not isinstance(value, list | tuple | set | frozenset | collections.deque):
         return NOTHING
     is_set = isinstance(value, set | frozenset)
-    if len(value) <= _MOST_PLAIN and _PLAIN_TYPES.issuperset(map(type, value)):
+    if len(value) <= _MOST_PLAIN and PLAIN_TYPES.issuperset(map(type, value)):
         return frozenset(value) if is_set else tuple(value)
     if len(value) > _MOST_ELEMENTS:
         return NOTHING

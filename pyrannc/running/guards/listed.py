@@ -44,7 +44,7 @@ class Guards:
 
     def now(self, call) -> tuple:
         """The values in a call, one of each guard."""
-        return tuple(guard.now(call) for guard in self._changing)
+        return tuple([guard.now(call) for guard in self._changing])
 
     def captured(self, capture, now) -> tuple:
         """The values that belong to a capture of the call with the values ``now``."""
@@ -63,9 +63,10 @@ class Guards:
         """
         if any_length:
             now = (*now[:-1], (now[-1][0], any_length))
-        return all(
-            guard.same(old, new) for guard, old, new in zip(self._changing, then, now, strict=True)
-        )
+        for guard, old, new in zip(self._changing, then, now, strict=True):
+            if not guard.same(old, new):
+                return False
+        return True
 
     def differences(self, then, now) -> list[str]:
         """The changes in words; the last one, of the arguments, may be empty."""

@@ -12,7 +12,7 @@ class Training(Guard):
         self._model, self._modules = model, modules
 
     def now(self, call):
-        return (self._model.training, *(module.training for module in self._modules))
+        return (self._model.training, *[module.training for module in self._modules])
 
     def difference(self, then, now):
         return "training mode" if now[0] else "eval mode"
@@ -25,12 +25,13 @@ class Trained(Guard):
         self._modules = modules
 
     def now(self, call):
-        return tuple(
+        found = [
             parameter.requires_grad
             for module in self._modules
             for parameter in module._parameters.values()
             if parameter is not None
-        )
+        ]
+        return tuple(found)
 
     def difference(self, then, now):
         if now == then:
@@ -42,7 +43,7 @@ class InputGradients(Guard):
     """Whether each tensor of a call takes a gradient."""
 
     def now(self, call):
-        return tuple(tensor.requires_grad for tensor in call.tensors)
+        return tuple([tensor.requires_grad for tensor in call.tensors])
 
 
 class Autocast(Guard):
@@ -52,11 +53,12 @@ class Autocast(Guard):
         self._device = device
 
     def now(self, call):
-        kinds = {"cpu", self._device.type, *(tensor.device.type for tensor in call.tensors)}
-        return tuple(
+        kinds = {"cpu", self._device.type, *[tensor.device.type for tensor in call.tensors]}
+        found = [
             torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
             for kind in sorted(kinds)
-        )
+        ]
+        return tuple(found)
 
 
 class GradMode(Guard):

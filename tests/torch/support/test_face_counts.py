@@ -1,0 +1,62 @@
+"""How much Python a step goes through, and how many places do one thing: no more than now."""
+
+import textwrap
+
+import face_counts
+import pytest
+
+
+def test_a_later_forward_and_a_step_make_few_calls():
+    """It was 268 and 474 calls, in 41 and 50 files."""
+    calls = face_counts.calls_of_four_linears()
+    for what, most in (("forward", 115), ("step", 200)):
+        found = calls[what]
+        often = "\n".join(f"{count} x {name}" for name, count in found.most_common(12))
+        assert found.total() <= most, f"a later {what} makes {found.total()} calls:\n{often}"
+
+
+def test_one_place_registers_hooks_on_the_steps_of_optimizers():
+    assert face_counts.hook_owners() == {"job/process.py": 1}
+
+
+def test_tensors_are_sent_by_hand_in_no_more_places():
+    assert sum(face_counts.broadcast_sites().values()) <= 13, face_counts.broadcast_sites()
+
+
+@pytest.fixture
+def package(tmp_path):
+    (tmp_path / "one.py").write_text(
+        textwrap.dedent('''
+            """A docstring
+            of two lines."""
+
+            from pyrannc.state import named_tensors  # two lines of code so far
+            TEXT = """this
+            counts"""
+
+
+            def send(comm, tensor, optimizer):
+                """A docstring."""
+                named_tensors.broadcast(comm, tensor, 0, [0, 1])
+                # A comment.
+                comm.broadcast(b"", 0)
+                return optimizer.register_step_pre_hook(print)
+        ''')
+    )
+    return tmp_path
+
+
+def test_counts_are_of_code(package):
+    assert face_counts.lines(package) == 7
+    assert face_counts.hook_owners(package) == {"one.py": 1}
+    assert face_counts.broadcast_sites(package) == {"one.py": 1}
+
+
+def test_calls_are_those_of_the_package(tmp_path):
+    code = compile(
+        "def inner(): len([1])\ndef outer(): inner(), inner()", tmp_path / "a.py", "exec"
+    )
+    names = {}
+    exec(code, names)
+    found = face_counts.calls_inside(names["outer"], tmp_path)
+    assert found == {("a.py", "outer"): 1, ("a.py", "inner"): 2}
