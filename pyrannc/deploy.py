@@ -22,7 +22,7 @@ from pyrannc.report import destinations, graph_files, resident_memory, trace, tr
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task
 from pyrannc.selfcheck import findings
-from pyrannc.state import named_tensors
+from pyrannc.state import mover, named_tensors
 from pyrannc.trial import verify
 from pyrannc.trial.try_plans import try_plans
 
@@ -110,7 +110,7 @@ def agree(task, call) -> Agreed:
     if task.model.training and torch.is_grad_enabled():
         warn_of_same_rows(Call(*call).tensors, captured.batch_dims, world)
     if others["sync_params_on_init()"] and config.sync_params_on_init and world.size > 1:
-        named_tensors.broadcast_all(world, task.model)
+        mover.all_of_rank_0(world, task.model)
     hosts = hosts_of(world)
     memory = planner_inputs.memory_bytes(task, hosts.count(world.host))
     return Agreed(hosts, memory, local_rows, captured)

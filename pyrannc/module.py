@@ -26,7 +26,7 @@ from pyrannc.planning import plan_file
 from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_ddp, refuse_wrappers
-from pyrannc.state import one_tensor, pretrained, summon
+from pyrannc.state import pretrained, summon
 from pyrannc.wrapper import compiled, first_call, given, items, on_rank_0, own_names, saved_tensors
 from pyrannc.wrapper.model_interface import ModelInterface
 from pyrannc.wrapper.signature import ForwardOfModel
@@ -403,11 +403,11 @@ class RaNNCModule(ModelInterface):
 
         ``amp_master_param``: of RaNNC 0.7; parameters have no other copies.
         """
-        return one_tensor.value(self.module, self._agreed(f"get_param('{name}')"), name)
+        return summon.parameter(self.module, self._agreed(f"get_param('{name}')"), name)
 
     def get_param_grad(self, name: str, amp_master_param: bool = False) -> torch.Tensor | None:
         """As :meth:`get_param`, its gradient; None where it has none."""
-        return one_tensor.gradient(self.module, self._agreed(f"get_param_grad('{name}')"), name)
+        return summon.gradient(self.module, self._agreed(f"get_param_grad('{name}')"), name)
 
     def _agreed(self, what):
         if self._deployment is not None:

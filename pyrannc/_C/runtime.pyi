@@ -5,7 +5,7 @@ import pyrannc._C.ir
 import pyrannc._C.plan
 import torch
 import typing
-__all__: list[str] = ['Backend', 'Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MOST_OUTPUTS', 'MemoryRecorder', 'Span', 'Times', 'backend_of', 'connect_shards', 'device_stream', 'join_autograd', 'measure_links', 'nccl', 'random_state', 'reconnect_nccl', 'reuse_freed_blocks', 'seed_generator', 'set_random_state', 'staged', 'start_all_gather', 'start_reduce_scatter', 'start_sum', 'trace_events', 'wait_for']
+__all__: list[str] = ['Backend', 'Call', 'DrawSteps', 'Executor', 'Interpreter', 'KeptGradients', 'MOST_OUTPUTS', 'MemoryRecorder', 'Span', 'Times', 'backend_of', 'connect_shards', 'device_stream', 'join_autograd', 'measure_links', 'move_parts', 'nccl', 'random_state', 'reconnect_nccl', 'reuse_freed_blocks', 'seed_generator', 'set_random_state', 'staged', 'start_all_gather', 'start_reduce_scatter', 'start_sum', 'trace_events', 'wait_for']
 class Interpreter:
     def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, device: str = 'cpu') -> None:
         ...
@@ -163,6 +163,10 @@ def join_autograd(call: Call, leaves: collections.abc.Sequence[torch.Tensor], di
 def measure_links(comm: pyrannc._C.comm.Communicator, device: str) -> pyrannc._C.comm.LinkSpeeds:
     """
     As comm.measure_links(), from and to memory of the device.
+    """
+def move_parts(comm: pyrannc._C.comm.Communicator, tensors: collections.abc.Sequence[tuple[pyrannc._C.plan.Layout, pyrannc._C.plan.Layout, torch.Tensor | None, torch.Tensor | None]], ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> None:
+    """
+    tensors: (layout that is, layout that shall be, this rank's part of the one, memory for its part of the other) of each, flat and on the host. ranks: all of them call it.
     """
 def nccl(host: pyrannc._C.comm.Communicator, device: str, library: str = '', one_stream: bool = False, order_each: bool = False) -> pyrannc._C.comm.Communicator:
     """

@@ -24,7 +24,7 @@ from pyrannc.capture.hook_probes import named
 from pyrannc.capture.seen_by_hooks import recorder
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.hooks.seen_copies import refusing
-from pyrannc.state import named_tensors, torch_private
+from pyrannc.state import mover, named_tensors, torch_private
 
 _COMPUTE = (WeightNorm, SpectralNorm, BasePruningMethod)  # torch's own: they set a weight
 # Of transformers and PEFT: they let inputs of checkpoints require gradients, and neither compute
@@ -140,7 +140,7 @@ class ModuleHooks:
                 "or build the model with values."
             )
         if sync_params and world.size > 1:  # as what follows does
-            named_tensors.broadcast_all(world, self._model)
+            mover.all_of_rank_0(world, self._model)
         computing = []
         if unknown and all(tensor.numel() for tensor in call.tensors):
             computing = self._first_call(*call.arguments())

@@ -1,6 +1,10 @@
 """Tensors that a capture of the model uses on other ranks than those that hold them."""
 
+import functools
+
+from pyrannc import _C
 from pyrannc.state import named_tensors
+from pyrannc.state.mover import Mover
 from pyrannc.state.released import blank
 
 
@@ -24,7 +28,7 @@ class BorrowedTensors:
         for kind, names in enumerate((executor.parameter_names, executor.buffer_names)):
             self._places |= {name: (kind, index) for index, name in enumerate(names)}
         tensors = named_tensors.tensors(deployment.model)
-        self._lent, self._returned = [], []  # name, tensor, rank that has it, ranks that get it
+        self._lent, self._returned = [], []  # name, tensor, its layouts before and after, takers
         done = set()
         for name, ranks in users.items():
             tensor, owners = tensors[name], deployment.owners.ranks[name]
@@ -32,28 +36,41 @@ class BorrowedTensors:
                 continue
             done.add(id(tensor))
             if takers := sorted(set(ranks) - set(owners)):
-                self._lent.append((name, tensor, owners[0], takers))
+                self._lent.append((name, tensor, *_layouts(name, tensor, owners[:1], takers)))
             takers = sorted(set(owners) - set(ranks))
-            if takers and name in written:
-                self._returned.append((name, tensor, ranks[0], takers))
+            if takers and name in written and tensor.numel():
+                self._returned.append((name, tensor, *_layouts(name, tensor, ranks[:1], takers)))
 
     def begin(self, parameters, buffers):
         """The tensors of a call, with copies of what is borrowed. Collective."""
         call = list(parameters), list(buffers)
-        for name, tensor, root, takers in self._lent:
-            if self._comm.rank in takers:
-                tensor = blank(tensor, tensor.requires_grad)
-                kind, index = self._places[name]
-                call[kind][index] = tensor
-            if self._comm.rank in (root, *takers):
-                named_tensors.broadcast(self._comm, tensor, root, sorted({root, *takers}))
+
+        def borrow(name, tensor, numbers):
+            copy = blank(tensor, tensor.requires_grad)
+            named_tensors.write_flat(copy, numbers)
+            kind, index = self._places[name]
+            call[kind][index] = copy
+
+        with Mover(self._comm) as mover:
+            for name, tensor, start, end, takers in self._lent:
+                then = functools.partial(borrow, name, tensor)
+                then = then if self._comm.rank in takers else None
+                mover.add(start, end, tensor, tensor.dtype, then)
         return call
 
     def end(self, *call):
         """Hands what the call has written to owners that did not take part. Collective."""
-        for name, tensor, root, takers in self._returned:
-            if self._comm.rank == root:
-                kind, index = self._places[name]
-                tensor = call[kind][index]
-            if self._comm.rank in (root, *takers):
-                named_tensors.broadcast(self._comm, tensor, root, sorted({root, *takers}))
+        with Mover(self._comm) as mover:
+            for name, tensor, start, end, takers in self._returned:
+                held, then = tensor, None
+                if start.numel(self._comm.rank):
+                    kind, index = self._places[name]
+                    held = call[kind][index]
+                if self._comm.rank in takers:
+                    then = functools.partial(named_tensors.write_flat, tensor)
+                mover.add(start, end, held, tensor.dtype, then)
+
+
+def _layouts(name, tensor, holders, takers):
+    whole = _C.plan.Layout.whole
+    return whole(name, tensor.shape, holders), whole(name, tensor.shape, takers), takers

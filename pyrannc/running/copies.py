@@ -10,7 +10,7 @@ import weakref
 
 from pyrannc.optimizer.state import named_state
 from pyrannc.optimizer.step import fused
-from pyrannc.state import named_tensors
+from pyrannc.state import mover, named_tensors
 
 
 class Kin:
@@ -64,7 +64,7 @@ def _contents(wrapper):
 def _follow(wrapper, deployment):
     config, world = deployment.task.config, deployment.world
     if config.sync_params_on_init and world.size > 1:
-        named_tensors.broadcast_all(world, wrapper.module)
+        mover.all_of_rank_0(world, wrapper.module)
     for optimizer in wrapper._given.optimizers if config.fused_optimizer else ():
         fused.prefer(optimizer)
     source = wrapper._values_beside(deployment.task.value_source, world)

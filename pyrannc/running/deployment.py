@@ -119,6 +119,10 @@ class Deployment:
         mine = {part.name: (part.dim, part.stretches) for part in self.first.executor.parts}
         everyones = [pickle.loads(each) for each in self.world.all_gather(pickle.dumps(mine))]
         held = named_tensors.tensors(self.model)
+        for name in dict.fromkeys(name for each in everyones for name in each):
+            self.owners.cut(
+                name, {rank: each[name] for rank, each in enumerate(everyones) if name in each}
+            )
         for name, (dim, _) in mine.items():
             stretches = tuple(everyones[rank][name][1] for rank in ranks)
             tensor = held[name]

@@ -4,14 +4,17 @@ import collections
 import contextlib
 import copy
 import dataclasses
+import functools
 import pickle
 
 import torch
 from torch import nn
 
+from pyrannc import _C
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors, tensor_parts, torch_private
-from pyrannc.state.released import blank, is_released, loading
+from pyrannc.state import named_tensors, torch_private
+from pyrannc.state.mover import Mover, shaped
+from pyrannc.state.released import is_released, loading
 from pyrannc.state.torch_private import EXTRA_STATE
 
 
@@ -22,34 +25,22 @@ def gather_state(model, deployment, rank0_only: bool, destination=None, prefix="
     ``prefix``: the dict that gets it, and what its names begin with.
     """
     comm, owners = deployment.world, deployment.owners
-    everyone = list(range(comm.size))
     wanted = comm.rank == 0 or not rank0_only
+    ranks = [0] if rank0_only else list(range(comm.size))
     copies = {}  # by id, so that tied tensors stay tied
-    joined = set()
-    for path, tensor in persistent(model).items():
-        holder = owners.ranks[path][0]
-        ranks = sorted({0, holder}) if rank0_only else everyone
-        here = comm.rank == holder
-        if (
-            tensor_parts.is_part(tensor)
-            and holder in tensor.place_of_part.ranks
-            and id(tensor) not in joined
-        ):
-            joined.add(id(tensor))
-            whole = tensor_parts.whole(tensor)
-        elif here and not tensor_parts.is_part(tensor):
-            whole = tensor.detach().cpu()
-            whole = whole.clone() if tensor.device.type == "cpu" else whole
-        else:
-            whole = None
-        if comm.rank not in ranks or id(tensor) in copies:
-            continue
-        if not here:
-            whole = blank(tensor, device="cpu")
-        named_tensors.broadcast(comm, whole, holder, ranks)
+
+    def keep(tensor, numbers):
+        whole = shaped(numbers, tensor)
         if isinstance(tensor, nn.Parameter):
             whole = nn.Parameter(whole, requires_grad=tensor.requires_grad)
         copies[id(tensor)] = whole
+
+    with Mover(comm) as mover:
+        for path, tensor in {id(t): (p, t) for p, t in persistent(model).items()}.values():
+            start = owners.layout(path)
+            end = _C.plan.Layout.whole(path, start.shape, ranks)
+            then = functools.partial(keep, tensor) if wanted else None
+            mover.add(start, end, tensor, tensor.dtype, then)
     if not wanted:
         return collections.OrderedDict() if destination is None else destination
     with named_tensors.in_place(model, copies):
@@ -81,21 +72,12 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
             raise RaNNCError(f"load_state_dict on rank {rank}: {text.decode()}") from cause
     news = pickle.dumps(_news(model, given, loaded, found)) if comm.rank == 0 else b""
     from_root = pickle.loads(comm.broadcast(news, 0))
-    with torch.no_grad():
+    with torch.no_grad(), Mover(comm) as mover:
         for path, tensor in held.items():
             if path in loaded and comm.rank in owners.ranks[path]:
                 named_tensors.write(tensor, loaded[path])
-            takers = takers_of[path]
-            if not takers or path not in from_root.changed:
-                continue
-            ranks = sorted({0, *takers})
-            if comm.rank not in ranks:
-                continue
-            here = comm.rank == 0
-            whole = loaded[path].to(tensor.dtype).cpu() if here else blank(tensor, device="cpu")
-            named_tensors.broadcast(comm, whole.contiguous(), 0, ranks)
-            if comm.rank in takers:
-                named_tensors.write(tensor, whole)
+            if path in from_root.changed:
+                mover.from_rank_0(path, tensor, takers_of[path], loaded.get(path))
     if has_own[comm.rank]:
         return found
     for path, extra in from_root.extra.items():

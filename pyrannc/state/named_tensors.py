@@ -21,6 +21,15 @@ def tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return dict(sorted((named | dict(model.named_buffers(remove_duplicate=False))).items()))
 
 
+def once(model: nn.Module):
+    """Each tensor with its first name, in an order that is the same on all ranks."""
+    seen = set()
+    for name, tensor in tensors(model).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
 def places(model: nn.Module) -> dict[str, tuple[dict, str]]:
     """Where the modules keep each of these: a dictionary, and the key there."""
     return {
@@ -71,24 +80,13 @@ def write(tensor: torch.Tensor, content: torch.Tensor) -> None:
         with torch_private.without_subclasses():
             tensor.detach().copy_(place.cut(content))
         return
+    tensor = tensor.detach()
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[dim] > 1:
             tensor, content = tensor.narrow(dim, 0, 1), content.narrow(dim, 0, 1)
     tensor.copy_(content)
 
 
-def broadcast(comm, tensor: torch.Tensor, root: int, ranks: list[int]) -> None:
-    """``tensor`` of ``root`` into that of every rank in ``ranks``, in place."""
-    # Complex numbers may lie there as their conjugates; what a device holds goes by the host.
-    whole = tensor.detach().resolve_conj().resolve_neg().contiguous().cpu()
-    comm.broadcast_into(raw(whole), root, ranks)
-    if whole.data_ptr() != tensor.data_ptr():
-        write(tensor.detach(), whole)
-
-
-def broadcast_all(comm, model: nn.Module) -> None:
-    """Every tensor of rank 0's ``model`` into those of all ranks, but for those without values.
-    Collective."""
-    for tensor in {id(tensor): tensor for tensor in tensors(model).values()}.values():
-        if not tensor.is_meta:
-            broadcast(comm, tensor, 0, list(range(comm.size)))
+def write_flat(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
+    """The same of a flat tensor of the whole's numbers."""
+    write(tensor, numbers.view(tensor.shape))

@@ -1,12 +1,16 @@
 """Which ranks hold which tensors of the model."""
 
+import functools
 import json
 
 from torch import nn
 
+from pyrannc import _C
 from pyrannc.errors import PlanError, RaNNCError
+from pyrannc.state import tensor_parts
 from pyrannc.state.gradients_elsewhere import GradientsElsewhere
-from pyrannc.state.named_tensors import broadcast, tensors
+from pyrannc.state.mover import Mover
+from pyrannc.state.named_tensors import tensors, write_flat
 from pyrannc.state.released import is_released, materialize, release
 
 
@@ -33,7 +37,31 @@ class Owners:
         self._used = set()  # names that some capture uses
         everywhere = list(range(comm.size))
         self.ranks = _RanksOf((name, everywhere.copy()) for name in tensors(model))
+        self._parts = {}  # by name, what each rank has of it where none has the whole
         self.gradients = GradientsElsewhere()
+
+    def cut(self, name: str, parts: dict) -> None:
+        """From here on no rank has the whole of a tensor; ``parts``: by rank, the dimension that is
+        cut and the stretches of it that the rank has."""
+        cut = tensors(self._model)
+        for other, tensor in cut.items():
+            if tensor is cut[name]:
+                self._parts[other] = parts
+
+    def layout(self, name: str, ranks=None):
+        """``_C.plan.Layout``: which rank holds which numbers of a tensor.
+
+        Args:
+            ranks: Of these alone; default: of all.
+        """
+        ranks = self.ranks[name] if ranks is None else ranks
+        shape = tensors(self._model)[name].shape
+        if name not in self._parts:
+            return _C.plan.Layout.whole(name, shape, ranks)
+        holders = [
+            ([rank], tensor_parts.boxes(shape, *self._parts[name][rank]), None) for rank in ranks
+        ]
+        return _C.plan.Layout(name, shape, holders)
 
     def assign(self, local: set[str], shared=()) -> None:
         """Lets every rank hold what its stages use (``local``, by name) and frees the rest.
@@ -95,22 +123,27 @@ class Owners:
         ``moved(tensor, root, ranks)`` is called on every rank for each tensor, while the rank
         ``root``, which held it, and ``ranks``, which will, have it.
         """
-        done = set()
-        for name, tensor in tensors(self._model).items():
-            if name not in users or name in self._used:
-                continue
-            root, takers = self.ranks[name][0], users[name]
-            self.ranks[name] = takers
-            if is_released(tensor):
-                tensor.place_elsewhere.ranks = takers
-            if id(tensor) in done:
-                continue
-            done.add(id(tensor))
-            if self._comm.rank in takers and is_released(tensor):
-                materialize(tensor)
-            ranks = sorted({root, *takers})
-            if self._comm.rank in ranks and len(ranks) > 1:
-                broadcast(self._comm, tensor, root, ranks)
+        done = {}  # by id: name, tensor, root and takers
+        with Mover(self._comm) as mover:
+            for name, tensor in tensors(self._model).items():
+                if name not in users or name in self._used:
+                    continue
+                holders, takers = self.ranks[name], users[name]
+                self.ranks[name] = takers
+                if is_released(tensor):
+                    tensor.place_elsewhere.ranks = takers
+                if id(tensor) in done:
+                    continue
+                done[id(tensor)] = name, tensor, holders[0], takers
+                then = None
+                if self._comm.rank in takers and is_released(tensor):
+                    materialize(tensor)
+                    then = functools.partial(write_flat, tensor)
+                start = self.layout(name, holders)
+                missing = [rank for rank in takers if rank not in holders]
+                end = _C.plan.Layout.whole(name, start.shape, missing)
+                mover.add(start, end, tensor, tensor.dtype, then)
+        for name, tensor, root, takers in done.values():
             moved(tensor, root, takers)
             if self._comm.rank not in takers and not is_released(tensor):
                 release(tensor, name, self.ranks[name], self.gradients)
@@ -120,6 +153,7 @@ class Owners:
     def give_all(self, moved) -> None:
         """Lets every rank hold everything; ``moved`` as for :meth:`move_unused`. Collective."""
         self._used.clear()
+        self._parts.clear()  # each has been made whole before
         everyone = list(range(self._comm.size))
         self.move_unused({name: everyone for name in self.ranks}, moved)
 

@@ -1,13 +1,19 @@
-"""The whole model on a rank, for a while: whoever saves, generates or looks at it needs no more."""
+"""The whole model on a rank, for a while: whoever saves, generates or looks at it needs no more.
+
+And copies of one parameter, or of its gradient, for all ranks.
+"""
 
 import contextlib
 import dataclasses
 import functools
+import json
 
 import torch
 
+from pyrannc import _C
 from pyrannc.errors import RaNNCError
 from pyrannc.state import named_tensors, tensor_parts
+from pyrannc.state.mover import Mover, shaped
 from pyrannc.state.released import is_released, materialize, release
 
 
@@ -133,25 +139,27 @@ def _gather(model, deployment, rank0_only, lent, joined):
     """Gives the released tensors memory and values; appends them to ``lent``, and parts, which are
     whole then on all ranks that have one, to ``joined``."""
     comm, owners = deployment.world, deployment.owners
-    for _, tensor in _once(model):
+    takers = [0] if rank0_only else range(comm.size)
+    with Mover(comm) as mover:
+        for name, tensor in named_tensors.once(model):
+            start, holders = owners.layout(name), owners.ranks[name]
+            missing = [rank for rank in takers if rank not in holders]
+            end = _C.plan.Layout.whole(name, start.shape, missing)
+            then = None
+            if comm.rank in missing:
+                materialize(tensor)
+                lent.append((tensor, name, holders))
+                then = functools.partial(named_tensors.write_flat, tensor)
+            mover.add(start, end, tensor, tensor.dtype, then)
+    for _, tensor in named_tensors.once(model):
         if tensor_parts.is_part(tensor):
             joined.append((tensor, tensor.place_of_part, tensor_parts.join(tensor)))
-    for name, tensor in _once(model):
-        holders = owners.ranks[name]
-        takers = [0] if rank0_only else range(comm.size)
-        missing = [rank for rank in takers if rank not in holders]
-        if not missing or comm.rank not in (holders[0], *missing):
-            continue
-        if comm.rank in missing:
-            materialize(tensor)
-            lent.append((tensor, name, holders))
-        named_tensors.broadcast(comm, tensor, holders[0], sorted({holders[0], *missing}))
 
 
 def _step_aside(model, lent, kept):
     """Lets copies take the places of the numbers that this rank holds; ``kept`` has these."""
     others = {id(tensor) for tensor, _, _ in lent}
-    for _, tensor in _once(model):
+    for _, tensor in named_tensors.once(model):
         if id(tensor) not in others and not is_released(tensor):
             kept.append((tensor, tensor.data))
             tensor.data = tensor.data.clone()
@@ -160,17 +168,54 @@ def _step_aside(model, lent, kept):
 def _hand_back(model, deployment):
     """What rank 0 has, on all ranks that hold it."""
     comm, owners = deployment.world, deployment.owners
-    with torch.no_grad():
-        for name, tensor in _once(model):
-            ranks = sorted({0, *owners.ranks[name]})
-            if comm.rank in ranks and len(ranks) > 1:
-                named_tensors.broadcast(comm, tensor, 0, ranks)
+    with torch.no_grad(), Mover(comm) as mover:
+        for name, tensor in named_tensors.once(model):
+            mover.from_rank_0(name, tensor, owners.ranks[name])
 
 
-def _once(model):
-    """Each tensor with its first name, in an order that is the same on all ranks."""
-    seen = set()
-    for name, tensor in named_tensors.tensors(model).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            yield name, tensor
+def _parameter_named(model, name):
+    """Raises RaNNCError that names the closest one where there is none."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    if name not in parameters:
+        close = _C.util.closest(str(name), sorted(parameters))
+        raise RaNNCError(f"the model has no parameter '{name}'; did you mean '{close}'?")
+    return parameters[name]
+
+
+def parameter(model, deployment, name):
+    """A copy on the CPU. Collective; before the first call (``deployment`` None) this rank's."""
+    own = _parameter_named(model, name)
+    if deployment is None:
+        return own.detach().cpu().clone()
+    return _on_all_ranks(deployment, own, deployment.owners.layout(name))
+
+
+def gradient(model, deployment, name):
+    """The same of its gradient; None where it has none."""
+    own = _parameter_named(model, name)
+    if deployment is None:
+        return None if own.grad is None else own.grad.detach().cpu().clone()
+    world, owner = deployment.world, deployment.owners.ranks[name][0]
+    # In words of the owner, as the others know nothing of it.
+    there = json.dumps(own.grad is not None).encode() if world.rank == owner else b""
+    if not json.loads(world.broadcast(there, owner)):
+        return None
+    start, held = deployment.owners.layout(name), own.grad
+    steps = deployment.sharded_steps
+    shards = steps.shards if steps else None
+    if shards and shards.of(own):  # whose sum has come to each rank for its part alone
+        start = shards.layout(own)
+        piece = shards.mine(own)
+        held = held.detach().reshape(-1)[slice(*piece)] if piece else None
+    return _on_all_ranks(deployment, own, start, held)
+
+
+def _on_all_ranks(deployment, own, start, held=None):
+    """The whole of what lies as ``start`` says: of the parameter, or of what is ``held``."""
+    world = deployment.world
+    held = own if held is None else held
+    found = []
+    with Mover(world) as mover:
+        end = _C.plan.Layout.whole(start.tensor, start.shape, range(world.size))
+        mover.add(start, end, held, own.dtype, found.append)
+    return shaped(found[0], own)

@@ -14,8 +14,10 @@ import weakref
 import torch
 from torch import nn
 
+from pyrannc import _C
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors, nothing_done, torch_private
+from pyrannc.state import nothing_done, torch_private
+from pyrannc.state.mover import Mover
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,26 +70,32 @@ class Place:
         shape[self.dim] = sum(size for _, size in self.stretches[place])
         return tuple(shape)
 
-    def join(self, parts):
-        """The whole of the parts of all places."""
-        whole = parts[0].new_empty(self.shape)
-        for part, stretches in zip(parts, self.stretches, strict=True):
-            at = 0
-            for begin, size in stretches:
-                whole.narrow(self.dim, begin, size).copy_(part.narrow(self.dim, at, size))
-                at += size
-        return whole
+    def side_by_side(self, part):
+        """Its numbers as a layout counts them, one stretch after the other."""
+        sizes = [size for _, size in self.mine]
+        return torch.cat([each.reshape(-1) for each in part.split(sizes, self.dim)])
 
     def gather(self, part):
         """The whole on the CPU, of this rank's part. Collective over the group."""
-        part = part.detach().resolve_conj().resolve_neg().contiguous().cpu()
-        parts = [
-            part.clone() if rank == self.world.rank else part.new_empty(self.part_shape(place))
-            for place, rank in enumerate(self.ranks)
+        holders = [
+            ([rank], boxes(self.shape, self.dim, each), None)
+            for rank, each in zip(self.ranks, self.stretches, strict=True)
         ]
-        for each, rank in zip(parts, self.ranks, strict=True):
-            named_tensors.broadcast(self.world, each, rank, sorted(self.ranks))
-        return self.join(parts)
+        start = _C.plan.Layout(self.name, self.shape, holders)
+        end = _C.plan.Layout.whole(self.name, self.shape, self.ranks)
+        found = []
+        with Mover(self.world, self.ranks) as mover:
+            mover.add(start, end, as_part(plain(part), self), part.dtype, found.append)
+        return found[0].view(self.shape)
+
+
+def boxes(shape, dim: int, stretches) -> list:
+    """The parts of a tensor that are these stretches of a dimension, as a layout has them."""
+    before, after = [0] * dim, [0] * (len(shape) - dim - 1)
+    return [
+        ([*before, begin, *after], [*shape[:dim], size, *shape[dim + 1 :]])
+        for begin, size in stretches
+    ]
 
 
 def _read(name):

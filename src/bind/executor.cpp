@@ -8,6 +8,7 @@
 #include "rannc/runtime/collective.h"
 #include "rannc/runtime/device_stream.h"
 #include "rannc/runtime/join_autograd.h"
+#include "rannc/runtime/move_parts.h"
 
 namespace rannc::bind {
 
@@ -180,6 +181,21 @@ void init_executor(py::module_& m) {
        "equal shards as there are ranks.");
   flat("start_all_gather", runtime::Collective::all_gather,
        "This rank's shard of a contiguous tensor comes to all ranks, and theirs to it.");
+  using Moved =
+      std::tuple<plan::Layout, plan::Layout, std::optional<at::Tensor>, std::optional<at::Tensor>>;
+  m.def(
+      "move_parts",
+      [](comm::Communicator& comm, const std::vector<Moved>& tensors,
+         const std::vector<int>& ranks) {
+        std::vector<runtime::MovedTensor> moved;
+        for (const auto& [from, to, held, wanted] : tensors) {
+          moved.push_back({from, to, held.value_or(at::Tensor()), wanted.value_or(at::Tensor())});
+        }
+        runtime::move_parts(comm, moved, ranks, {.what = "parts of tensors"});
+      },
+      "comm"_a, "tensors"_a, "ranks"_a, Unlocked(),
+      "tensors: (layout that is, layout that shall be, this rank's part of the one, memory for its "
+      "part of the other) of each, flat and on the host. ranks: all of them call it.");
   m.def(
       "connect_shards",
       [](comm::Communicator& comm, const std::string& device, const std::vector<int>& ranks,

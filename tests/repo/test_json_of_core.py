@@ -27,7 +27,7 @@ ALLOWED = {
     "report/training_steps.py": (1, BETWEEN_RANKS),
     "running/alike/told.py": (1, BETWEEN_RANKS),
     "running/copies.py": (1, BETWEEN_RANKS),
-    "state/one_tensor.py": (1, BETWEEN_RANKS),
+    "state/summon.py": (1, BETWEEN_RANKS),
     "state/owners.py": (1, BETWEEN_RANKS),
     "trial/measured_runs.py": (1, BETWEEN_RANKS),
     "profiling/cache.py": (1, "the user's file of measured operators, which Python has written"),

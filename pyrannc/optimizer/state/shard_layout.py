@@ -69,6 +69,14 @@ class Shards:
         """The range of its numbers that this rank steps; None: it is not shared out."""
         return self._mine.get(id(parameter))
 
+    def layout(self, parameter):
+        """``_C.plan.Layout`` of the parts that are stepped."""
+        name, shape = self._name[id(parameter)], parameter.shape
+        whole = [([0] * len(shape), shape)]
+        return _C.plan.Layout(
+            name, shape, [([rank], whole, piece) for rank, piece in self.pieces[name].items()]
+        )
+
     def of(self, parameter) -> dict:
         """By rank the ranges of a parameter's numbers that are stepped; empty: not shared out."""
         return self.pieces.get(self._name.get(id(parameter)), {})

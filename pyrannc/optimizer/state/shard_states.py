@@ -4,9 +4,11 @@ import pickle
 
 import torch
 
+from pyrannc import _C
 from pyrannc.errors import RaNNCError
 from pyrannc.optimizer.state import kept_state, named_state
-from pyrannc.state import named_tensors, tensor_parts
+from pyrannc.state import tensor_parts
+from pyrannc.state.mover import Mover
 
 
 def cut(optimizer, shards, model) -> None:
@@ -74,21 +76,30 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
         return found
     shards, comm = deployment.sharded_steps.shards, deployment.world
     single = _single_numbers(comm, found, shards)
-    for name, ranges in shards.pieces.items():
-        if len(ranges) < 2 or comm.rank not in ranges or name not in found:
+    for bucket in shards.buckets:
+        if comm.rank not in bucket.ranks:
             continue
-        entry, shape = found[name], parameters[name].shape
-        takers = list(ranges) if everywhere else [next(iter(ranges))]
-        mine = {
-            key: _joined(comm, value, shape, ranges, takers)
-            if key not in single and _is_part(value, ranges[comm.rank])
-            else value
-            for key, value in entry.items()
-        }
-        if comm.rank in takers:
-            found[name] = mine
-        else:
-            del found[name]
+        with Mover(comm, bucket.ranks) as mover:
+            for name in bucket.names:
+                ranges = shards.pieces.get(name, ())
+                if len(ranges) < 2 or comm.rank not in ranges or name not in found:
+                    continue
+                start, shape = shards.layout(parameters[name]), parameters[name].shape
+                takers = list(ranges) if everywhere else [next(iter(ranges))]
+                end = _C.plan.Layout.whole(name, shape, takers)
+                entry = dict(found.pop(name))
+                if comm.rank in takers:
+                    found[name] = entry
+                for key in sorted(entry, key=str):
+                    value = entry[key]
+                    if key in single or not _is_part(value, ranges[comm.rank]):
+                        continue
+
+                    def keep(numbers, entry=entry, key=key, shape=shape, device=value.device):
+                        entry[key] = numbers.view(shape).to(device)
+
+                    then = keep if comm.rank in takers else None
+                    mover.add(start, end, value, value.dtype, then)
     return found
 
 
@@ -142,18 +153,3 @@ def _on_host(entry):
 def _is_part(value, piece):
     begin, end = piece
     return isinstance(value, torch.Tensor) and value.shape == (end - begin,)
-
-
-def _joined(comm, part, shape, ranges, takers):
-    """The whole of which each rank of ``ranges`` has a part; None on those that do not take it."""
-    array = part.new_empty(shape.numel()) if comm.rank in takers else None
-    for rank, (begin, end) in ranges.items():
-        ranks = sorted({rank, *takers})
-        if comm.rank not in ranks:
-            continue
-        content = part if rank == comm.rank else part.new_empty(end - begin)
-        if len(ranks) > 1:
-            named_tensors.broadcast(comm, content, rank, ranks)
-        if array is not None:
-            array[begin:end] = content
-    return None if array is None else array.view(shape)

@@ -12,11 +12,12 @@ import weakref
 
 import torch
 
-from pyrannc import live_deployments
+from pyrannc import _C, live_deployments
 from pyrannc.errors import RaNNCError
 from pyrannc.optimizer import around_another
 from pyrannc.optimizer.state import kept_state, named_state, shard_states
-from pyrannc.state import named_tensors, tensor_parts
+from pyrannc.state import tensor_parts
+from pyrannc.state.mover import Mover
 from pyrannc.state.released import is_released
 
 #: Tensors up to here are sent with what is said of the others: counters of steps.
@@ -158,9 +159,6 @@ class _Blank:
     def __init__(self, tensor):
         self.shape, self.dtype = tensor.shape, tensor.dtype
 
-    def made(self):
-        return torch.empty(self.shape, dtype=self.dtype)
-
 
 def _is_sent_alone(value):
     return isinstance(value, torch.Tensor) and value.nbytes > _SENT_ALONE_BYTES
@@ -201,20 +199,17 @@ def _gather(optimizer, deployment, rank0_only) -> dict:
         everyones |= pickle.loads(item)
     numbers, groups = _numbered(names)
     content = {key: _on_host(value) for key, value in kept_state.of_none(optimizer).items()}
-    for name, number in numbers.items():
-        if name not in everyones:
-            continue
-        ranks = sorted({0, first[name]}) if rank0_only else list(range(comm.size))
-        if comm.rank not in ranks:
-            continue
-        entry = everyones[name]
-        for key, value in entry.items():
-            if not isinstance(value, _Blank):
+    takers = [0] if rank0_only else list(range(comm.size))
+    with Mover(comm) as mover:
+        for name, number in numbers.items():
+            if name not in everyones:
                 continue
-            own = mine[name][key] if comm.rank == first[name] else None
-            entry[key] = value.made() if own is None else _on_host(own)
-            named_tensors.broadcast(comm, entry[key], first[name], ranks)
-        content[number] = entry
+            entry = everyones[name]
+            for key, value in entry.items():
+                if isinstance(value, _Blank):
+                    own = mine[name][key] if comm.rank == first[name] else None
+                    _give(mover, entry, key, value, own, first[name], takers)
+            content[number] = entry
     found = [
         {**copy.deepcopy(options), "params": params}
         for options, params in zip(named_state.options(optimizer, model), groups, strict=True)
@@ -246,19 +241,28 @@ def _spread(optimizer, deployment, given, waits) -> dict:
     told = pickle.loads(comm.broadcast(pickle.dumps(told), 0))
     renumbered, of_none = told.pop("renumbered", {}), told.pop("of_none")
     of_number = {number: name for name, number in numbers.items()}
-    for key, entry in told["state"].items():
-        holders = owners.ranks[of_number[renumbered[key]]]
-        takers = sorted({0, *(rank for rank in holders if waits[rank])})
-        for what, value in entry.items():
-            if not isinstance(value, _Blank) or comm.rank not in takers:
-                continue
-            entry[what] = _on_host(given["state"][key][what]) if comm.rank == 0 else value.made()
-            if len(takers) > 1:
-                named_tensors.broadcast(comm, entry[what], 0, takers)
+    with Mover(comm) as mover:
+        for key, entry in told["state"].items():
+            holders = owners.ranks[of_number[renumbered[key]]]
+            takers = sorted({0, *(rank for rank in holders if waits[rank])})
+            for what, value in entry.items():
+                if isinstance(value, _Blank):
+                    own = given["state"][key][what] if comm.rank == 0 else None
+                    _give(mover, entry, what, value, own, 0, takers)
     for entry in [entry for entry in told["state"].values() if _lacks_values(entry)]:
         entry.clear()  # of parameters that other ranks hold
     told["state"] |= of_none
     return told if waits[comm.rank] else given
+
+
+def _give(mover, entry, key, blank, own, root, ranks):
+    """Lets ``entry[key]`` be on ``ranks`` what rank ``root`` has of it, which is ``own`` there."""
+
+    def keep(numbers):
+        entry[key] = numbers.view(blank.shape)
+
+    start, end = (_C.plan.Layout.whole(str(key), blank.shape, each) for each in ([root], ranks))
+    mover.add(start, end, own, blank.dtype, keep if mover.is_of(ranks) else None)
 
 
 def _lacks_values(entry):
