@@ -1,6 +1,7 @@
 #include "rannc/comm/links.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -17,9 +18,14 @@ namespace {
 /// without it: the bandwidth within a host differs tenfold from start to start, and so do the plan
 /// and the size of its buckets.
 constexpr int64_t kLatencyBytes = 8;
-constexpr int64_t kBandwidthBytes = 4 << 20;
+constexpr std::array<int64_t, 4> kBandwidthBytes = {64 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr int kLatencyRounds = 15;
 constexpr int kBandwidthRounds = 7;
+
+/// Messages grow as long as one is expected to take at most so long, one way.
+/// tuned by: a bound: a link of 10 Mbit/s is measured in 2 s, one of 1 Mbit/s in 4 s.
+/// without it: 4 MiB seven times to and fro take a minute at 10 Mbit/s.
+constexpr double kLongestNs = 0.25e9;
 
 constexpr Purpose kPurpose{.what = "link test"};
 
@@ -65,21 +71,66 @@ double one_way_ns(Communicator& comm, Stream& stream, const MakeMemory& memory, 
   return *middle;
 }
 
+/// So many messages of so many bytes, to and fro; none: the pair has done.
+struct Rounds {
+  int64_t bytes = 0;
+  int64_t rounds = 0;
+};
+
+/// What the asking rank of a pair finds, by `one_way`, which gives the time in ns of messages of a
+/// size. It takes few of them where they take long.
+template <typename OneWay>
+LinkSpeed find_speed(const OneWay& one_way) {
+  const auto several = [&](int64_t bytes, double once, int rounds) {
+    return once * rounds < kLongestNs ? one_way(bytes, rounds) : once;
+  };
+  const double small = several(kLatencyBytes, one_way(kLatencyBytes, /*rounds=*/1), kLatencyRounds);
+  double before = small, last = small;
+  int64_t bytes_before = 0, bytes = 0;
+  for (const int64_t next : kBandwidthBytes) {
+    // Of the size before it is known how much longer a message takes that has more bytes.
+    const double growth = bytes > 0 ? static_cast<double>(next) / static_cast<double>(bytes) : 1;
+    if (bytes > 0 && small + (last - small) * growth > kLongestNs) break;
+    before = std::exchange(last, one_way(next, /*rounds=*/1));
+    bytes_before = std::exchange(bytes, next);
+  }
+  last = several(bytes, last, kBandwidthRounds);
+  if (bytes == kBandwidthBytes.back()) {
+    before = small;
+    bytes_before = 0;
+  }
+  // A slow link may let so much pass at once, and slow down what follows: what more bytes take is
+  // what counts. A large message that a small one outlasts is noise; a tenth of it is surely
+  // transfer.
+  const double transfer = std::max(last - before, last / 10);
+  return {.latency_ns = small,
+          .bandwidth_bytes_per_s = static_cast<double>(bytes - bytes_before) / transfer * 1e9};
+}
+
 /// The pair measures, and tells all ranks.
 LinkSpeed measure(Communicator& comm, Stream& stream, const MakeMemory& memory, Pair pair,
                   std::span<const int> ranks) {
   const int64_t tag = comm.next_collective_tag(ranks, kPurpose);
+  const std::array<int, 2> both{std::min(pair.first, pair.second),
+                                std::max(pair.first, pair.second)};
+  // The one that asks says what comes next, and the other one does it.
+  const auto next = [&](Rounds rounds) {
+    broadcast_into(comm, &rounds, sizeof(rounds), pair.first, both, kPurpose);
+    if (rounds.rounds == 0) return 0.0;
+    return one_way_ns(comm, stream, memory, pair, rounds.bytes, static_cast<int>(rounds.rounds),
+                      tag);
+  };
   LinkSpeed speed;
-  if (comm.rank() == pair.first || comm.rank() == pair.second) {
-    const auto one_way = [&](int64_t bytes, int rounds) {
-      return one_way_ns(comm, stream, memory, pair, bytes, rounds, tag);
-    };
-    const double small = one_way(kLatencyBytes, kLatencyRounds);
-    const double large = one_way(kBandwidthBytes, kBandwidthRounds);
-    // A large message that a small one outlasts is noise; a tenth of it is surely transfer.
-    const double transfer = std::max(large - small, large / 10);
-    speed = {.latency_ns = small,
-             .bandwidth_bytes_per_s = static_cast<double>(kBandwidthBytes) / transfer * 1e9};
+  if (comm.rank() == pair.first) {
+    speed = find_speed([&](int64_t bytes, int rounds) { return next({bytes, rounds}); });
+    next({});
+  } else if (comm.rank() == pair.second) {
+    for (Rounds rounds{.rounds = 1}; rounds.rounds > 0;) {
+      broadcast_into(comm, &rounds, sizeof(rounds), pair.first, both, kPurpose);
+      if (rounds.rounds > 0) {
+        one_way_ns(comm, stream, memory, pair, rounds.bytes, static_cast<int>(rounds.rounds), tag);
+      }
+    }
   }
   broadcast_into(comm, &speed, sizeof(speed), pair.first, ranks, kPurpose);
   return speed;

@@ -40,16 +40,19 @@ std::string explain_timeout(int rank, double seconds, const Waiting& waiting,
   }
 }
 
-bool waits_in_vain(int rank, const Waiting& waiting,
-                   const std::function<PeerState(int rank)>& ask) {
+std::optional<Deadlock> find_deadlock(int rank, const Waiting& waiting,
+                                      const std::function<PeerState(int rank)>& ask) {
+  Deadlock found{{rank, ask(rank).arrived}};
   std::set<int> seen{rank};
   for (Waiting next = waiting; !next.sends;) {
-    if (!seen.insert(next.peer).second) return true;
+    if (!seen.insert(next.peer).second) return found;
     const PeerState state = ask(next.peer);
-    if (state.kind != PeerState::Kind::waiting) return state.kind == PeerState::Kind::left;
+    found.emplace_back(next.peer, state.arrived);
+    if (state.kind == PeerState::Kind::left) return found;
+    if (state.kind != PeerState::Kind::waiting) break;
     next = state.waiting;
   }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace rannc::comm

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "rannc/comm/communicator.h"
 
@@ -20,8 +24,13 @@ struct Waiting {
 struct PeerState {
   enum class Kind { silent, busy, waiting, left };
   Kind kind = Kind::silent;
-  Waiting waiting;  ///< kind == waiting: its longest wait
+  Waiting waiting;      ///< kind == waiting: its longest wait
+  int64_t arrived = 0;  ///< parts of messages that have come to it, or have gone, so far
 };
+
+/// Ranks that wait for each other, and what each had got when it said so. Of a deadlock two looks
+/// are equal; where a message is on its way, they are not.
+using Deadlock = std::vector<std::pair<int, int64_t>>;
 
 /// "for the activation of micro-batch 3 from rank 2 (stage 1)"
 [[nodiscard]] std::string describe(const Waiting& waiting);
@@ -31,9 +40,10 @@ struct PeerState {
 [[nodiscard]] std::string explain_timeout(int rank, double seconds, const Waiting& waiting,
                                           const std::function<PeerState(int rank)>& ask);
 
-/// Whether the peers, followed as above, lead to one that has left, or in a circle of ranks that
-/// all wait to receive. What is on its way already may still come; nothing else will.
-[[nodiscard]] bool waits_in_vain(int rank, const Waiting& waiting,
-                                 const std::function<PeerState(int rank)>& ask);
+/// The peers, followed as above, if they lead to one that has left, or in a circle of ranks that
+/// all wait to receive. What is on its way already may still come; nothing else will. `ask` answers
+/// for `rank` itself, too.
+[[nodiscard]] std::optional<Deadlock> find_deadlock(int rank, const Waiting& waiting,
+                                                    const std::function<PeerState(int rank)>& ask);
 
 }  // namespace rannc::comm

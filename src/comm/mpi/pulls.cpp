@@ -52,7 +52,7 @@ bool pulls(MPI_Comm host, int rank, Clock::duration away) {
 
 }  // namespace
 
-std::vector<bool> pulling_peers() {
+Peers find_peers() {
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
             "MPI_Comm_split_type");
@@ -70,8 +70,12 @@ std::vector<bool> pulling_peers() {
   for (size_t i = 0; size > 1 && !found && i < kAway.size(); ++i)
     found = pulls(host, rank, kAway[i]);
   check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
-  std::vector<bool> peers(static_cast<size_t>(all), false);
-  for (const int neighbour : neighbours) peers[static_cast<size_t>(neighbour)] = found;
+  const std::vector<bool> none(static_cast<size_t>(all), false);
+  Peers peers{.on_this_host = none, .pulling = none};
+  for (const int neighbour : neighbours) {
+    peers.on_this_host[static_cast<size_t>(neighbour)] = true;
+    peers.pulling[static_cast<size_t>(neighbour)] = found;
+  }
   return peers;
 }
 

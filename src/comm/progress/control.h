@@ -21,6 +21,7 @@ struct ControlMessage {
   int32_t peer = -1;
   int32_t stage = -1;
   int32_t micro_batch = -1;
+  int64_t arrived = 0;
   char what[96] = {};
 };
 static_assert(std::is_trivially_copyable_v<ControlMessage>);
@@ -33,7 +34,8 @@ inline ControlMessage answer(int32_t serial, const PeerState& state) {
                          .sends = waiting.sends ? 1 : 0,
                          .peer = waiting.peer,
                          .stage = waiting.stage,
-                         .micro_batch = waiting.micro_batch};
+                         .micro_batch = waiting.micro_batch,
+                         .arrived = state.arrived};
   const size_t length = std::min(waiting.what.size(), sizeof(message.what) - 1);
   std::memcpy(message.what, waiting.what.data(), length);
   return message;
@@ -41,7 +43,8 @@ inline ControlMessage answer(int32_t serial, const PeerState& state) {
 
 inline PeerState state_in(const ControlMessage& message) {
   return {message.state,
-          {message.sends != 0, message.peer, message.what, message.stage, message.micro_batch}};
+          {message.sends != 0, message.peer, message.what, message.stage, message.micro_batch},
+          message.arrived};
 }
 
 }  // namespace rannc::comm

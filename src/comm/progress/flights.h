@@ -25,6 +25,8 @@ class Flights {
     virtual ~Listener() = default;
     /// A piece of a message; `error` says what is wrong with it, if anything.
     virtual void piece_landed(Transfer& transfer, const std::string& error) = 0;
+    /// Some bytes of a message have come that has not landed yet.
+    virtual void message_moves() = 0;
     virtual void control_landed(const ControlMessage& message, int from) = 0;
     /// Every rank has called leave().
     virtual void all_have_left() = 0;

@@ -31,9 +31,9 @@ using namespace std::chrono_literals;
 constexpr auto kAnswerTime = 2s;
 
 /// How long a rank waits until it asks whether it does so in vain, and asks again. The second time
-/// in a row, if no piece of any message has come between, it gives up.
-/// tuned by: a deadline: three times this is less than the 10 s that are promised.
-/// without it: where a rank makes a step alone it waits as long as for one that computes.
+/// in a row it gives up, if none of the ranks that wait for each other has got, or sent, a part of
+/// a message between. tuned by: a deadline: three times this is less than the 10 s that are
+/// promised. without it: where a rank makes a step alone it waits as long as for one that computes.
 constexpr double kDoubtTimeS = 3;
 
 constexpr double kLongest = 1e9;  // seconds: a clock in ns cannot count many more
@@ -62,6 +62,7 @@ struct Progress::Impl final : Flights::Listener {
   void run_until_stopped();
   void start_new(std::unique_lock<std::mutex>& lock);
   void piece_landed(Transfer& transfer, const std::string& error) override;
+  void message_moves() override;
   void control_landed(const ControlMessage& message, int from) override;
   void all_have_left() override;
   void lost(const std::string& reason) override;
@@ -84,7 +85,6 @@ struct Progress::Impl final : Flights::Listener {
   std::vector<std::shared_ptr<Transfer>> posted;
   Questions questions;
   std::optional<std::string> failure;
-  int64_t landed = 0;  // pieces of messages, sent and received
   bool receives_cancelled = false;
   bool leaving = false;
   bool all_left = false;
@@ -157,24 +157,24 @@ double Progress::Impl::wait_while_there_is_hope(std::unique_lock<std::mutex>& lo
                                                 const Transfer& transfer, const Waiting& waiting) {
   const auto is_over = [&] { return transfer.finished || failure; };
   double waited_s = 0;
-  for (bool doubted = false; waited_s < transfer.timeout_s;) {
+  std::optional<Deadlock> before;
+  while (waited_s < transfer.timeout_s) {
     const double slice_s = std::min(kDoubtTimeS, transfer.timeout_s - waited_s);
-    const int64_t before = landed;
     if (something.wait_for(lock, time_of(slice_s), is_over)) break;
     waited_s += slice_s;
     lock.unlock();
-    const bool in_vain =
-        waits_in_vain(flights->rank(), waiting, [&](int peer) { return ask(peer); });
+    const std::optional<Deadlock> now =
+        find_deadlock(flights->rank(), waiting, [&](int peer) { return ask(peer); });
     lock.lock();
-    const bool doubts = in_vain && landed == before;
-    if (doubts && doubted) break;
-    doubted = doubts;
+    if (now && now == before) break;
+    before = now;
   }
   return waited_s;
 }
 
 PeerState Progress::Impl::ask(int peer) {
   std::unique_lock lock(mutex);
+  if (peer == flights->rank()) return questions.own_state();
   const int32_t question = questions.ask(peer);
   wake();
   something.wait_for(lock, kAnswerTime,
@@ -288,7 +288,7 @@ void Progress::Impl::piece_landed(Transfer& transfer, const std::string& error) 
       transfer.pieces_left == 0 ? std::exchange(transfer.then, {}) : Communicator::Then();
   {
     const std::scoped_lock lock(mutex);
-    ++landed;
+    questions.count_arrival();
     if (transfer.cancelled) return;
     if (!error.empty()) {
       // For good: the two sides no longer agree on what belongs together.
@@ -299,6 +299,11 @@ void Progress::Impl::piece_landed(Transfer& transfer, const std::string& error) 
     something.notify_all();
   }
   if (then) then();
+}
+
+void Progress::Impl::message_moves() {
+  const std::scoped_lock lock(mutex);
+  questions.count_arrival();
 }
 
 void Progress::Impl::control_landed(const ControlMessage& message, int from) {

@@ -29,10 +29,10 @@ std::optional<ControlMessage> Questions::hear(const ControlMessage& message) {
 }
 
 PeerState Questions::own_state() const {
-  if (left_) return {PeerState::Kind::left, {}};
-  if (gave_up_) return {PeerState::Kind::waiting, *gave_up_};
-  if (waits_.empty()) return {PeerState::Kind::busy, {}};
-  return {PeerState::Kind::waiting, waits_.front()};
+  if (left_) return {PeerState::Kind::left, {}, arrived_};
+  if (gave_up_) return {PeerState::Kind::waiting, *gave_up_, arrived_};
+  if (waits_.empty()) return {PeerState::Kind::busy, {}, arrived_};
+  return {PeerState::Kind::waiting, waits_.front(), arrived_};
 }
 
 }  // namespace rannc::comm

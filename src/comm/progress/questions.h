@@ -39,12 +39,15 @@ class Questions {
   /// What has come from another rank: the reply, where it was a question.
   [[nodiscard]] std::optional<ControlMessage> hear(const ControlMessage& message);
 
- private:
+  /// A part of a message has come, or has gone.
+  void count_arrival() { ++arrived_; }
   [[nodiscard]] PeerState own_state() const;
 
+ private:
   std::list<Waiting> waits_;  // one per blocked thread, the longest first
   std::optional<Waiting> gave_up_;
   bool left_ = false;
+  int64_t arrived_ = 0;
   int32_t questions_ = 0;
   std::vector<std::pair<int, ControlMessage>> unsent_;
   std::map<int32_t, PeerState> answers_;

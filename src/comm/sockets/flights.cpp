@@ -312,6 +312,7 @@ void SocketFlights::write(Peer& peer) {
 bool SocketFlights::read(int number, Listener& listener) {
   Peer& peer = peers_[static_cast<size_t>(number)];
   int64_t turn = 0;
+  bool of_message = false;
   while (turn < kTurnBytes && !peer.gone) {
     char* begin = nullptr;
     int64_t wanted = 0;
@@ -344,10 +345,12 @@ bool SocketFlights::read(int number, Listener& listener) {
       if (peer.header_got == sizeof(Header)) begin_body(peer);
     } else {
       peer.body_left -= bytes;
+      of_message = of_message || peer.header.kind != Header::Kind::control;
       if (peer.target != nullptr) peer.target += bytes;
     }
     if (peer.header_got == sizeof(Header) && peer.body_left == 0) end_body(number, listener);
   }
+  if (of_message) listener.message_moves();
   return turn > 0;
 }
 
