@@ -1,12 +1,11 @@
 """What the ranks of a job do together outside of a model; the names are those of RaNNC 0.7."""
 
-import pickle
-
 import torch
 
 from pyrannc import launch, live_deployments
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import nccl, transport
+from pyrannc.ranks import gathered, of_rank
 from pyrannc.state import tensor_parts
 from pyrannc.state.released import is_released
 
@@ -20,8 +19,7 @@ def bcast_obj(obj, root: int = 0):
     world = launch.world()
     if not 0 <= root < world.size:
         raise RaNNCError(f"bcast_obj: there is no rank {root} among {world.size}")
-    mine = pickle.dumps(obj) if world.rank == root else b""
-    return pickle.loads(world.broadcast(mine, root))
+    return of_rank(root, world, obj)
 
 
 def full(tensor: torch.Tensor) -> torch.Tensor:
@@ -56,7 +54,7 @@ def all_gather(ten: torch.Tensor, buf: torch.Tensor) -> None:
     mine = {"entries": ten.numel(), "dtype": str(ten.dtype), "room": buf.numel()}
     fits = buf.numel() == world.size * ten.numel() and buf.dtype == ten.dtype
     own = ten.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    everyones = [pickle.loads(item) for item in world.all_gather(pickle.dumps((mine, fits, own)))]
+    everyones = gathered(world, (mine, fits, own))
     for rank, (their, fit, _) in enumerate(everyones):
         if not fit or (their["entries"], their["dtype"]) != (ten.numel(), str(ten.dtype)):
             raise RaNNCError(

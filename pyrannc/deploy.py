@@ -11,13 +11,14 @@ from pyrannc import _C, log, progress
 from pyrannc.capture.arguments.call import Call
 from pyrannc.errors import ConfigError, PlanError, TraceError
 from pyrannc.job import process, transport
-from pyrannc.job.agreement import MODE, hosts_of, on_rank, same_graph, same_settings
+from pyrannc.job.agreement import MODE, hosts_of, same_graph, same_settings
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.optimizer import per_number
 from pyrannc.original import switches
 from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, room, schedules
 from pyrannc.profiling import operators, step_costs
 from pyrannc.profiling.links import Links, measure_links
+from pyrannc.ranks import on_rank
 from pyrannc.report import destinations, graph_files, resident_memory, trace, training_steps
 from pyrannc.running.deployment import Deployment
 from pyrannc.running.task import Task

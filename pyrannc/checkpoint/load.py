@@ -9,11 +9,11 @@ import torch
 from pyrannc import log, progress
 from pyrannc.checkpoint import job, nested, random_states
 from pyrannc.errors import RaNNCError
-from pyrannc.job.on_all import on_all
 from pyrannc.materialize import values
 from pyrannc.module import RaNNCModule
 from pyrannc.optimizer.state import master_weights, named_state, shard_states
 from pyrannc.optimizer.step import masters, participants
+from pyrannc.ranks import on_all
 from pyrannc.state import checkpoint, named_tensors, tensor_parts
 from pyrannc.state.released import is_released
 from pyrannc.stored import differences, parts

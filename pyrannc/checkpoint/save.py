@@ -10,9 +10,9 @@ import pyrannc
 from pyrannc import progress
 from pyrannc.checkpoint import job, layout, nested, random_states
 from pyrannc.errors import CommError, RaNNCError
-from pyrannc.job.on_all import on_all, on_rank_0
 from pyrannc.materialize import values
 from pyrannc.optimizer.state import kept_state, named_state
+from pyrannc.ranks import on_all, on_rank_0
 from pyrannc.state import checkpoint
 from pyrannc.stored import hugging_face, parts
 from pyrannc.stored import index as index_file

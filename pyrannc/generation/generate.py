@@ -14,6 +14,7 @@ from pyrannc.capture import random_states
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.generation import kept_keys
 from pyrannc.generation.whole_draws import WholeDraws
+from pyrannc.ranks import any_of
 from pyrannc.state.summon import refuse_in_forward
 
 #: The shortest length to which sequences are padded; longer ones to powers of two.
@@ -161,7 +162,7 @@ class Generation:
     def _anybody_goes_on(self, this_peer_finished, synced_gpus=True, device=None) -> bool:
         """In place of transformers' question, which asks torch.distributed."""
         self._is_done = this_peer_finished
-        return b"1" in self._world.all_gather(b"0" if this_peer_finished else b"1")
+        return any_of(self._world, not this_peer_finished)
 
     def _step(self, *args, **kwargs):
         """A forward pass of the language model, as its generate() calls it."""

@@ -6,7 +6,6 @@ comes back, that each rank gets for its own rows.
 """
 
 import contextlib
-import json
 import operator
 import types
 
@@ -24,6 +23,7 @@ from pyrannc.capture.hook_probes import named
 from pyrannc.capture.seen_by_hooks import recorder
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.hooks.seen_copies import refusing
+from pyrannc.ranks import gathered
 from pyrannc.state import mover, named_tensors, torch_private
 
 _COMPUTE = (WeightNorm, SpectralNorm, BasePruningMethod)  # torch's own: they set a weight
@@ -118,8 +118,8 @@ class ModuleHooks:
             if not _is_of_checkpoints(hook)
         ]
         of_all = any(torch_private.HOOKS_OF_ALL)
-        mine = json.dumps([unknown, self._of_backward(), of_all]).encode()
-        everyones, backward, of_all = zip(*map(json.loads, world.all_gather(mine)), strict=True)
+        mine = [unknown, self._of_backward(), of_all]
+        everyones, backward, of_all = zip(*gathered(world, mine), strict=True)
         if any(of_all):
             _refuse_hooks_of_all(of_all.index(True))
         for rank, found in enumerate(backward):
@@ -144,8 +144,7 @@ class ModuleHooks:
         computing = []
         if unknown and all(tensor.numel() for tensor in call.tensors):
             computing = self._first_call(*call.arguments())
-        found = [json.loads(item) for item in world.all_gather(json.dumps(computing).encode())]
-        computing = {tuple(each) for rank in found for each in rank}
+        computing = {tuple(each) for rank in gathered(world, computing) for each in rank}
         for path, kind, registry, key, _, place in list(self._observing()):
             if (path, kind, place) in computing:
                 self._computing.add((id(registry), key))

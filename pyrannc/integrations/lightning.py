@@ -7,7 +7,6 @@ its one child with parameters, or else its ``forward()``, which ``training_step(
 
 import contextlib
 import copy
-import json
 import os
 
 import torch
@@ -24,6 +23,7 @@ from pyrannc import launch
 from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.integrations import repeats
 from pyrannc.module import RaNNCModule
+from pyrannc.ranks import gathered
 from pyrannc.state.released import RELEASED
 
 # Private names of Lightning: without them, loaders are shuffled that do not shuffle, and
@@ -246,9 +246,9 @@ class RaNNCStrategy(DDPStrategy):
         if all(each._deployment is None for each in _wrapped_in(self.lightning_module).values()):
             return
         batches = self.lightning_module.trainer.num_predict_batches
-        everyones = launch.world().all_gather(json.dumps(batches).encode())
-        if len(set(everyones)) > 1:
-            counts = ", ".join(each.decode() for each in everyones)
+        everyones = gathered(launch.world(), batches)
+        if any(each != everyones[0] for each in everyones):
+            counts = ", ".join(map(str, everyones))
             raise RaNNCError(
                 "predict() runs on all ranks together, which have other numbers of batches: by "
                 f"rank {counts}.\n  Let the number of rows be a multiple of the ranks' batches, or "

@@ -1,14 +1,13 @@
 """What all ranks must have in common before they plan together."""
 
-import json
 import os
 
 import torch
 
-from pyrannc import _C
 from pyrannc.config import ITEMS
 from pyrannc.errors import ConfigError, PlanError, RaNNCError, TraceError
 from pyrannc.job.by_rank import by_rank
+from pyrannc.ranks import gathered, of_rank
 
 #: Settings of one process, or of which only one rank's matters.
 OWN = {
@@ -38,7 +37,7 @@ def same_settings(config, others, world) -> None:
         others: More of it, by name, beside ``config``.
     """
     mine = {name: getattr(config, name) for name in ITEMS if name not in OWN} | others
-    ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    ranks = gathered(world, mine)
     differ = [name for name in mine if any(rank[name] != ranks[0][name] for rank in ranks)]
     if differ:
         texts = [", ".join(f"{name} = {rank[name]!r}" for name in differ) for rank in ranks]
@@ -67,8 +66,7 @@ def sizes_of_all(said, sizes, rows, fault, world) -> tuple:
     Raises:
         ConfigError: The ranks say different things, or something is wrong with it; on every rank.
     """
-    mine = json.dumps({"said": said, "sizes": sizes, "rows": rows, "fault": fault})
-    ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
+    ranks = gathered(world, {"said": said, "sizes": sizes, "rows": rows, "fault": fault})
     texts = [f"pad = {dict(rank['said'][1])}, pad_side = {rank['said'][0]!r}" for rank in ranks]
     if len(set(texts)) > 1:
         raise ConfigError(
@@ -92,15 +90,13 @@ def same_graph(captured, rows, world):
             every rank.
     """
     reference = captured.reference()
-    mine = json.dumps(
-        {
-            "rows": rows,
-            "fingerprint": reference.fingerprint(),
-            "grad": torch.is_grad_enabled(),
-            "sizes": captured.sizes(),
-        }
-    )
-    all_ranks = [json.loads(item) for item in world.all_gather(mine.encode())]
+    mine = {
+        "rows": rows,
+        "fingerprint": reference.fingerprint(),
+        "grad": torch.is_grad_enabled(),
+        "sizes": captured.sizes(),
+    }
+    all_ranks = gathered(world, mine)
     same = [item["fingerprint"] == all_ranks[0]["fingerprint"] for item in all_ranks]
     if not all(same):
         sizes = [item["sizes"] for item in all_ranks]
@@ -137,15 +133,14 @@ def _shown(sizes) -> str:
 
 def _with_rank_0s_graph(captured, reference, same, longer, world):
     """``same``: for each rank whether its graph is that of rank 0 already; ``longer``: a hint."""
-    message = world.broadcast(reference.to_bytes() if world.rank == 0 else b"", 0)
+    message = of_rank(0, world, reference.to_bytes() if world.rank == 0 else None)
     difference = ""
     if not same[world.rank]:
         try:
             captured = captured.following(type(reference).from_bytes(message))
         except TraceError as error:
             difference = str(error)
-    differences = [item.decode() for item in world.all_gather(difference.encode())]
-    for rank, text in enumerate(differences):
+    for rank, text in enumerate(gathered(world, difference)):
         if not text:
             continue
         hint = longer
@@ -160,21 +155,4 @@ def _with_rank_0s_graph(captured, reference, same, longer, world):
 
 def hosts_of(world) -> list[str]:
     """The name of each rank's host. Collective."""
-    return [item.decode() for item in world.all_gather(world.host.encode())]
-
-
-def on_rank(root, world, work):
-    """``work()`` of one rank, in JSON's types, on every rank; its error is raised on every rank."""
-    message, cause = b"", None
-    if world.rank == root:
-        try:
-            message = json.dumps({"result": work()}).encode()
-        except RaNNCError as error:
-            message = json.dumps({"error": type(error).__name__, "text": str(error)}).encode()
-        except Exception as error:  # a fault of ours; the others wait for this rank
-            text = f"rank {root}: {type(error).__name__}: {error}"
-            message, cause = json.dumps({"error": "RaNNCError", "text": text}).encode(), error
-    answer = json.loads(world.broadcast(message, root).decode())
-    if "error" in answer:
-        raise getattr(_C.util, answer["error"])(answer["text"]) from cause
-    return answer["result"]
+    return gathered(world, world.host)

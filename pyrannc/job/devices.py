@@ -1,6 +1,5 @@
 """On which device each rank computes, compared over the ranks."""
 
-import json
 import os
 
 import torch
@@ -10,6 +9,7 @@ from pyrannc.errors import ConfigError
 from pyrannc.job import device_facts, process
 from pyrannc.job.agreement import hosts_of
 from pyrannc.job.by_rank import by_rank
+from pyrannc.ranks import gathered
 from pyrannc.state import model_device
 
 
@@ -46,7 +46,7 @@ def choose(model, call, optimizers, config, world) -> model_device.Places:
             "identity": _identity(places.device, world.host),
             "name": _name(places.device),
         }
-    ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    ranks = gathered(world, mine)
     faults = [rank["fault"] for rank in ranks]
     if any(faults):
         one = next(filter(None, faults))

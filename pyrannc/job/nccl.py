@@ -1,11 +1,11 @@
 """NCCL between the ranks' devices: whether it can be taken, and the communicator that it makes."""
 
-import json
 import weakref
 
 from pyrannc import _C, log
 from pyrannc.errors import CommError, ConfigError
 from pyrannc.job import device_facts, process
+from pyrannc.ranks import gathered
 
 # By world, as long as it lives: (device, communicator).
 _made = weakref.WeakKeyDictionary()
@@ -20,7 +20,7 @@ def refusal(world, device, config) -> str:
         mine["file"], mine["version"] = _C.comm.find_nccl(config.nccl_library)
     except CommError as error:
         mine["error"] = str(error)
-    ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    ranks = gathered(world, mine)
     for rank, other in enumerate(ranks):
         if other["error"]:
             return f"rank {rank}: {other['error']}"
@@ -50,10 +50,7 @@ def communicator(world, device, config):
             "none."
         )
     # By the ranks together: where one of them has to do without, all do.
-    unordered = next(
-        filter(None, map(bytes.decode, world.all_gather(process.order_nccl_launches().encode()))),
-        "",
-    )
+    unordered = next(filter(None, gathered(world, process.order_nccl_launches())), "")
     _, version = _C.comm.find_nccl(config.nccl_library)
     one_stream, order_each, warning = launches(unordered, version, config.nccl_one_stream)
     if world.rank == 0 and warning:

@@ -12,7 +12,6 @@ import importlib.abc
 import importlib.util
 import inspect
 import io
-import json
 import os
 import sys
 import threading
@@ -25,6 +24,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pyrannc import _C, log
+from pyrannc.ranks import gathered
 
 # Who sets any of these has chosen how malloc works (man 3 mallopt).
 _MALLOC_CHOICES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
@@ -127,7 +127,7 @@ def share_cores(world, hosts) -> None:
         hosts: Name of each rank's host.
     """
     mine = os.sched_getaffinity(0)
-    cores = [set(json.loads(item)) for item in world.all_gather(json.dumps([*mine]).encode())]
+    cores = gathered(world, mine)
     if "OMP_NUM_THREADS" in os.environ:
         return
     ranks = [rank for rank, host in enumerate(hosts) if host == hosts[world.rank]]

@@ -6,6 +6,7 @@ import torch
 
 from pyrannc import log
 from pyrannc.errors import ConfigError
+from pyrannc.ranks import gathered
 
 #: Of a tensor that are compared; the rest of a large one differs where the beginning does.
 #: tuned by: a safety margin: batches that differ do so in their first rows.
@@ -29,7 +30,7 @@ def warn_of_same_rows(tensors, batch_dims, world) -> None:
     """
     having = [each for each, dim in zip(tensors, batch_dims, strict=True) if dim is not None]
     digest = b"".join(map(_digest, having))
-    if len(set(world.all_gather(digest))) == 1 and world.rank == 0 and world.size > 1:
+    if len(set(gathered(world, digest))) == 1 and world.rank == 0 and world.size > 1:
         log.warn(
             "deploy",
             f"all {world.size} ranks have fed the same rows, so each of them counts "
@@ -56,7 +57,7 @@ def refuse_same_argument(call, names, batch_dims, said, world) -> None:
     """
     having = [index for index, dim in enumerate(batch_dims) if dim is not None]
     mine = b"".join(_digest(call.tensors[index]) for index in having)
-    ranks = world.all_gather(mine)
+    ranks = gathered(world, mine)
     size = len(mine) // max(len(having), 1)
     if world.size == 1 or len(set(map(len, ranks))) > 1:
         return

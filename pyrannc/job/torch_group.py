@@ -11,6 +11,7 @@ import torch.distributed
 from pyrannc import _C
 from pyrannc.errors import CommError
 from pyrannc.job import fresh_store, launchers, process, started
+from pyrannc.ranks import gathered, of_rank
 
 
 def make(world, timeout_s: float) -> None:
@@ -90,11 +91,11 @@ def _address() -> str:
 
 def set_variables(world) -> None:
     """Sets what torch's launcher would have set, where it is missing. Collective."""
-    hosts = [item.decode() for item in world.all_gather(world.host.encode())]
+    hosts = gathered(world, world.host)
     before = hosts[: world.rank].count(world.host)
     address = os.environ.get("MASTER_ADDR") or _own_address(len(set(hosts)) > 1)
     port = os.environ.get("MASTER_PORT") or str(_free_port())
-    address, port = world.broadcast(f"{address} {port}".encode(), 0).decode().split()
+    address, port = of_rank(0, world, (address, port))
     found = {
         "RANK": world.rank,
         "WORLD_SIZE": world.size,

@@ -6,7 +6,6 @@ ranks; all others take torch's own way.
 """
 
 import copy
-import pickle
 
 import torch
 
@@ -15,6 +14,7 @@ from pyrannc.job import process
 from pyrannc.optimizer import around_another, steps_on_copies
 from pyrannc.optimizer.state import kept_state, master_weights, named_state, shard_states
 from pyrannc.optimizer.step import masters
+from pyrannc.ranks import any_of, of_rank
 from pyrannc.state import checkpoint, torch_private
 from pyrannc.state.released import is_released
 
@@ -48,8 +48,7 @@ def _get_model(torchs, model, info):
     else:
         state = checkpoint.own_part(deployment.model)
         # Modules, and what they keep beside tensors, are on every rank; that of rank 0 counts.
-        told = pickle.dumps(checkpoint.extra_states(deployment.model))
-        extra = pickle.loads(deployment.world.broadcast(told, 0))
+        extra = of_rank(0, deployment.world, checkpoint.extra_states(deployment.model))
         state |= {checkpoint.extra_state_name(path): each for path, each in extra.items()}
     if info.ignore_frozen_params:
         for name, parameter in deployment.model.named_parameters(remove_duplicate=False):
@@ -82,7 +81,7 @@ def _get_optimizer(torchs, model, optimizers, info):
         else:
             # Also whoever steps a part of a parameter: what it gives is what it will be given.
             content = shard_states.whole(optimizer, deployment, everywhere=True)
-            if b"1" not in deployment.world.all_gather(b"1" if content else b"0"):
+            if not any_of(deployment.world, content):
                 content = _begun(optimizer, deployment.model)
         found["state"] |= content
         everyones = named_state.options(optimizer, deployment.model)

@@ -11,8 +11,8 @@ from torch import nn
 
 from pyrannc import log, progress
 from pyrannc.errors import ConfigError, RaNNCError, TraceError
-from pyrannc.job.on_all import on_all
 from pyrannc.materialize.initialised import Initialisers
+from pyrannc.ranks import gathered, of_rank, on_all
 from pyrannc.state import checkpoint, moving, named_tensors
 from pyrannc.stored import differences, folder, hugging_face, inside
 
@@ -114,7 +114,7 @@ def of(model, wanted, world, seed=None):
     loaded = sorted(wanted.loaded) if weights is not None else []
     said = [names, None if weights is None else [str(weights.path), weights.strict], loaded]
     mine = f"{hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()} {len(names)}"
-    ranks = [item.decode() for item in world.all_gather(mine.encode())]
+    ranks = gathered(world, mine)
     if len(set(ranks)) > 1:
         raise ConfigError(
             "the ranks have built different models, or read or loaded different weights: "
@@ -127,7 +127,7 @@ def of(model, wanted, world, seed=None):
     if not names and weights is None:
         return None
     if seed is None:
-        seed = int(world.broadcast(str(torch.initial_seed()).encode(), 0))
+        seed = of_rank(0, world, torch.initial_seed())
     made = []
     on_all(world, lambda: made.append(Values(model, weights, seed, wanted.then, loaded)))
     if world.rank == 0:

@@ -7,13 +7,13 @@ ask here.
 
 import collections
 import functools
-import json
 
 import torch
 from torch.nn.utils import clip_grad
 
 from pyrannc import live_deployments
 from pyrannc.job import process
+from pyrannc.ranks import gathered
 from pyrannc.state import tensor_parts, torch_private
 from pyrannc.state.released import is_released
 
@@ -159,8 +159,8 @@ def _total(deployments, gradients, norm_type, error_if_nonfinite):
         mine, everyones = _as_numbers(found), collections.defaultdict(list)
         # After the numbers: what the backward has left to be read is there then, without a wait.
         deployment.call_agreement.other(WHAT)
-        for item in world.all_gather(json.dumps(mine).encode()):
-            for name, value in json.loads(item).items():
+        for each in gathered(world, mine):
+            for name, value in each.items():
                 everyones[name].append(value)
         # In the order of the model, so that the sum is the same on every rank.
         for name, _ in deployment.model.named_parameters():

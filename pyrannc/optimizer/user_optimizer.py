@@ -1,7 +1,6 @@
 """What RaNNC has to know of the user's optimizer: whose parameters it holds, and its memory."""
 
 import inspect
-import pickle
 
 import torch
 from torch import nn
@@ -9,6 +8,7 @@ from torch import nn
 from pyrannc import log
 from pyrannc.errors import ConfigError
 from pyrannc.optimizer.state import kept_state, param_names
+from pyrannc.ranks import of_rank
 
 # State kept per parameter, in copies of the parameter, by class and group options.
 _STATE_COPIES = {
@@ -175,7 +175,7 @@ def move(optimizer: torch.optim.Optimizer, parameter, comm, root: int, ranks: li
     if comm.rank == root:
         group = group_of(optimizer, parameter)
         state = _on_host(optimizer.state.get(parameter), parameter.device)
-    group, state = pickle.loads(comm.broadcast(pickle.dumps((group, state)), root))
+    group, state = of_rank(root, comm, (group, state))
     if group is None:
         return
     if comm.rank not in ranks:

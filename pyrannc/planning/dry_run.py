@@ -3,8 +3,8 @@
 import dataclasses
 
 from pyrannc import _C, files, log
-from pyrannc.job.agreement import on_rank
 from pyrannc.planning import planner_inputs, schedules
+from pyrannc.ranks import on_rank
 
 
 def plan(task, agreed, measured, proved, make_planner):

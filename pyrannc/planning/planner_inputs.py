@@ -11,6 +11,7 @@ from pyrannc.job import transport
 from pyrannc.optimizer import user_optimizer
 from pyrannc.optimizer.state import master_weights
 from pyrannc.planning import device_memory
+from pyrannc.ranks import gathered
 
 GIB = 2**30
 
@@ -44,7 +45,7 @@ def memory_bytes(task, ranks_on_host: int) -> int:
     transport.start(task.world, task.device, task.config)
     device_memory.take_workspaces(task.device)
     mine = memory_of(task.device, task, ranks_on_host)
-    return min(int(each) for each in task.world.all_gather(str(mine).encode()))
+    return min(gathered(task.world, mine))
 
 
 def memory_of(device, task, ranks_on_host: int) -> int:

@@ -2,8 +2,8 @@
 
 from pyrannc import _C, log
 from pyrannc.errors import InfeasibleError
-from pyrannc.job.agreement import on_rank
 from pyrannc.planning import planner_inputs
+from pyrannc.ranks import on_rank
 
 
 def make(task, agreed, planner, deployment) -> None:

@@ -7,9 +7,9 @@ import torch
 
 from pyrannc import _C, __version__
 from pyrannc.job import device_facts, transport
-from pyrannc.job.agreement import on_rank
 from pyrannc.profiling import cache
 from pyrannc.profiling.kept_file import KeptFile
+from pyrannc.ranks import gathered, on_rank
 
 KIND = "rannc-link-cache", 1
 CLASSES = ("intra_host", "inter_host")
@@ -56,7 +56,7 @@ def measure_links(task, hosts) -> Links:
 
 def environment_of_job(world, device, config, hosts) -> dict:
     """What the speed of its links depends on, beside their class. Collective."""
-    names = {each.decode() for each in world.all_gather(device_facts.name(device).encode())}
+    names = set(gathered(world, device_facts.name(device)))
     by = transport.name(world, device, config)
     accelerator = cache.accelerator(device)
     environment = {

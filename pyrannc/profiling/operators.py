@@ -1,7 +1,6 @@
 """What every operator of a graph costs: times measured, saved bytes from autograd's own hooks."""
 
 import dataclasses
-import json
 import math
 
 import torch
@@ -10,8 +9,8 @@ from pyrannc import _C, log, progress
 from pyrannc.capture import torch_favours
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.job import device_facts
-from pyrannc.job.agreement import on_rank
 from pyrannc.profiling.cache import ProfileCache, ProfileFile, environment_of_process
+from pyrannc.ranks import of_rank, on_rank
 
 
 def profile(
@@ -44,8 +43,7 @@ def profile(
     rows = rows or row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
     traced = trace(graph, objects, rows, device) if world.rank == 0 else None
-    message = b"" if traced is None else json.dumps(dataclasses.asdict(traced)).encode()
-    traced = Traced(**json.loads(world.broadcast(message, 0).decode()))
+    traced = of_rank(0, world, traced)
     files = load_file, save_file
     costs = time_operators(graph, objects, traced, world, rows, cache_folder, device, *files)
     return costs, traced

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import os
 import statistics
 import time
@@ -13,6 +12,7 @@ from pyrannc import _C
 from pyrannc.job import elapsed, transport
 from pyrannc.optimizer import steps_on_copies
 from pyrannc.optimizer.state import master_weights
+from pyrannc.ranks import gathered
 
 #: Elements of the two parameters by which an optimizer's step is timed: the large one leaves the
 #: cache and is still quick; the most bytes of one parameter of its trial, whose temporaries are as
@@ -50,7 +50,7 @@ def measure(graph, parameters, task) -> Costs:
     trained = sum(parameter.nbytes for parameter in parameters.values() if parameter.requires_grad)
     lines = [line for optimizer in optimizers for line in _optimizer_lines(optimizer, task.device)]
     mine = {"accumulate": _accumulate_ns_per_byte(trained, task.device), "groups": lines}
-    everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+    everyone = gathered(world, mine)
     lines = [
         [statistics.median(values) for values in zip(*group, strict=True)]
         for group in zip(*(each["groups"] for each in everyone), strict=True)

@@ -1,12 +1,11 @@
 """Measured against predicted: time of a step and memory of each stage."""
 
-import json
 import textwrap
 import weakref
 
 from pyrannc import _C
 from pyrannc.job import process
-from pyrannc.job.agreement import on_rank
+from pyrannc.ranks import gathered, on_rank
 from pyrannc.report import resident_memory, summary, time_shares, training_steps
 from pyrannc.report.speed import AtSpeed
 from pyrannc.state import named_tensors
@@ -86,7 +85,7 @@ class measure:
             "mib": (self._held + outlived + self._recorder.peak_bytes) / 2**20,
             "resident": resident_memory.peak_bytes() / 2**20,
         }
-        ranks = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+        ranks = gathered(world, mine)
         self.iteration_ms = max(rank["ms"] for rank in ranks)
         self.shares = [rank["shares"] for rank in ranks]
         seconds = [rank["ms"] / 1e3 for rank in ranks]

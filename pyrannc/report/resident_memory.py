@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from pyrannc.ranks import gathered
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -30,7 +32,7 @@ def predict(plan, held_bytes, world, on_host=True) -> list:
         on_host: Whether it is the host that computes.
     """
     mine = resident_bytes() - held_bytes * on_host
-    others = [int(item) for item in world.all_gather(str(mine).encode())]
+    others = gathered(world, mine)
     peaks = _step_peaks(plan) if on_host else [0] * len(plan.stages)
     return [
         None if peak is None else peak + max(others[rank] for rank in stage.ranks)

@@ -7,13 +7,13 @@ foretells; an arrow goes from each message's send to its receive.
 
 import json
 import os
-import struct
 import time
 
 from pyrannc import _C, files, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job import device_facts
-from pyrannc.job.agreement import hosts_of, on_rank
+from pyrannc.job.agreement import hosts_of
+from pyrannc.ranks import gathered, of_rank, on_rank
 from pyrannc.report import destinations
 
 #: Rounds in which hosts compare their clocks; the median counts.
@@ -108,12 +108,11 @@ class Trace:
         world = self._deployment.world
         mine = ",\n".join(text for text in self._texts if text)
         self._texts = []
-        found = world.all_gather(mine.encode())
+        found = gathered(world, mine)
         goes_on = True
         if self._file:
-            goes_on = self._file.add([text.decode() for text in found])
-        if world.broadcast(b"1" if goes_on else b"0", 0) == b"0":
-            self.over = True
+            goes_on = self._file.add(found)
+        self.over = not of_rank(0, world, goes_on)
 
 
 class trace:
@@ -187,8 +186,7 @@ def _earlier_ns(world) -> int:
     stamps = []
     for _ in range(CLOCK_ROUNDS):
         world.barrier()
-        mine = struct.pack("<q", time.monotonic_ns())
-        stamps.append([struct.unpack("<q", item)[0] for item in world.all_gather(mine)])
+        stamps.append(gathered(world, time.monotonic_ns()))
     hosts = hosts_of(world)
     zero = stamps[-1][0]
     if hosts[world.rank] == hosts[0]:

@@ -1,13 +1,13 @@
 """Training steps as they happen: how long they take, and how the plan's predictions turn out."""
 
 import contextlib
-import json
 import textwrap
 import time
 
 from pyrannc import _C, log
 from pyrannc.job import elapsed
 from pyrannc.optimizer import user_optimizer
+from pyrannc.ranks import gathered
 from pyrannc.report import matrix_work, metrics, resident_memory, summary, time_shares
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
@@ -157,9 +157,7 @@ class TrainingSteps:
             time_shares.between(spent, self.spent(), passed),
         ]
         deployment = self._deployment
-        ranks = [
-            json.loads(item) for item in deployment.world.all_gather(json.dumps(mine).encode())
-        ]
+        ranks = gathered(deployment.world, mine)
         now = None
         if deployment.world.rank == 0 and deployment.speed:
             of_ranks, _, _, shares = zip(*ranks, strict=True)

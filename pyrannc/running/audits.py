@@ -10,7 +10,7 @@ import time
 
 from pyrannc.capture.attributes.module_attributes import copied, places_of
 from pyrannc.errors import RaNNCError, TraceError
-from pyrannc.job.on_all import on_all
+from pyrannc.ranks import on_all
 
 #: The share of the time since the first call that audits may take, beside the second call of each
 #: kind.

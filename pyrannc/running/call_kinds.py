@@ -10,7 +10,7 @@ from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
 from pyrannc.capture.model import capture
 from pyrannc.capture.rows.whole_batch import WholeBatch
-from pyrannc.job.on_all import on_all
+from pyrannc.ranks import on_all
 from pyrannc.running.alike.whole_arguments import WholeArguments
 from pyrannc.running.attributes_left import AttributesLeft
 from pyrannc.running.audits import ChangedAttributes

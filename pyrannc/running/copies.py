@@ -5,11 +5,11 @@ on the same ranks. Of all copies of one wrapper, the first that is called decide
 """
 
 import copy
-import json
 import weakref
 
 from pyrannc.optimizer.state import named_state
 from pyrannc.optimizer.step import fused
+from pyrannc.ranks import gathered
 from pyrannc.state import mover, named_tensors
 
 
@@ -47,7 +47,7 @@ class Kin:
             for number, each in enumerate(members)
             if each is not None and each._deployment is None and _alike(each, leader)
         ]
-        everyones = [set(json.loads(item)) for item in world.all_gather(json.dumps(mine).encode())]
+        everyones = map(set, gathered(world, mine))
         for number in sorted(set.intersection(*everyones)):
             _follow(members[number], leader._deployment)
 

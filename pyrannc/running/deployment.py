@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import pickle
 
 import torch
 
@@ -10,7 +9,6 @@ from pyrannc import _C, live_deployments, log
 from pyrannc.errors import RaNNCError
 from pyrannc.job import transport
 from pyrannc.job.agreement import same_graph
-from pyrannc.job.on_all import on_all
 from pyrannc.loop.written_copies import GivenCopies
 from pyrannc.optimizer import around_another, user_optimizer
 from pyrannc.optimizer.state import named_state, param_names, shard_layout
@@ -18,6 +16,7 @@ from pyrannc.optimizer.step.count import OptimizerSteps
 from pyrannc.optimizer.step.late import LateOptimizers
 from pyrannc.optimizer.step.shards import ShardedSteps
 from pyrannc.original import switches
+from pyrannc.ranks import gathered, on_all
 from pyrannc.report import time_shares
 from pyrannc.report.operator_values import OperatorValues
 from pyrannc.report.training_steps import TrainingSteps
@@ -117,7 +116,7 @@ class Deployment:
         if len(ranks) == 1:
             return
         mine = {part.name: (part.dim, part.stretches) for part in self.first.executor.parts}
-        everyones = [pickle.loads(each) for each in self.world.all_gather(pickle.dumps(mine))]
+        everyones = gathered(self.world, mine)
         held = named_tensors.tensors(self.model)
         for name in dict.fromkeys(name for each in everyones for name in each):
             self.owners.cut(

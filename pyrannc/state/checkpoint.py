@@ -5,13 +5,13 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import pickle
 
 import torch
 from torch import nn
 
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
+from pyrannc.ranks import gathered, of_rank
 from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.mover import Mover, shaped
 from pyrannc.state.released import is_released, loading
@@ -54,7 +54,7 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
     dict all of them raise, and nothing has changed.
     """
     comm, owners = deployment.world, deployment.owners
-    has_own = [flag == b"1" for flag in comm.all_gather(b"1" if given else b"0")]
+    has_own = gathered(comm, bool(given))
     has_own[0] = True
     held = persistent(model)
     takers_of = {path: [rank for rank in owners.ranks[path] if not has_own[rank]] for path in held}
@@ -67,11 +67,11 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
         else:
             fault = _left(given.keys() - loaded.keys(), takers_of) if comm.rank == 0 else ""
     # On every rank, as the others would wait for one that stops here.
-    for rank, text in enumerate(comm.all_gather(fault.encode())):
+    for rank, text in enumerate(gathered(comm, fault)):
         if text:
-            raise RaNNCError(f"load_state_dict on rank {rank}: {text.decode()}") from cause
-    news = pickle.dumps(_news(model, given, loaded, found)) if comm.rank == 0 else b""
-    from_root = pickle.loads(comm.broadcast(news, 0))
+            raise RaNNCError(f"load_state_dict on rank {rank}: {text}") from cause
+    news = _news(model, given, loaded, found) if comm.rank == 0 else None
+    from_root = of_rank(0, comm, news)
     with torch.no_grad(), Mover(comm) as mover:
         for path, tensor in held.items():
             if path in loaded and comm.rank in owners.ranks[path]:

@@ -5,6 +5,7 @@ import weakref
 import torch
 
 from pyrannc import _C
+from pyrannc.ranks import of_rank
 
 # By model: seed and step of a checkpoint that was loaded before the first call.
 _loaded = weakref.WeakKeyDictionary()
@@ -14,8 +15,7 @@ def begin(world, model):
     """``_C.runtime.DrawSteps`` from where a loaded checkpoint was, or else from rank 0's seed and
     step 0. Collective."""
     seed, step = _loaded.pop(model, (torch.initial_seed(), 0))
-    said = world.broadcast(f"{int(seed)} {int(step)}".encode(), 0).decode()
-    seed, step = map(int, said.split())
+    seed, step = of_rank(0, world, (int(seed), int(step)))
     draws = _C.runtime.DrawSteps(seed % 2**64)
     draws.step = step
     return draws

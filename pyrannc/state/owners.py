@@ -1,12 +1,12 @@
 """Which ranks hold which tensors of the model."""
 
 import functools
-import json
 
 from torch import nn
 
 from pyrannc import _C
 from pyrannc.errors import PlanError, RaNNCError
+from pyrannc.ranks import gathered
 from pyrannc.state import tensor_parts
 from pyrannc.state.gradients_elsewhere import GradientsElsewhere
 from pyrannc.state.mover import Mover
@@ -106,7 +106,7 @@ class Owners:
 
         Collective.
         """
-        wanted = [set(json.loads(item)) for item in self._gather(sorted(local))]
+        wanted = gathered(self._comm, local)
         held = tensors(self._model)
         names_of = {}
         for name, tensor in held.items():
@@ -156,6 +156,3 @@ class Owners:
         self._parts.clear()  # each has been made whole before
         everyone = list(range(self._comm.size))
         self.move_unused({name: everyone for name in self.ranks}, moved)
-
-    def _gather(self, value) -> list[str]:
-        return [item.decode() for item in self._comm.all_gather(json.dumps(value).encode())]

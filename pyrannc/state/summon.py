@@ -6,12 +6,12 @@ And copies of one parameter, or of its gradient, for all ranks.
 import contextlib
 import dataclasses
 import functools
-import json
 
 import torch
 
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
+from pyrannc.ranks import of_rank
 from pyrannc.state import named_tensors, tensor_parts
 from pyrannc.state.mover import Mover, shaped
 from pyrannc.state.released import is_released, materialize, release
@@ -127,7 +127,7 @@ def on_rank_0(module, what: str, work):
                 result = work()
             except Exception as error:  # of the user's code and disk; the others wait for it
                 fault, cause = f"{type(error).__name__}: {error}", error
-    fault = comm.broadcast(fault.encode(), 0).decode()
+    fault = of_rank(0, comm, fault)
     if cause is not None:
         raise cause
     if fault:
@@ -197,8 +197,7 @@ def gradient(model, deployment, name):
         return None if own.grad is None else own.grad.detach().cpu().clone()
     world, owner = deployment.world, deployment.owners.ranks[name][0]
     # In words of the owner, as the others know nothing of it.
-    there = json.dumps(own.grad is not None).encode() if world.rank == owner else b""
-    if not json.loads(world.broadcast(there, owner)):
+    if not of_rank(owner, world, world.rank == owner and own.grad is not None):
         return None
     start, held = deployment.owners.layout(name), own.grad
     steps = deployment.sharded_steps

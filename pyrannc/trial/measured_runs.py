@@ -1,7 +1,6 @@
 """Runs a plan a few times before the first step, to know what its actions really take."""
 
 import dataclasses
-import json
 import resource
 import time
 
@@ -9,6 +8,7 @@ import torch
 
 from pyrannc import _C
 from pyrannc.capture import random_states
+from pyrannc.ranks import gathered
 from pyrannc.state import named_tensors
 
 #: After a run that takes longer there is no other.
@@ -85,7 +85,7 @@ def measure(
         ):
             mine = _run(executor, tensors, differentiable, local_rows, world, trial, device)
             mine["host"] = world.host
-            everyone = [json.loads(item) for item in world.all_gather(json.dumps(mine).encode())]
+            everyone = gathered(world, mine)
             runs.append([_C.predict.RecordedRun(**rank) for rank in everyone])
             seconds.append(max(rank["seconds"] for rank in everyone))
             if seconds[-1] > (SLOW_S if len(runs) > 1 else patience.first_s):

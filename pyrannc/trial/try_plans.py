@@ -3,7 +3,7 @@
 import functools
 
 from pyrannc import _C, progress
-from pyrannc.job.agreement import on_rank
+from pyrannc.ranks import on_rank
 from pyrannc.report.speed import Speed
 from pyrannc.trial import choose, measured_runs
 

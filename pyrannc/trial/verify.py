@@ -1,12 +1,11 @@
 """Before the first step, on request: a plan against one process, and recompute against none."""
 
-import pickle
-
 import torch
 
 from pyrannc import _C, log
 from pyrannc.capture import random_states
 from pyrannc.errors import PlanError
+from pyrannc.ranks import gathered, of_rank
 from pyrannc.selfcheck import compare, row_parts
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
@@ -27,9 +26,9 @@ class Reference:
     def __init__(self, task, call, local_rows, plan):
         self._captured = task.captured.without_dropout()
         self._world, self._rows, self._plan = task.world, local_rows, plan
-        mine = pickle.dumps([each.detach().cpu() for each in self._captured.flatten(*call)])
+        mine = [each.detach().cpu() for each in self._captured.flatten(*call)]
         # Its message to rank 0, as to all, is as long as the batch.
-        parts = [pickle.loads(item) for item in self._world.all_gather(mine)]
+        parts = gathered(self._world, mine)
         self._device = task.home  # of the one process; the plan runs on the task's
         whole = self._captured.whole
         values = [whole.values[value] for value in whole.inputs]
@@ -83,13 +82,12 @@ class Reference:
 
         Collective.
         """
-        self.reason = self._world.broadcast(self.reason.encode(), 0).decode()
+        self.reason = of_rank(0, self._world, self.reason)
         if self.reason:
             if self._world.rank == 0:
                 log.warn("deploy", f"verify_partitioning: nothing was compared, as {self.reason}")
             return
-        message = pickle.dumps(self._expected) if self._world.rank == 0 else b""
-        outputs, gradients = pickle.loads(self._world.broadcast(message, 0))
+        outputs, gradients = of_rank(0, self._world, self._expected)
         graph = self._captured.graph
         call, held = _run(deployment, self._captured, deployment.plan, self._mine)
         found = call.outputs
@@ -202,6 +200,6 @@ def _counts(graph, value, plan):
 
 
 def _tell(world, fault, what):
-    for rank, text in enumerate(world.all_gather(str(fault or "").encode())):
+    for rank, text in enumerate(gathered(world, str(fault or ""))):
         if text:
-            raise PlanError(f"{what} does: rank {rank}, {text.decode()}")
+            raise PlanError(f"{what} does: rank {rank}, {text}")

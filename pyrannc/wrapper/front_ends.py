@@ -6,7 +6,7 @@ import torch
 
 from pyrannc import _C, log, progress
 from pyrannc.errors import TraceError
-from pyrannc.job.on_all import on_all
+from pyrannc.ranks import gathered, on_all
 
 TORCHSCRIPT, EXPORT, AUTO = "torchscript", "export", "auto"
 
@@ -71,7 +71,7 @@ class FrontEnds:
                 captured = self._capture(self.used, may_be_alone)
             except TraceError as error:  # every rank goes on with the next one
                 fault = str(error) or type(error).__name__
-            faults = [each.decode() for each in self._world.all_gather(fault.encode())]
+            faults = gathered(self._world, fault)
             if not any(faults):
                 self._tell()
                 return captured

@@ -6,30 +6,11 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "pyrannc"
 
-BETWEEN_RANKS = "a message that Python itself has made on another rank"
 # Calls of json.loads by file, and why each may be there.
 ALLOWED = {
+    "capture/reference.py": (1, "a capture in words, which Python itself has made on another rank"),
     "stored/index.py": (1, "the index of a checkpoint, which Python has written"),
-    "job/on_all.py": (1, BETWEEN_RANKS),
     "stored/folder.py": (1, "the index of weights in Hugging Face's layout"),
-    "capture/reference.py": (1, BETWEEN_RANKS),
-    "job/agreement.py": (4, BETWEEN_RANKS),
-    "job/devices.py": (1, BETWEEN_RANKS),
-    "job/nccl.py": (1, BETWEEN_RANKS),
-    "job/process.py": (1, BETWEEN_RANKS),
-    "optimizer/gradient_norm.py": (1, BETWEEN_RANKS),
-    "optimizer/step/late.py": (1, BETWEEN_RANKS),
-    "running/alike/equal_replicas.py": (1, BETWEEN_RANKS),
-    "profiling/operators.py": (1, BETWEEN_RANKS),
-    "hooks/module_hooks.py": (2, BETWEEN_RANKS),
-    "profiling/step_costs.py": (1, BETWEEN_RANKS),
-    "report/measurement.py": (1, BETWEEN_RANKS),
-    "report/training_steps.py": (1, BETWEEN_RANKS),
-    "running/alike/told.py": (1, BETWEEN_RANKS),
-    "running/copies.py": (1, BETWEEN_RANKS),
-    "state/summon.py": (1, BETWEEN_RANKS),
-    "state/owners.py": (1, BETWEEN_RANKS),
-    "trial/measured_runs.py": (1, BETWEEN_RANKS),
     "profiling/cache.py": (1, "the user's file of measured operators, which Python has written"),
     "profiling/kept_file.py": (1, "what was measured, kept in the user's cache by Python"),
     "show/record.py": (2, "records of runs, which Python has written, and the plan of one"),

@@ -1,6 +1,7 @@
 """The arrows between the packages of pyrannc/: none against a model's way, and no circle."""
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "pyrannc"
@@ -16,6 +17,7 @@ FOR_ALL = {
     "operators",
     "original",
     "progress",
+    "ranks",
 }
 BELOW = {
     "capture": set(),
@@ -109,3 +111,23 @@ def test_the_table_has_no_circle():
         free = {name for name in left if BELOW[name] <= done}
         assert free, f"each of {sorted(left)} is below another one"
         done |= free
+
+
+# Who sends bytes to other ranks by itself, and why not by ranks.py or state/mover.py.
+TELLS_BY_ITSELF = {
+    "ranks.py": "what does it for the others",
+    "state/mover.py": "the same, of tensors",
+    "generation/generate.py": "three numbers for each token",
+    "capture/arguments/rank_0.py": "what may not be possible to send, of which rank 0 tells then",
+    "trial/measured_runs.py": "as many bytes as in a call, for the time that they take",
+}
+
+
+def test_values_and_tensors_go_to_other_ranks_in_one_place_each():
+    sends = re.compile(r"(world|comm)\.(all_gather|broadcast)\w*\(|runtime\.move_parts\(")
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if sends.search(path.read_text())
+    }
+    assert found == set(TELLS_BY_ITSELF)

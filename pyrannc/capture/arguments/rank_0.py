@@ -9,6 +9,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import find_batch_dims, input_names
 from pyrannc.capture.arguments.call import Call
 from pyrannc.errors import RaNNCError
+from pyrannc.ranks import of_rank
 
 
 def arguments(world, model, args, kwargs, batch_dims, known):
@@ -66,8 +67,7 @@ class _OfRank0(torch.autograd.Function):
     @staticmethod
     def forward(ctx, own, world):
         ctx.own = own.shape if world.rank else None
-        mine = pickle.dumps(own.detach().clone()) if world.rank == 0 else b""
-        found = pickle.loads(world.broadcast(mine, 0))
+        found = of_rank(0, world, own.detach().clone())
         return own.view_as(own) if world.rank == 0 else found
 
     @staticmethod

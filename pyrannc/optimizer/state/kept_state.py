@@ -7,6 +7,7 @@ import pickle
 import torch
 
 from pyrannc.errors import RaNNCError
+from pyrannc.ranks import gathered
 
 
 def of_parameters(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict]:
@@ -26,7 +27,7 @@ def compare_of_none(optimizer: torch.optim.Optimizer, comm, what: str) -> None:
             each rank has others; on every rank.
     """
     mine = {key: _digest(value) for key, value in of_none(optimizer).items()}
-    everyones = [pickle.loads(item) for item in comm.all_gather(pickle.dumps(mine))]
+    everyones = gathered(comm, mine)
     for rank, theirs in enumerate(everyones):
         for key, value in theirs.items():  # a rank without parameters may keep less
             if everyones[0].get(key) != value:

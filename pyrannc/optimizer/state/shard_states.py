@@ -1,12 +1,11 @@
 """Optimizer states of parts of parameters: cut out of whole ones, and put together again."""
 
-import pickle
-
 import torch
 
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
 from pyrannc.optimizer.state import kept_state, named_state
+from pyrannc.ranks import gathered, of_rank
 from pyrannc.state import tensor_parts
 from pyrannc.state.mover import Mover
 
@@ -115,7 +114,7 @@ def _single_numbers(comm, entries, shards) -> set:
         and value.shape == (1,)
         and not _is_part(value, ranges[comm.rank])
     }
-    return set().union(*map(pickle.loads, comm.all_gather(pickle.dumps(mine))))
+    return set().union(*gathered(comm, mine))
 
 
 def give_all(optimizer, deployment, shards) -> None:
@@ -128,8 +127,7 @@ def give_all(optimizer, deployment, shards) -> None:
             if name not in shards.pieces:
                 continue
             first = next(iter(shards.pieces[name]))
-            told = pickle.dumps(_on_host(found.get(name))) if comm.rank == first else b""
-            entry = pickle.loads(comm.broadcast(told, first))
+            entry = of_rank(first, comm, _on_host(found.get(name)) if comm.rank == first else None)
             if not entry or comm.rank not in bucket.ranks:
                 continue
             parameter = parameters[name]

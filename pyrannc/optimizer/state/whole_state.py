@@ -7,7 +7,6 @@ together on all ranks, as those of the model do.
 import contextlib
 import copy
 import functools
-import pickle
 import weakref
 
 import torch
@@ -16,6 +15,7 @@ from pyrannc import _C, live_deployments
 from pyrannc.errors import RaNNCError
 from pyrannc.optimizer import around_another
 from pyrannc.optimizer.state import kept_state, named_state, shard_states
+from pyrannc.ranks import gathered, of_rank
 from pyrannc.state import tensor_parts
 from pyrannc.state.mover import Mover
 from pyrannc.state.released import is_released
@@ -73,7 +73,7 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
     deployment.call_agreement.other("optimizer.load_state_dict()", inside_summon=True)
     comm = deployment.world
     given = not state_dict or state_dict.get(named_state.ON_RANK_0)
-    waits = [flag == b"1" for flag in comm.all_gather(b"1" if given else b"0")]
+    waits = gathered(comm, bool(given))
     fault = cause = None
     if waits[0]:
         fault = (
@@ -91,9 +91,8 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
                     tensor_parts.cut_state(optimizer, each, each.place_of_part)
         except Exception as error:  # torch's, or the optimizer's own
             fault, cause = f"{type(error).__name__}: {error}", error
-    for rank, text in enumerate(comm.all_gather((fault or "").encode())):
+    for rank, text in enumerate(gathered(comm, fault)):
         if text:
-            text = text.decode()
             raise RaNNCError(text if waits[0] else f"rank {rank}: {text}") from cause
     return None
 
@@ -195,8 +194,8 @@ def _gather(optimizer, deployment, rank0_only) -> dict:
     first = {name: shard_states.answers(deployment, name) for group in names for name in group}
     told = {name: _said(entry) for name, entry in mine.items() if first.get(name) == comm.rank}
     everyones = {}
-    for item in comm.all_gather(pickle.dumps(told)):
-        everyones |= pickle.loads(item)
+    for each in gathered(comm, told):
+        everyones |= each
     numbers, groups = _numbered(names)
     content = {key: _on_host(value) for key, value in kept_state.of_none(optimizer).items()}
     takers = [0] if rank0_only else list(range(comm.size))
@@ -238,7 +237,7 @@ def _spread(optimizer, deployment, given, waits) -> dict:
                 told["state" if key in renumbered else "of_none"][key] = (
                     _said(entry) if key in renumbered else _on_host(entry)
                 )
-    told = pickle.loads(comm.broadcast(pickle.dumps(told), 0))
+    told = of_rank(0, comm, told)
     renumbered, of_none = told.pop("renumbered", {}), told.pop("of_none")
     of_number = {number: name for name, number in numbers.items()}
     with Mover(comm) as mover:

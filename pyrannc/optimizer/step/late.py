@@ -1,6 +1,5 @@
 """Optimizers that the model was not given, such as one made after wrapping."""
 
-import json
 import weakref
 
 import torch
@@ -11,6 +10,7 @@ from pyrannc.optimizer import elementwise, per_number, user_optimizer
 from pyrannc.optimizer.state import kept_state, whole_state
 from pyrannc.optimizer.step import masters
 from pyrannc.optimizer.step.participant import Participant
+from pyrannc.ranks import gathered
 from pyrannc.state import moving
 from pyrannc.state.released import is_released
 
@@ -50,8 +50,7 @@ class LateOptimizers:
             for number, each in enumerate(held)
             if each is not None
         ]
-        gathered = self._deployment().world.all_gather(json.dumps(mine).encode())
-        everyones = [set(map(tuple, json.loads(item))) for item in gathered]
+        everyones = map(set, gathered(self._deployment().world, mine))
         return [held[number] for number, *_ in sorted(set.intersection(*everyones))]
 
     def _counted(self, parameters) -> int:

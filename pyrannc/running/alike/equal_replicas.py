@@ -1,13 +1,13 @@
 """Replicas of a stage hold the same parameters and buffers, whatever a script does to them on each
 rank."""
 
-import json
 import math
 
 import torch
 
 from pyrannc.errors import RaNNCError
 from pyrannc.loop.coming_to_host import ComingToHost
+from pyrannc.ranks import gathered
 from pyrannc.state import tensor_parts
 from pyrannc.state.released import is_released
 
@@ -73,7 +73,7 @@ class Sums:
             f"{name}:{place}": each
             for name, place, each in zip(self._names, self._places, sums.tolist(), strict=True)
         }
-        everyones = [json.loads(each) for each in world.all_gather(json.dumps(mine).encode())]
+        everyones = gathered(world, mine)
         for key in dict.fromkeys(key for each in everyones for key in each):
             name = key.rpartition(":")[0]
             if name not in self._dtypes:

@@ -5,6 +5,7 @@ import json
 
 from pyrannc.errors import RaNNCError
 from pyrannc.job.by_rank import by_rank
+from pyrannc.ranks import gathered
 from pyrannc.running.alike.loss_scales import fingerprint, first_difference
 from pyrannc.running.alike.whole_arguments import refuse_different
 
@@ -56,8 +57,7 @@ class Told:
                 no matter, or in sizes.
         """
         mine = dataclasses.asdict(dataclasses.replace(self, peers=peers, text=text))
-        found = world.all_gather(json.dumps(mine).encode())
-        everyone = [Told(**json.loads(each)) for each in found]
+        everyone = [Told(**each) for each in gathered(world, mine)]
         _refuse_other_turns(everyone)
         refuse_different([each.whole for each in everyone])
         _refuse_other_steps(everyone)

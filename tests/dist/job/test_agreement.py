@@ -240,7 +240,7 @@ def test_what_goes_wrong_on_one_rank_for_all_is_an_error_on_every_rank():
     code = """
 import pyrannc
 from pyrannc import launch
-from pyrannc.job.agreement import on_rank
+from pyrannc.ranks import on_rank
 
 world, heard = launch.world(60.0), []
 for fault in (pyrannc.ConfigError("wrong"), KeyError("boom")):

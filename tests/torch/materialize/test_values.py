@@ -2,6 +2,7 @@
 
 import functools
 import json
+import pickle
 
 import pytest
 import torch
@@ -359,7 +360,7 @@ def test_ranks_that_build_other_models_are_told(monkeypatch):
         rank, size = 0, 2
 
         def all_gather(self, mine):
-            return [mine, b"another 0"]
+            return [mine, pickle.dumps("another 0")]
 
     with pytest.raises(ConfigError, match="on rank 0 10 tensors have no values; on rank 1 0"):
         values.of(on_meta(Net), values.Wanted(), World())

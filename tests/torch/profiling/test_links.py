@@ -1,6 +1,7 @@
 """Links of a job: measured by what messages travel by, and known to the next job of its kind."""
 
 import json
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +25,7 @@ class World:
         self.names = names
 
     def all_gather(self, item):
-        return [name.encode() for name in self.names]
+        return [pickle.dumps(name) for name in self.names]
 
     def broadcast(self, message, root):
         return message
