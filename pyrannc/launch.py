@@ -110,6 +110,10 @@ def environment(ranks: int) -> dict[str, str]:
         "OMPI_MCA_mpi_yield_when_idle": "0",
         # One copy from process to process, instead of 32 KiB pieces that each need a poll.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "cma",
+        # A host that dies without a word ends the job after 20 s; an outage of 8 s does not.
+        "OMPI_MCA_oob_tcp_keepalive_time": "5",
+        "OMPI_MCA_oob_tcp_keepalive_intvl": "3",
+        "OMPI_MCA_oob_tcp_keepalive_probes": "5",
         # Threads of several ranks on the same cores spin at each other's barriers: 12x slower.
         "OMP_NUM_THREADS": str(max(1, cores // ranks)),
         # Sets of strings have one order: on every rank, for models that add up in it, and in every

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'end_nccl', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'started_mpi', 'subset']
+__all__: list[str] = ['Communicator', 'Host', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'distinct_names', 'end_nccl', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'own_host', 'started_mpi', 'subset']
 class Operation:
     def done(self) -> bool:
         ...
@@ -166,11 +166,23 @@ class LinkSpeeds:
     @property
     def intra_host(self) -> LinkSpeed | None:
         ...
+class Host:
+    """
+    The host of a rank, as it says.
+    """
+    def __init__(self, name: str, identity: str) -> None:
+        ...
+    @property
+    def identity(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
 class Listener:
     """
     A port on which other ranks find this one.
     """
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
         ...
     @property
     def port(self) -> int:
@@ -181,6 +193,10 @@ def careless(stream: Stream, mistake: StreamMistake) -> Stream:
 @typing.overload
 def careless(communicator: Communicator, mistake: MessageMistake) -> Communicator:
     ...
+def distinct_names(hosts: collections.abc.Sequence[Host]) -> list[str]:
+    """
+    Names of the ranks' hosts, with a number where two hosts have the same one.
+    """
 def end_nccl(communicator: Communicator) -> None:
     ...
 def find_nccl(file: str = '') -> tuple[str, int]:
@@ -195,7 +211,7 @@ def make_local(ranks: typing.SupportsInt | typing.SupportsIndex, timeout_s: typi
     ...
 def make_mpi(timeout_s: typing.SupportsFloat | typing.SupportsIndex, start_timeout_s: typing.SupportsFloat | typing.SupportsIndex = 60.0) -> Communicator:
     ...
-def make_sockets(listener: Listener, rank: typing.SupportsInt | typing.SupportsIndex, addresses: collections.abc.Sequence[str], secret: str, timeout_s: typing.SupportsFloat | typing.SupportsIndex, start_timeout_s: typing.SupportsFloat | typing.SupportsIndex) -> Communicator:
+def make_sockets(listener: Listener, rank: typing.SupportsInt | typing.SupportsIndex, addresses: collections.abc.Sequence[str], hosts: collections.abc.Sequence[str], secret: str, timeout_s: typing.SupportsFloat | typing.SupportsIndex, start_timeout_s: typing.SupportsFloat | typing.SupportsIndex) -> Communicator:
     ...
 def measure_links(comm: Communicator) -> LinkSpeeds:
     ...
@@ -204,6 +220,8 @@ def mpi_available() -> bool:
 def nccl_available() -> bool:
     ...
 def nccl_version_text(version: typing.SupportsInt | typing.SupportsIndex) -> str:
+    ...
+def own_host() -> Host:
     ...
 def started_mpi() -> bool:
     ...

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import json
 import os
 import secrets
 import socket
@@ -10,7 +11,7 @@ import torch.distributed
 
 from pyrannc import _C
 from pyrannc.errors import CommError
-from pyrannc.job import fresh_store, launchers, process, started
+from pyrannc.job import addresses, fresh_store, launchers, process, started
 from pyrannc.ranks import gathered, of_rank
 
 
@@ -59,34 +60,55 @@ def communicator(how, timeout_s: float):
                 f"{' and '.join(missing)} are not set, so the ranks cannot meet.\n  Start the "
                 "script with torchrun, mpirun or `rannc run`."
             )
+        store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
+        store.set_timeout(limit)
         if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
-            store, rank, size = next(distributed.rendezvous("env://", timeout=limit))
             store = fresh_store.of_this_start(store, rank, size, limit.total_seconds())
-            distributed.init_process_group(
-                "gloo", store=store, rank=rank, world_size=size, timeout=limit
-            )
-        else:
-            distributed.init_process_group("gloo", timeout=limit)
+        hosts, address = _hosts(_by_store(store, rank, size), rank)
+        if len(set(hosts)) > 1:  # else Gloo goes by the own name, which may be a loopback's
+            process.set_missing_variables({"GLOO_SOCKET_IFNAME": addresses.interface(address)})
+        store = distributed.PrefixStore("rannc/group", store)
+        distributed.init_process_group(
+            "gloo", store=store, rank=rank, world_size=size, timeout=limit
+        )
     rank, size = distributed.get_rank(), distributed.get_world_size()
-    listener = _C.comm.Listener()
     is_gloo = distributed.get_backend() == "gloo"
     group = None if is_gloo else distributed.new_group(backend="gloo", timeout=limit)
-    told = [None] * size
-    mine = socket.gethostname(), _address(), listener.port, secrets.token_hex(24)
-    distributed.all_gather_object(told, mine, group=group)
-    one_host = len({host for host, *_ in told}) == 1
-    addresses = [f"{'127.0.0.1' if one_host else ip}:{port}" for _, ip, port, _ in told]
-    return _C.comm.make_sockets(listener, rank, addresses, told[0][3], timeout_s, timeout_s)
+
+    def all_say(mine):
+        told = [None] * size
+        distributed.all_gather_object(told, mine, group=group)
+        return told
+
+    hosts, address = _hosts(all_say, rank)
+    listener = _C.comm.Listener(address)
+    told = all_say((addresses.with_port(address, listener.port), secrets.token_hex(24)))
+    places, words = zip(*told, strict=True)
+    return _C.comm.make_sockets(
+        listener, rank, places, hosts, words[0], timeout_s, start_timeout_s=timeout_s
+    )
 
 
-def _address() -> str:
-    """Of this host, as the others see it: that from which it reaches the one where ranks meet."""
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect((os.environ.get("MASTER_ADDR", "localhost"), 9))
-        except OSError:  # no way there, as with a group that meets in a file
-            return socket.gethostbyname(socket.gethostname())
-        return probe.getsockname()[0]
+def _by_store(store, rank, size):
+    """A function by which each rank says something to all, through ``store``."""
+
+    def all_say(mine):
+        store.set(f"rannc/place/{rank}", json.dumps(mine))
+        return [json.loads(store.get(f"rannc/place/{other}")) for other in range(size)]
+
+    return all_say
+
+
+def _hosts(all_say, rank):
+    """The name of each rank's host, which no other host has, and this rank's address for the
+    others. Collective."""
+    host = _C.comm.own_host()
+    told = all_say((host.name, host.identity, addresses.to_meeting_place()))
+    hosts = _C.comm.distinct_names([_C.comm.Host(*each[:2]) for each in told])
+    if len(set(hosts)) == 1:
+        return hosts, "127.0.0.1"
+    elsewhere = [each[2] for name, each in zip(hosts, told, strict=True) if name != hosts[rank]]
+    return hosts, addresses.for_others(told[rank][2], elsewhere)
 
 
 def set_variables(world) -> None:

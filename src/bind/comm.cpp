@@ -7,6 +7,7 @@
 #include "rannc/comm/agreement.h"
 #include "rannc/comm/careless.h"
 #include "rannc/comm/communicator.h"
+#include "rannc/comm/hosts.h"
 #include "rannc/comm/links.h"
 #include "rannc/comm/local.h"
 #include "rannc/comm/mpi.h"
@@ -230,18 +231,26 @@ void init_comm(py::module_& m) {
       },
       "file"_a = "", "File and version (23004 is 2.30.4) of the NCCL that would be used.");
   m.def("nccl_version_text", &comm::nccl_version_text, "version"_a);
+  py::class_<comm::Host>(m, "Host", "The host of a rank, as it says.")
+      .def(py::init<std::string, std::string>(), "name"_a, "identity"_a)
+      .def_readonly("name", &comm::Host::name)
+      .def_readonly("identity", &comm::Host::identity);
+  m.def("own_host", &comm::own_host);
+  m.def("distinct_names", &comm::distinct_names, "hosts"_a,
+        "Names of the ranks' hosts, with a number where two hosts have the same one.");
   py::class_<comm::Listener>(m, "Listener", "A port on which other ranks find this one.")
-      .def(py::init<>())
+      .def(py::init<const std::string&>(), "address"_a)
       .def_property_readonly("port", &comm::Listener::port);
   m.def(
       "make_sockets",
       [](comm::Listener& listener, int rank, const std::vector<std::string>& addresses,
-         const std::string& secret, double timeout_s,
+         const std::vector<std::string>& hosts, const std::string& secret, double timeout_s,
          double start_timeout_s) -> std::shared_ptr<Communicator> {
-        return comm::make_sockets(listener, rank, addresses, secret, timeout_s, start_timeout_s);
+        return comm::make_sockets(listener, rank, addresses, hosts, secret, timeout_s,
+                                  start_timeout_s);
       },
-      "listener"_a, "rank"_a, "addresses"_a, "secret"_a, "timeout_s"_a, "start_timeout_s"_a,
-      Unlocked());
+      "listener"_a, "rank"_a, "addresses"_a, "hosts"_a, "secret"_a, "timeout_s"_a,
+      "start_timeout_s"_a, Unlocked());
   m.def("finish_sockets", &comm::finish_sockets, Unlocked());
   m.def("started_mpi", &comm::started_mpi);
   m.def("finish_mpi", &comm::finish_mpi, Unlocked());

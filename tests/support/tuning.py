@@ -39,7 +39,7 @@ NOT_TUNED = {
     ),
     "tags of messages, and what MPI allows": (
         "kTagsOfCall kCallsApart kTagsOfReduction kFirstTag kHashes kCalls kFirstCollectiveTag"
-        " kPieceBytes kNeeded _CALLS _AUDIT _PORTS"
+        " kPieceBytes kNeeded _GET_ADDRESS _CALLS _AUDIT _PORTS"
     ),
     "places and counts of arguments": (
         "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"

@@ -11,8 +11,9 @@ namespace rannc::comm {
 /// A port of this host on which the other ranks of a job find this one.
 class Listener {
  public:
-  /// On a port that is free. Throws CommError when there is none.
-  Listener();
+  /// On a free port of an address of this host, as 127.0.0.1 or ::1, and of no other one. Throws
+  /// CommError when there is none.
+  explicit Listener(const std::string& address);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -28,11 +29,12 @@ class Listener {
 /// The ranks of a job that something else has started, over a connection between every two.
 /// Collective.
 ///
-/// `addresses`: of each rank's listener, "127.0.0.1:4711". `secret`: the same on all ranks and
-/// known to nobody else; who connects without it is left alone. Throws CommError naming the ranks
-/// that have not come after `start_timeout_s`.
+/// `addresses`: of each rank's listener, "127.0.0.1:4711" or "[::1]:4711". `hosts`: the name of
+/// each rank's host. `secret`: the same on all ranks and known to nobody else; who connects without
+/// it is left alone. Throws CommError naming the ranks that have not come after `start_timeout_s`.
 [[nodiscard]] std::unique_ptr<Communicator> make_sockets(Listener& listener, int rank,
                                                          const std::vector<std::string>& addresses,
+                                                         const std::vector<std::string>& hosts,
                                                          const std::string& secret,
                                                          double timeout_s, double start_timeout_s);
 

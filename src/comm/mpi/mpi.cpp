@@ -12,10 +12,12 @@
 #include <cstdlib>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "comm/mpi/check.h"
 #include "comm/mpi/flights.h"
 #include "comm/progress/progress_communicator.h"
+#include "rannc/comm/hosts.h"
 #include "rannc/util/error.h"
 
 namespace rannc::comm {
@@ -141,17 +143,33 @@ void start_mpi() {
   }
 }
 
+/// The name of this rank's host, which no other one has. Collective.
 std::string host_name() {
-  std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
-  int length = 0;
-  check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
-  return {name.data(), static_cast<size_t>(length)};
+  using Text = std::array<char, 256>;  // ends with zeros
+  const auto text_of = [](const std::string& value) {
+    Text text{};
+    value.copy(text.data(), text.size() - 1);
+    return text;
+  };
+  const Host own = own_host();
+  const std::array<Text, 2> mine{text_of(own.name), text_of(own.identity)};
+  int rank = 0;
+  int size = 1;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  std::vector<std::array<Text, 2>> all(static_cast<size_t>(size));
+  check_mpi(MPI_Allgather(mine.data(), sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE,
+                          MPI_COMM_WORLD),
+            "MPI_Allgather");
+  std::vector<Host> hosts;
+  for (const auto& [name, identity] : all) hosts.push_back({name.data(), identity.data()});
+  return distinct_names(hosts)[static_cast<size_t>(rank)];
 }
 
 class MpiCommunicator final : public ProgressCommunicator {
  public:
-  MpiCommunicator(std::shared_ptr<Progress> progress, double timeout_s)
-      : ProgressCommunicator(std::move(progress), host_name(), timeout_s) {}
+  MpiCommunicator(std::shared_ptr<Progress> progress, const std::string& host, double timeout_s)
+      : ProgressCommunicator(std::move(progress), host, timeout_s) {}
 
   void set_timeout_s(double seconds) override {
     ProgressCommunicator::set_timeout_s(seconds);
@@ -175,9 +193,10 @@ std::unique_ptr<Communicator> make_mpi(double timeout_s, double start_timeout_s)
   }
   const Watchdog watchdog(start_timeout_s);
   start_mpi();
+  const std::string host = host_name();
   process().progress.push_back(std::make_shared<Progress>(make_mpi_flights()));
   process().timeout_s = timeout_s;
-  return std::make_unique<MpiCommunicator>(process().progress.back(), timeout_s);
+  return std::make_unique<MpiCommunicator>(process().progress.back(), host, timeout_s);
 }
 
 bool started_mpi() {

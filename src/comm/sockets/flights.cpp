@@ -73,8 +73,9 @@ struct Peer {
   int reads = -1;  ///< descriptors: the same one, but for the rank itself
   int writes = -1;
   std::deque<Outgoing> outgoing;
-  bool gone = false;  ///< its connection is closed
-  bool left = false;  ///< it has said so
+  bool gone = false;    ///< its connection is closed
+  bool silent = false;  ///< and that was because its host did not answer
+  bool left = false;    ///< it has said so
 
   // What is being read.
   Header header;
@@ -93,7 +94,7 @@ struct Peer {
 
 class SocketFlights final : public Flights {
  public:
-  SocketFlights(int rank, const std::vector<int>& connections);
+  SocketFlights(int rank, const std::vector<int>& connections, std::vector<std::string> hosts);
   ~SocketFlights() override;
 
   [[nodiscard]] int rank() const override { return rank_; }
@@ -126,6 +127,7 @@ class SocketFlights final : public Flights {
   [[nodiscard]] std::vector<pollfd> wanted(bool with_wake) const;
 
   const int rank_;
+  const std::vector<std::string> hosts_;  // [rank]
   std::vector<Peer> peers_;
   int wake_ = -1;
   int64_t ids_ = 0;
@@ -137,8 +139,12 @@ class SocketFlights final : public Flights {
   int first_ended_ = -1;  // the first rank to end without a word, for which others end, too
 };
 
-SocketFlights::SocketFlights(int rank, const std::vector<int>& connections)
-    : rank_(rank), peers_(connections.size()), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+SocketFlights::SocketFlights(int rank, const std::vector<int>& connections,
+                             std::vector<std::string> hosts)
+    : rank_(rank),
+      hosts_(std::move(hosts)),
+      peers_(connections.size()),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   for (size_t i = 0; i < peers_.size(); ++i) peers_[i].reads = peers_[i].writes = connections[i];
   std::array<int, 2> own{-1, -1};
   if (wake_ < 0 ||
@@ -164,6 +170,11 @@ void SocketFlights::close_peer(int number) {
 
 /// Why messages of rank `number`, whose connection is closed, never come.
 std::string SocketFlights::ended(int number) const {
+  const std::string& host = hosts_[static_cast<size_t>(number)];
+  if (peers_[static_cast<size_t>(number)].silent) {
+    return fmt::format("rank {} on {} does not answer: its host is dead, or the network is away",
+                       number, host);
+  }
   const bool first = first_ended_ < 0 || first_ended_ == number;
   return fmt::format("rank {} has ended: its connection is closed{}", first ? number : first_ended_,
                      first ? "" : fmt::format("; after it rank {}", number));
@@ -332,6 +343,7 @@ bool SocketFlights::read(int number, Listener& listener) {
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (bytes <= 0) {
+      peer.silent = bytes < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH);
       const bool waits = !peer.receives.empty() || !peer.accepted.empty() ||
                          !peer.offered.empty() || !peer.outgoing.empty();
       close_peer(number);
@@ -513,8 +525,9 @@ void SocketFlights::wake() {
 
 }  // namespace
 
-std::unique_ptr<Flights> make_socket_flights(int rank, std::vector<int> connections) {
-  return std::make_unique<SocketFlights>(rank, connections);
+std::unique_ptr<Flights> make_socket_flights(int rank, std::vector<int> connections,
+                                             std::vector<std::string> hosts) {
+  return std::make_unique<SocketFlights>(rank, connections, std::move(hosts));
 }
 
 }  // namespace rannc::comm

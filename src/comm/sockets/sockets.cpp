@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -48,15 +47,10 @@ void at_exit(int code, void*) {
   leave_with_code(process().progress, code);
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 class SocketCommunicator final : public ProgressCommunicator {
  public:
-  SocketCommunicator(std::shared_ptr<Progress> progress, double timeout_s)
-      : ProgressCommunicator(std::move(progress), host_name(), timeout_s) {}
+  SocketCommunicator(std::shared_ptr<Progress> progress, const std::string& host, double timeout_s)
+      : ProgressCommunicator(std::move(progress), host, timeout_s) {}
 
   void set_timeout_s(double seconds) override {
     ProgressCommunicator::set_timeout_s(seconds);
@@ -73,10 +67,11 @@ class SocketCommunicator final : public ProgressCommunicator {
 
 std::unique_ptr<Communicator> make_sockets(Listener& listener, int rank,
                                            const std::vector<std::string>& addresses,
+                                           const std::vector<std::string>& hosts,
                                            const std::string& secret, double timeout_s,
                                            double start_timeout_s) {
-  auto flights =
-      make_socket_flights(rank, connect_all(listener, rank, addresses, secret, start_timeout_s));
+  auto flights = make_socket_flights(
+      rank, connect_all(listener, rank, addresses, secret, start_timeout_s), hosts);
   const std::scoped_lock lock(process().mutex);
   if (process().owner != getpid()) {
     process().owner = getpid();
@@ -85,7 +80,8 @@ std::unique_ptr<Communicator> make_sockets(Listener& listener, int rank,
   }
   process().progress.push_back(std::make_shared<Progress>(std::move(flights)));
   process().timeout_s = timeout_s;
-  return std::make_unique<SocketCommunicator>(process().progress.back(), timeout_s);
+  return std::make_unique<SocketCommunicator>(process().progress.back(),
+                                              hosts[static_cast<size_t>(rank)], timeout_s);
 }
 
 void finish_sockets() {

@@ -1,6 +1,9 @@
 #include "rannc/comm/sockets.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -22,14 +25,15 @@ void on_socket_ranks(int ranks, const std::function<void(Communicator&)>& body) 
   std::vector<std::unique_ptr<Listener>> listeners;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    listeners.push_back(std::make_unique<Listener>());
+    listeners.push_back(std::make_unique<Listener>("127.0.0.1"));
     addresses.push_back("127.0.0.1:" + std::to_string(listeners.back()->port()));
   }
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto comm =
-          make_sockets(*listeners[static_cast<size_t>(rank)], rank, addresses, "secret", 20, 20);
+          make_sockets(*listeners[static_cast<size_t>(rank)], rank, addresses,
+                       std::vector<std::string>(addresses.size(), "here"), "secret", 20, 20);
       body(*comm);
     });
   }
@@ -121,17 +125,68 @@ TEST(Sockets, SeveralSumsRunAtTheSameTime) {
 }
 
 TEST(Sockets, NameWhoDoesNotCome) {
-  Listener own;
-  Listener other;
+  Listener own("127.0.0.1");
+  Listener other("127.0.0.1");
   const std::vector<std::string> addresses{"127.0.0.1:" + std::to_string(own.port()),
                                            "127.0.0.1:" + std::to_string(other.port())};
   try {
-    const auto comm = make_sockets(own, 0, addresses, "secret", 20, 0.1);
+    const auto comm = make_sockets(own, 0, addresses, {"here", "here"}, "secret", 20, 0.1);
     FAIL() << "nobody has come";
   } catch (const CommError& error) {
     EXPECT_STREQ(error.what(), "rank 0 waited 0.1 s for the connection of the ranks 1");
   }
-  EXPECT_THROW((void)make_sockets(own, 1, {"nowhere", addresses[0]}, "secret", 20, 1), CommError);
+  EXPECT_THROW(
+      (void)make_sockets(own, 1, {"nowhere", addresses[0]}, {"here", "here"}, "secret", 20, 1),
+      CommError);
+}
+
+/// A connection to a listener of this host that says `words`, and stays.
+int connected(const Listener& listener, const std::string& words) {
+  const int made = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(static_cast<uint16_t>(listener.port()));
+  there.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(made, reinterpret_cast<sockaddr*>(&there), sizeof(there)), 0);
+  EXPECT_EQ(write(made, words.data(), words.size()), static_cast<ssize_t>(words.size()));
+  return made;
+}
+
+// One connection that said nothing, or ten bytes, kept the ranks from meeting until the time-out:
+// greetings were read one after the other.
+TEST(Sockets, MeetBesideConnectionsThatSayNothing) {
+  Listener own("127.0.0.1");
+  Listener other("127.0.0.1");
+  const std::vector<std::string> addresses{"127.0.0.1:" + std::to_string(own.port()),
+                                           "127.0.0.1:" + std::to_string(other.port())};
+  std::vector<int> strangers;
+  for (const char* words : {"", "ten bytes!"}) {
+    for (int i = 0; i < 100; ++i) strangers.push_back(connected(own, words));
+  }
+  const auto meet = [&](Listener& listener, int rank) {
+    const auto comm = make_sockets(listener, rank, addresses, {"here", "here"}, "secret", 20,
+                                   /*start_timeout_s=*/1.5);
+    barrier(*comm, all_of(*comm), kTest);
+  };
+  {
+    const std::jthread first([&] { meet(own, 0); });
+    const std::jthread second([&] { meet(other, 1); });
+  }
+  for (const int stranger : strangers) close(stranger);
+}
+
+TEST(Sockets, MeetOverVersion6OfTheInternetProtocol) {
+  Listener own("::1");
+  Listener other("::1");
+  const std::vector<std::string> addresses{"[::1]:" + std::to_string(own.port()),
+                                           "[::1]:" + std::to_string(other.port())};
+  const auto meet = [&](Listener& listener, int rank) {
+    const auto comm = make_sockets(listener, rank, addresses, {"here", "here"}, "secret", 20, 20);
+    barrier(*comm, all_of(*comm), kTest);
+    EXPECT_EQ(comm->host(), "here");
+  };
+  const std::jthread first([&] { meet(own, 0); });
+  const std::jthread second([&] { meet(other, 1); });
 }
 
 }  // namespace
