@@ -11,7 +11,7 @@ from pyrannc import _C, log, progress
 from pyrannc.capture.arguments.call import Call
 from pyrannc.errors import ConfigError, PlanError, TraceError
 from pyrannc.job import process, transport
-from pyrannc.job.agreement import MODE, hosts_of, same_graph, same_settings
+from pyrannc.job.agreement import MODE, hosts_of, same_graph, same_settings, same_versions
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.optimizer import per_number
 from pyrannc.original import switches
@@ -104,6 +104,7 @@ def agree(task, call) -> Agreed:
         MODE: task.model.training,
         "sync_params_on_init()": switches.is_on("sync_params_on_init"),
     }
+    same_versions(world)
     same_settings(config, others, world)
     on_rank(0, world, lambda: destinations.check(config))
     on_rank(0, world, lambda: check_groups(task, world))

@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from pyrannc import __version__
 from pyrannc.config import ITEMS
 from pyrannc.errors import ConfigError, PlanError, RaNNCError, TraceError
 from pyrannc.job.by_rank import by_rank
@@ -28,6 +29,18 @@ OWN = {
 }
 
 MODE = "model.training"  #: Beside the settings: the mode of the first call.
+
+
+def same_versions(world) -> None:
+    """Raises ConfigError, on every rank, where ranks have other versions of pyrannc or torch, as
+    after an update of one host alone: they might compute, or send, something else. Collective."""
+    mine = f"pyrannc {__version__}, torch {torch.__version__}"
+    told = gathered(world, (world.host, mine))
+    if len({versions for _, versions in told}) > 1:
+        texts = [f"{versions} on {host}" for host, versions in told]
+        raise ConfigError(
+            f"the ranks have different versions:{by_rank(texts)}\n  Install the same on every host."
+        )
 
 
 def same_settings(config, others, world) -> None:

@@ -4,6 +4,9 @@ import json
 
 import mpi
 import pytest
+import torch
+
+import pyrannc
 
 
 def run(code, ranks=2, env=None):
@@ -253,3 +256,27 @@ assert on_rank(1, world, lambda: world.rank) == 1
 """
     job = run(code)
     assert job.returncode == 0, job.stderr[-2000:]
+
+
+# A host that was updated alone trained with the others without a word.
+@pytest.mark.ranks(
+    """
+    import torch
+    import pyrannc
+    from pyrannc.job import agreement
+    if rank == 1:
+        agreement.__version__ = "0.7.9"
+    model = pyrannc.RaNNCModule(torch.nn.Linear(4, 4))
+    try:
+        model(torch.ones(2, 4))
+    except pyrannc.ConfigError as error:
+        print(error)
+    agreement.__version__ = pyrannc.__version__
+    """,
+    before="from pyrannc import launch\nrank = launch.get_rank()\n",
+)
+def test_other_versions_on_another_host_are_an_error_that_names_both(done):
+    mine = f"pyrannc {pyrannc.__version__}, torch {torch.__version__} on "
+    assert done.stdout.count("the ranks have different versions:\n") == 2
+    assert f"rank 0: {mine}" in done.stdout
+    assert f"rank 1: {mine.replace(pyrannc.__version__, '0.7.9')}" in done.stdout
