@@ -20,16 +20,25 @@ DTYPES = {
 MEMORY_FORMATS = {0: torch.contiguous_format, 1: torch.preserve_format, 2: torch.channels_last}
 
 
+def in_order_of(like, shape):
+    """An empty tensor whose dimensions lie in memory in the order of those of ``like``."""
+    order = sorted(range(like.dim()), key=lambda dim: (-like.stride(dim), like.shape[dim] == 1))
+    return like.new_empty([shape[dim] for dim in order]).permute(
+        [order.index(dim) for dim in range(like.dim())]
+    )
+
+
 def part(whole, dim, stretches):
     """The stretches of ``whole`` along ``dim``, side by side."""
-    return torch.cat([whole.narrow(dim, begin, size) for begin, size in stretches], dim)
+    made = torch.cat([whole.narrow(dim, begin, size) for begin, size in stretches], dim)
+    return in_order_of(whole, made.shape).copy_(made)
 
 
 def joined(parts, dim, pieces):
     """The whole tensor of which each place has the stretches that ``pieces`` gives for it."""
     shape = list(parts[0].shape)
     shape[dim] = sum(size for stretches in pieces for _, size in stretches)
-    whole = parts[0].new_zeros(shape)
+    whole = in_order_of(parts[0], shape)
     for mine, stretches in zip(parts, pieces, strict=True):
         at = 0
         for begin, size in stretches:
@@ -44,7 +53,7 @@ def all_parts(tensors, dim, pieces):
 
 
 def on_all(tensor, places):
-    return tuple(tensor.clone() for _ in places)
+    return tuple(in_order_of(each, tensor.shape).copy_(tensor) for each in places)
 
 
 class Sum(torch.autograd.Function):
@@ -77,7 +86,7 @@ class AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx, dim, pieces, *tensors):
         ctx.dim, ctx.pieces = dim, pieces
-        return on_all(joined(tensors, dim, pieces), tensors)
+        return tuple(joined(tensors, dim, pieces) for _ in tensors)
 
     @staticmethod
     def backward(ctx, *grads):
@@ -94,7 +103,7 @@ class Slice(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        return None, None, *on_all(joined(grads, ctx.dim, ctx.pieces), grads)
+        return None, None, *(joined(grads, ctx.dim, ctx.pieces) for _ in grads)
 
 
 def read_pieces(flat):

@@ -24,6 +24,20 @@ class Scaled(nn.Module):
         return self.down(self.up(x) * self.slope)
 
 
+class Windows(nn.Module):
+    """Windows over the memory of heads that stand beside each other, as in Longformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        heads = self.up(x).unflatten(-1, (8, 2)).transpose(1, 2)
+        rows, head, place, inner = heads.stride()
+        windows = heads.as_strided((len(x), 8, 2, 2, 2), (rows, head, place, place, inner))
+        return self.down(windows.square().sum(3).transpose(1, 2).flatten(2))
+
+
 def depthwise_cnn():
     return nn.Sequential(
         nn.Conv2d(3, 12, 1), nn.ReLU(), nn.Conv2d(12, 12, 3, groups=12), nn.ReLU(),
@@ -80,6 +94,7 @@ def bigcode():
 OF_TORCH = {
     "uneven_mlp": Entry(uneven_mlp, floats(6)),
     "scaled": Entry(Scaled, floats(6)),
+    "windows": Entry(Windows, floats(3, 6)),
     "depthwise_cnn": Entry(depthwise_cnn, floats(3, 8, 8)),
     "encoder_eval": ZOO["encoder_eval"],
     "tied_lm": ZOO["tied_lm"],

@@ -16,6 +16,15 @@ using sharding::Analysis;
 using sharding::ContentId;
 using sharding::graph_of_place;
 
+/// Units that a factor has at least. What looks at memory needs dimensions in the order in which the
+/// whole model has them, and a dimension of one element has no place in an order.
+int64_t least_units(const Graph& graph, int ways) {
+  const bool looks = std::ranges::any_of(graph.nodes, [](const Node& node) {
+    return node.kind == OpKind::dispatcher && base_name(known_op(node)) == "as_strided";
+  });
+  return looks ? 2 * int64_t{ways} : ways;
+}
+
 /// Any parameter may name a factor that it has: the first one may be in no part of the model at
 /// hand.
 std::set<ContentId> by_id(const Graph& graph, const Analysis& analysis,
@@ -37,7 +46,7 @@ std::set<ContentId> by_id(const Graph& graph, const Analysis& analysis,
     if (!about.why_not.empty()) {
       throw ConfigError(fmt::format("factor '{}' cannot be cut: {}", id, about.why_not));
     }
-    if (about.units < ways) {
+    if (about.units < least_units(graph, ways)) {
       throw ConfigError(
           fmt::format("factor '{}' has {} units, too few for {} ways", id, about.units, ways));
     }
@@ -85,7 +94,7 @@ std::vector<std::string> choose(const Graph& graph, const Analysis& analysis, in
     return collective_bytes(graph_of_place(graph, analysis, cut, ways, 0).graph, ways, 1);
   };
   for (const auto& [factor, about] : analysis.of_parameters()) {
-    if (!about.why_not.empty() || about.units < ways) continue;
+    if (!about.why_not.empty() || about.units < least_units(graph, ways)) continue;
     int64_t bytes = 0;
     for (const ValueId parameter : about.parameters) {
       if (analysis.dim(parameter, factor)) bytes += graph[parameter].bytes(0);

@@ -1,15 +1,17 @@
 #include "runtime/group/group.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
 #include <algorithm>
+#include <numeric>
+#include <ranges>
 #include <unordered_map>
+#include <utility>
 
 #include "rannc/util/error.h"
 #include "runtime/device_memory.h"
@@ -29,12 +31,41 @@ struct Cut : torch::CustomClassHolder {
   std::shared_ptr<const Pieces> pieces;
 };
 
-at::Tensor part_of(const at::Tensor& whole, const Cut& cut) {
-  std::vector<at::Tensor> stretches;
-  for (const auto& [begin, size] : (*cut.pieces)[static_cast<size_t>(cut.group->place())]) {
-    stretches.push_back(whole.narrow(cut.dim, begin, size));
+/// A tensor without numbers whose dimensions lie in memory in the order of those of `like`: nodes
+/// behind a collective may look at the memory that they get (as_strided, view). A dimension of size
+/// 1 lies inside a longer one of the same stride.
+at::Tensor empty_in_order_of(const at::Tensor& like, const std::vector<int64_t>& sizes) {
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
+    const auto from = [&](size_t dim) {
+      const auto at = static_cast<int64_t>(dim);
+      return std::pair(-like.stride(at), like.size(at) == 1);
+    };
+    return from(a) < from(b);
+  });
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (const size_t dim : order | std::views::reverse) {
+    strides[dim] = stride;
+    stride *= std::max<int64_t>(sizes[dim], 1);
   }
-  return stretches.size() == 1 ? stretches.front().clone() : at::cat(stretches, cut.dim);
+  return at::empty_strided(sizes, strides, like.options());
+}
+
+at::Tensor part_of(const at::Tensor& whole, const Cut& cut) {
+  const auto& stretches = (*cut.pieces)[static_cast<size_t>(cut.group->place())];
+  std::vector<int64_t> sizes = whole.sizes().vec();
+  int64_t& size = sizes[static_cast<size_t>(cut.dim)];
+  size = 0;
+  for (const auto& [begin, length] : stretches) size += length;
+  const at::Tensor part = empty_in_order_of(whole, sizes);
+  int64_t at = 0;
+  for (const auto& [begin, length] : stretches) {
+    part.narrow(cut.dim, at, length).copy_(whole.narrow(cut.dim, begin, length));
+    at += length;
+  }
+  return part;
 }
 
 at::Tensor whole_of(const at::Tensor& part, const Cut& cut) {
@@ -54,7 +85,7 @@ at::Tensor whole_of(const at::Tensor& part, const Cut& cut) {
   const std::vector<at::Tensor> parts = cut.group->gather(part, numbers);
   std::vector<int64_t> sizes = part.sizes().vec();
   sizes[static_cast<size_t>(cut.dim)] = whole;
-  const at::Tensor joined = at::empty(sizes, part.options());
+  const at::Tensor joined = empty_in_order_of(part, sizes);
   for (size_t place = 0; place < pieces.size(); ++place) {
     sizes[static_cast<size_t>(cut.dim)] = lengths[place];
     const at::Tensor from = parts[place].view(sizes);
@@ -74,7 +105,9 @@ const Cut& cut_of(AutogradContext* context) {
 struct Sum : torch::autograd::Function<Sum> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& mine,
                             const c10::intrusive_ptr<Cut>& cut) {
-    return cut->group->sum(mine);
+    const at::Tensor total = cut->group->sum(mine);
+    if (mine.is_contiguous()) return total;
+    return empty_in_order_of(mine, mine.sizes().vec()).copy_(total);
   }
   static variable_list backward(AutogradContext*, const variable_list& grads) {
     return {grads[0], {}};
