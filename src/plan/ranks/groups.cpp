@@ -1,6 +1,7 @@
 #include "rannc/plan/groups.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -11,6 +12,7 @@
 #include "rannc/ir/shard.h"
 #include "rannc/plan/mesh.h"
 #include "rannc/util/error.h"
+#include "rannc/util/json.h"
 
 namespace rannc::plan {
 
@@ -55,6 +57,52 @@ Plan plane_of(const Plan& plan) {
   return plane;
 }
 
+namespace {
+
+constexpr size_t kMostReasons = 8;
+
+/// What the stage's notes say of its groups: src/plan/show/notes.h.
+std::string note_of(const ir::Graph& stage, int places, const std::vector<std::string>& factors,
+                    int64_t rows) {
+  const ir::ShardedGraph sharded = ir::shard(stage, places, 0, factors);
+  std::set<std::string_view> cut;
+  for (const ir::Part& part : sharded.parts) cut.insert(part.name);
+  int64_t all_bytes = 0, cut_bytes = 0;
+  for (const ir::Value& value : stage.values) {
+    if (value.kind != ir::ValueKind::parameter) continue;
+    all_bytes += value.bytes(0);
+    if (cut.contains(value.name)) cut_bytes += value.bytes(0);
+  }
+  std::vector<std::string> whole;
+  for (const auto& [node, factor] : sharded.gathered) {
+    whole.push_back(fmt::format("{} ({}) needs all of '{}'", stage[node].op,
+                                ir::module_place(stage[node]), factor));
+  }
+  for (const ir::Factor& factor : ir::factors(stage)) {
+    if (!factor.why_not.empty()) {
+      whole.push_back(fmt::format("'{}' is not cut: {}", factor.id, factor.why_not));
+    }
+  }
+  const size_t more = whole.size() - std::min(whole.size(), kMostReasons);
+  whole.resize(whole.size() - more);
+  for (std::string& reason : whole) reason = json::quote(reason);
+  return fmt::format(
+      "\"group\": {{\"parameter_bytes\": {}, \"cut_bytes\": {}, \"collective_bytes\": {}, "
+      "\"whole\": [{}], \"more_whole\": {}}}",
+      all_bytes, cut_bytes, ir::collective_bytes(sharded.graph, places, rows),
+      fmt::join(whole, ", "), more);
+}
+
+/// `notes`, a JSON object or nothing, with one member more.
+std::string with_member(std::string notes, const std::string& member) {
+  const size_t end = notes.rfind('}');
+  if (end == std::string::npos) return "{" + member + "}";
+  const bool empty = notes.find_first_not_of(" \n", notes.find('{') + 1) == end;
+  return notes.insert(end, (empty ? "" : ", ") + member);
+}
+
+}  // namespace
+
 Plan of_groups(Plan plan, const ir::Graph& graph, int places) {
   if (places == 1) return plan;
   std::unordered_map<std::string_view, ir::NodeId> by_name;
@@ -67,13 +115,25 @@ Plan of_groups(Plan plan, const ir::Graph& graph, int places) {
     std::vector<ir::NodeId> nodes;
     for (const std::string& name : stage.nodes) nodes.push_back(by_name.at(name));
     std::ranges::sort(nodes);
-    stage.factors = ir::choose_factors(ir::extract(graph, nodes, outputs[index]), places);
+    const ir::Graph part = ir::extract(graph, nodes, outputs[index]);
+    stage.factors = ir::choose_factors(part, places);
+    const int64_t replicas = mesh_of(stage).replicas();
+    const int64_t batch = plan.made_for.global_batch.value_or(plan.micro_batches);
+    const int64_t rows = batch / std::max<int64_t>(plan.micro_batches * replicas, 1);
+    stage.notes = with_member(std::move(stage.notes), note_of(part, places, stage.factors, rows));
     std::vector<Rank> ranks;
     for (const Rank group : stage.ranks) {
       for (int place = 0; place < places; ++place) ranks.push_back(group * places + place);
     }
     stage.ranks = std::move(ranks);
     stage.axes.y = places;
+  }
+  for (auto* of_ranks : {&plan.step.idle_ns, &plan.step.bubble_ns}) {
+    std::vector<int64_t> all;
+    for (const int64_t of_group : *of_ranks) {
+      all.insert(all.end(), static_cast<size_t>(places), of_group);
+    }
+    *of_ranks = std::move(all);
   }
   if (plan.made_for.world) plan.made_for.world = *plan.made_for.world * places;
   return plan;

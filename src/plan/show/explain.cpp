@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/show/notes.h"
+#include "plan/show/show_groups.h"
 #include "plan/show/stage_names.h"
 #include "rannc/plan/mesh.h"
 #include "rannc/plan/module_names.h"
@@ -98,6 +99,7 @@ class Explanation {
                     mesh_of(stage).mesh().size() == 1 ? "" : "s", number_ranges(stage.ranks),
                     stage.recompute ? ", recomputes," : "",
                     indented(names_in_lines(name(s), width_ - 2, /*lines=*/3)));
+    text += group_text(plan_, s, width_);
     text += stages_around(s);
     if (!notes_.transfers || plan_.stages.size() == 1) return text;
     text += '\n';

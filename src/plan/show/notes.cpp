@@ -62,6 +62,16 @@ AlternativeNote read_alternative(const Place& place) {
   return note;
 }
 
+GroupNote read_group(const Place& place) {
+  GroupNote note;
+  note.parameter_bytes = place.at("parameter_bytes").number();
+  note.cut_bytes = place.at("cut_bytes").number();
+  note.collective_bytes = place.at("collective_bytes").number();
+  for (const Place& reason : place.at("whole").elements()) note.whole.push_back(reason.string());
+  note.more_whole = place.at("more_whole").integer(0, INT64_MAX);
+  return note;
+}
+
 }  // namespace
 
 PlanNotes read_notes(const Plan& plan) {
@@ -121,6 +131,7 @@ StageNotes read_stage_notes(const Plan& plan, size_t stage) {
   notes.out_bytes = number(root, "out_bytes");
   notes.send_bytes = number(root, "send_bytes");
   notes.graph_input_bytes = number(root, "graph_input_bytes");
+  if (const auto group = root.find("group")) notes.group = read_group(*group);
   return notes;
 }
 

@@ -55,7 +55,16 @@ struct PlanNotes {
   std::vector<TriedNote> tried_micro_batches;
 };
 
+/// Of a stage whose layers groups of ranks compute together.
+struct GroupNote {
+  double parameter_bytes = 0, cut_bytes = 0;
+  double collective_bytes = 0;     ///< that a rank sends for one micro-batch
+  std::vector<std::string> whole;  ///< what each rank computes or holds whole, and why
+  int64_t more_whole = 0;          ///< that `whole` does not name
+};
+
 struct StageNotes {
+  std::optional<GroupNote> group;
   std::optional<std::string> modules;
   std::optional<double> in_bytes, out_bytes, send_bytes, graph_input_bytes;
 };

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "plan/show/notes.h"
+#include "plan/show/show_groups.h"
 #include "plan/show/stage_names.h"
 #include "rannc/plan/mesh.h"
 #include "rannc/plan/module_names.h"
@@ -39,7 +40,10 @@ std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int
   std::string text = count(static_cast<double>(plan.stages.size()), "stage") + " on " +
                      count(static_cast<double>(ranks.size()), "rank");
   if (notes.hosts && notes.devices_per_host) {
-    text += fmt::format(" of {:.0f}", static_cast<double>(*notes.hosts) * *notes.devices_per_host);
+    // Groups stand for ranks there.
+    const int places = plan.stages.empty() ? 1 : plan.stages.front().axes.places();
+    text += fmt::format(" of {:.0f}",
+                        static_cast<double>(*notes.hosts) * *notes.devices_per_host * places);
   }
   text += ", " + count(static_cast<double>(plan.micro_batches), "micro-batch", "micro-batches");
   if (rows) {
@@ -318,7 +322,8 @@ std::string show(const Plan& plan, size_t width, std::optional<int64_t> global_b
   if (!plan.feasible) return wrapped(show_reason(plan), width) + "\n";
   const PlanNotes notes = read_notes(plan);
   const auto rows = global_batch ? global_batch : plan.made_for.global_batch;
-  std::string text = headline(plan, notes, rows, width) + "\n" + stage_table(plan, notes, width);
+  std::string text = headline(plan, notes, rows, width) + "\n" + stage_table(plan, notes, width) +
+                     group_table(plan, width);
   const auto is_known = [](const Stage& stage) { return stage.predicted.has_value(); };
   if (std::ranges::any_of(plan.stages, is_known)) {
     text += flow_table(plan, width) + memory_table(plan, notes, width);
