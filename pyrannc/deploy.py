@@ -130,10 +130,6 @@ def check_groups(task, world) -> None:
         )
     beside = {
         "zero=True": task.zero is True,
-        "master_weights": bool(task.master_weights),
-        "models that are built without values": task.value_source is not None,
-        "load_deployment": task.plan_file is not None,
-        "sync_batch_norm": task.config.sync_batch_norm,
         "verify_partitioning": task.config.verify_partitioning,
         "partitioning_dry_run_np": bool(task.config.partitioning_dry_run_np),
     }
@@ -226,6 +222,13 @@ def choose(task, agreed, proved, measured) -> Chosen:
         return _C.plan.of_groups(planner.plan(), graph, task.config.tensor_parallel).to_json()
 
     plan = _C.plan.Plan.from_json(on_rank(0, world, content))
+    places = max(stage.places for stage in plan.stages)
+    if places != task.config.tensor_parallel:
+        raise PlanError(
+            f"{path} has groups of {places} ranks, but tensor_parallel is "
+            f"{task.config.tensor_parallel}.\n  Set tensor_parallel = {places}, or take another "
+            "plan."
+        )
     try:
         _C.plan.verify(plan, graph, world.size)
     except PlanError as error:

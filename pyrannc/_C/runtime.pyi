@@ -118,7 +118,7 @@ class Times:
     def send_ns(self) -> int:
         ...
 class Executor:
-    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None, bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400, holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, show_values: bool = False, stream: pyrannc._C.comm.Stream = None, float32_sums: bool = False, shards: collections.abc.Sequence[collections.abc.Sequence[str]] | None = None) -> None:
+    def __init__(self, graph: pyrannc._C.ir.Graph, objects: collections.abc.Sequence, plan: pyrannc._C.plan.Plan, communicator: pyrannc._C.comm.Communicator, device: str = 'cpu', outputs: pyrannc._C.plan.Outputs = ..., preludes: collections.abc.Sequence[pyrannc._C.ir.Graph] = [], outside_sum: bool = False, draws: DrawSteps = None, kept: KeptGradients = None, bucket_bytes: typing.SupportsInt | typing.SupportsIndex = 26214400, holders: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = {}, show_values: bool = False, stream: pyrannc._C.comm.Stream = None, float32_sums: bool = False, shards: collections.abc.Sequence[collections.abc.Sequence[str]] | None = None, held: collections.abc.Mapping[str, tuple[typing.SupportsInt | typing.SupportsIndex, collections.abc.Sequence[collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex]]]]] = {}) -> None:
         ...
     def forward(self, inputs: collections.abc.Sequence[torch.Tensor], parameters: collections.abc.Sequence[torch.Tensor], buffers: collections.abc.Sequence[torch.Tensor], local_rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], with_backward: bool = True, no_sync: bool = False, loss_seed: typing.SupportsFloat | typing.SupportsIndex = 1.0) -> Call:
         ...
@@ -132,11 +132,6 @@ class Executor:
     def parts(self) -> list[pyrannc._C.ir.Part]:
         """
         Of its parameters and buffers, those that it takes a part of.
-        """
-    @property
-    def summed(self) -> set[str]:
-        """
-        Of its parameters, whole ones whose gradients are sums over a group.
         """
     @property
     def timeline(self) -> list[Span]:

@@ -187,12 +187,14 @@ class Values:
                 log.warn("deploy", f"{self.weights.path}: {said}")
 
     @torch.no_grad()
-    def give(self, names) -> None:
-        """Gives the tensors ``names`` of the model, which this rank holds, their values."""
+    def give(self, names, given=lambda tensor: None) -> None:
+        """Gives the tensors ``names`` of the model, which this rank holds, their values; calls
+        ``given(tensor)`` for each before the next one comes."""
         with progress.part("giving tensors their values"):
-            self._give(names)
+            self._give(names, given)
 
-    def _give(self, names):
+    def _give(self, names, given):
+        done = set()
         wanted = set(names)
         sources = {id(each): each for each in self._source_of.values()}
         for count, source in enumerate(sources.values()):
@@ -205,16 +207,19 @@ class Values:
             else:
                 made = source.convert(self._stored.tensor)
             for name in mine:
-                self._put(name, made[name])
+                if id(self._held[name]) not in done:  # of tied names one counts
+                    done.add(id(self._held[name]))
+                    self._put(name, made[name])
+                    given(self._held[name])
         if self._initialisers is None:
             return
         with self._initialisers.at_work() as make:
-            done = set()
             for name in self._initialised:
                 tensor = self._held[name]
                 if name in wanted and id(tensor) not in done:
                     done.add(id(tensor))
                     _take(tensor, make(name, tensor, self.seed))
+                    given(tensor)
 
     def _put(self, name, value):
         tensor = self._held[name]

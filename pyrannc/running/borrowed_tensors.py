@@ -2,8 +2,7 @@
 
 import functools
 
-from pyrannc import _C
-from pyrannc.state import named_tensors
+from pyrannc.state import named_tensors, tensor_parts
 from pyrannc.state.mover import Mover
 from pyrannc.state.released import blank
 
@@ -23,7 +22,7 @@ class BorrowedTensors:
     """
 
     def __init__(self, deployment, executor, users, written):
-        self._comm = deployment.world
+        self._comm, self._owners = deployment.world, deployment.owners
         self._places = {}  # by name: in which list of a call's tensors, and where
         for kind, names in enumerate((executor.parameter_names, executor.buffer_names)):
             self._places |= {name: (kind, index) for index, name in enumerate(names)}
@@ -36,10 +35,10 @@ class BorrowedTensors:
                 continue
             done.add(id(tensor))
             if takers := sorted(set(ranks) - set(owners)):
-                self._lent.append((name, tensor, *_layouts(name, tensor, owners[:1], takers)))
+                self._lent.append((name, tensor, *self._layouts(name, owners, takers)))
             takers = sorted(set(owners) - set(ranks))
             if takers and name in written and tensor.numel():
-                self._returned.append((name, tensor, *_layouts(name, tensor, ranks[:1], takers)))
+                self._returned.append((name, tensor, *self._layouts(name, ranks, takers)))
 
     def begin(self, parameters, buffers):
         """The tensors of a call, with copies of what is borrowed. Collective."""
@@ -47,7 +46,11 @@ class BorrowedTensors:
 
         def borrow(name, tensor, numbers):
             copy = blank(tensor, tensor.requires_grad)
-            named_tensors.write_flat(copy, numbers)
+            if (part := self._owners.part(name)) is not None:
+                made = tensor_parts.joined(numbers, tensor.shape, *part)
+                copy = made.to(copy.device).requires_grad_(tensor.requires_grad)
+            else:
+                named_tensors.write_flat(copy, numbers)
             kind, index = self._places[name]
             call[kind][index] = copy
 
@@ -67,10 +70,19 @@ class BorrowedTensors:
                     kind, index = self._places[name]
                     held = call[kind][index]
                 if self._comm.rank in takers:
-                    then = functools.partial(named_tensors.write_flat, tensor)
+                    then = functools.partial(self._write, name, tensor)
+                if start.numel(self._comm.rank) and (part := self._owners.part(name)) is not None:
+                    held = tensor_parts.side_by_side(tensor_parts.plain(held), *part)
                 mover.add(start, end, held, tensor.dtype, then)
 
+    def _layouts(self, name, holders, takers):
+        """Numbers come from the first rank, or group, that holds them."""
+        holders = holders[: self._owners.places(name)]
+        return self._owners.layout(name, holders), self._owners.layout(name, takers), takers
 
-def _layouts(name, tensor, holders, takers):
-    whole = _C.plan.Layout.whole
-    return whole(name, tensor.shape, holders), whole(name, tensor.shape, takers), takers
+    def _write(self, name, tensor, numbers):
+        part = self._owners.part(name)
+        if part is None:
+            named_tensors.write_flat(tensor, numbers)
+        else:
+            tensor_parts.plain(tensor).copy_(tensor_parts.joined(numbers, tensor.shape, *part))

@@ -101,37 +101,47 @@ class Deployment:
         used = {*executor.parameter_names, *executor.buffer_names}
         shared = self._sharing_memory() if self.world.size > 1 else []
         self.owners.assign(used, shared)
-        self._cut()
+        places = self._places()
+        if self.task.value_source is None:
+            for tensor, place in places.values():
+                self._cut(tensor, place)
         self._note_groups()
         elsewhere = {id(p) for p in self.model.parameters() if is_released(p)}
         for optimizer in self.task.all_optimizers:
             user_optimizer.leave_out(optimizer, elsewhere)
         if self.task.value_source is not None:
-            self._give_values()
+            self._give_values(places)
+        if self.first is not None:
+            self.first.forget_tensors()
         self._move_to(self.task.device, self.task.all_optimizers)
 
-    def _cut(self):
-        """Where groups of ranks compute layers together, each keeps its part of what they cut."""
+    def _places(self) -> dict:
+        """By id: tensors of which each rank of a group keeps a part, and where it lies."""
         ranks = self.group
         if len(ranks) == 1:
-            return
+            return {}
         mine = {part.name: (part.dim, part.stretches) for part in self.first.executor.parts}
         everyones = gathered(self.world, mine)
         held = named_tensors.tensors(self.model)
-        for name in dict.fromkeys(name for each in everyones for name in each):
-            self.owners.cut(
-                name, {rank: each[name] for rank, each in enumerate(everyones) if name in each}
-            )
+        for first in range(0, self.world.size, len(ranks)):  # those that have it cut it alike
+            of_group = everyones[first : first + len(ranks)]
+            for name, (dim, _) in of_group[0].items():
+                self.owners.cut(name, dim, [each[name][1] for each in of_group])
+        found = {}
         for name, (dim, _) in mine.items():
             stretches = tuple(everyones[rank][name][1] for rank in ranks)
             tensor = held[name]
             what = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
-            place = tensor_parts.Place(name, tensor.shape, dim, stretches, ranks, self.world, what)
-            tensor_parts.cut(tensor, place)
-            for optimizer in self.task.all_optimizers:
-                tensor_parts.cut_state(optimizer, tensor, place)
-        if self.first is not None:
-            self.first.forget_tensors()
+            found[id(tensor)] = (
+                tensor,
+                tensor_parts.Place(name, tensor.shape, dim, stretches, ranks, self.world, what),
+            )
+        return found
+
+    def _cut(self, tensor, place):
+        tensor_parts.cut(tensor, place)
+        for optimizer in self.task.all_optimizers:
+            tensor_parts.cut_state(optimizer, tensor, place)
 
     def _note_groups(self):
         """Of the optimizers, also those that were added lately; before parameters leave them."""
@@ -154,17 +164,25 @@ class Deployment:
             for optimizer, group, parameters in reversed(cut):
                 param_names.replace(optimizer, group, parameters)
 
-    def _give_values(self):
-        """What this rank holds of a model that was built without values."""
+    def _give_values(self, places):
+        """What this rank holds of a model that was built without values. Of ``places`` it keeps its
+        part, one tensor after the other."""
         held = named_tensors.tensors(self.model)
         mine = [name for name, tensor in held.items() if not is_released(tensor)]
-        on_all(self.world, lambda: self.task.value_source.give(mine))
+
+        def given(tensor):
+            if id(tensor) in places:
+                self._cut(*places.pop(id(tensor)))
+
+        on_all(self.world, lambda: self.task.value_source.give(mine, given))
+        for tensor, place in places.values():  # that had values
+            self._cut(tensor, place)
+        parts = tensor_parts.as_tensors(held.values())
         for optimizer in self.task.optimizers:
             on_all(self.world, lambda each=optimizer: user_optimizer.begin_again(each))
+        tensor_parts.as_parts(parts)
         if self.task.value_source.then is not None:
             on_all(self.world, self.task.value_source.then)
-        if self.first is not None:
-            self.first.forget_tensors()
 
     def share_state(self) -> None:
         """After hold(), with the plan that stays: the replicas of each stage share the state of the
@@ -249,12 +267,12 @@ class Deployment:
         """The run of another capture of the model: its nodes go to the stages of the plan, where it
         is for one number of rows to one replica of each."""
         captured, _ = same_graph(captured, 1, self.world)
-        if self.task.config.tensor_parallel > 1:
-            return self._run_in_groups(captured)
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
         if captured.alone:
             plan = _C.plan.on_one_replica(plan)
-        executor = self.executor(captured, plan)
+        made = []
+        on_all(self.world, lambda: made.append(self.executor(captured, plan)))
+        executor = made[0]
         users = self.owners.users({*executor.parameter_names, *executor.buffer_names})
         self._note_groups()
         self.owners.move_unused(users, self._moving_in(self.task.optimizers))
@@ -266,45 +284,6 @@ class Deployment:
             holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
             executor = self.executor(captured, plan, holders)
         return Run(self, captured, executor, plan, elsewhere)
-
-    def _run_in_groups(self, captured):
-        """The same where groups of ranks compute layers together: it must be cut as the first."""
-        plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
-        if captured.alone:
-            replicas = max(len(stage.ranks) // stage.places for stage in plan.stages)
-            if replicas > 1:
-                raise RaNNCError(
-                    f"a call that runs on one replica ({captured.alone}) cannot share its "
-                    "gradients with others under tensor_parallel yet.\n  Plan with one replica, "
-                    "or leave tensor_parallel off."
-                )
-            plan = _C.plan.on_one_replica(plan)
-        made = []
-
-        def make():
-            executor = self.executor(captured, plan)
-            held = named_tensors.tensors(self.model)
-            cut = {part.name: part for part in executor.parts}
-            for name in (*executor.parameter_names, *executor.buffer_names):
-                tensor = held[name]
-                if is_released(tensor):
-                    fits = False
-                elif tensor_parts.is_part(tensor):
-                    place, part = tensor.place_of_part, cut.get(name)
-                    fits = part is not None and tensor_parts.fits(place, part.dim, part.stretches)
-                else:
-                    fits = name not in cut
-                if not fits:
-                    raise RaNNCError(
-                        f"this call uses '{name}' otherwise than the first one, so that ranks "
-                        "which compute layers together (tensor_parallel) cannot run it on the "
-                        "parts that they hold.\n  Make it under summon() with the model inside, "
-                        "or leave tensor_parallel off."
-                    )
-            made.append(executor)
-
-        on_all(self.world, make)
-        return Run(self, captured, made[0], plan)
 
     def when_it_ends(self, forget) -> None:
         """Calls ``forget(reason)`` once the plan has ended."""
@@ -448,4 +427,5 @@ class Deployment:
             show_values=self.task.config.display_comm_value,
             float32_sums=self.task.config.float32_sums,
             shards=self._shards,
+            held=self.owners.parts() if self.holds and len(self.group) > 1 else {},
         )

@@ -45,14 +45,10 @@ class UnsummedGradients:
         """Sums what is kept over the replicas and adds it to ``.grad``. Collective."""
         deployment = self._deployment()
         tensors = named_tensors.tensors(deployment.model)
-        stream = _C.runtime.device_stream(str(deployment.task.device))
         found = self.kept.sum(_plane(deployment))
         with torch_private.without_subclasses():  # also of parts
             for name, gradient in found.items():
                 parameter = tensors[name]
-                if name in deployment.first.executor.summed:
-                    group = list(deployment.group)
-                    stream.wait(_C.runtime.start_sum(gradient, deployment.comm, stream, group))
                 if is_released(parameter):  # it was borrowed, and its owners have the sum, too
                     continue
                 if parameter.grad is None:

@@ -37,16 +37,33 @@ class Owners:
         self._used = set()  # names that some capture uses
         everywhere = list(range(comm.size))
         self.ranks = _RanksOf((name, everywhere.copy()) for name in tensors(model))
-        self._parts = {}  # by name, what each rank has of it where none has the whole
+        self._parts = {}  # by name, what each place has of it where none has the whole
         self.gradients = GradientsElsewhere()
 
-    def cut(self, name: str, parts: dict) -> None:
-        """From here on no rank has the whole of a tensor; ``parts``: by rank, the dimension that is
-        cut and the stretches of it that the rank has."""
+    def cut(self, name: str, dim: int, stretches: list) -> None:
+        """From here on no rank has the whole of a tensor: each place of a group has its stretches
+        (``[place]``) of a dimension."""
         cut = tensors(self._model)
         for other, tensor in cut.items():
             if tensor is cut[name]:
-                self._parts[other] = parts
+                self._parts[other] = dim, stretches
+
+    def places(self, name: str) -> int:
+        """How many ranks hold a tensor together."""
+        return len(self._parts[name][1]) if name in self._parts else 1
+
+    def part(self, name: str, rank=None):
+        """The dimension of a tensor that is cut, and the stretches of it that a rank has, or would
+        have; None: the whole."""
+        if name not in self._parts:
+            return None
+        dim, stretches = self._parts[name]
+        return dim, stretches[(self._comm.rank if rank is None else rank) % len(stretches)]
+
+    def parts(self) -> dict:
+        """By the name of each tensor: the dimension that is cut, and the stretches of each place;
+        none where each has the whole."""
+        return {name: self._parts.get(name, (0, [])) for name in self.ranks}
 
     def layout(self, name: str, ranks=None):
         """``_C.plan.Layout``: which rank holds which numbers of a tensor.
@@ -59,7 +76,7 @@ class Owners:
         if name not in self._parts:
             return _C.plan.Layout.whole(name, shape, ranks)
         holders = [
-            ([rank], tensor_parts.boxes(shape, *self._parts[name][rank]), None) for rank in ranks
+            ([rank], tensor_parts.boxes(shape, *self.part(name, rank)), None) for rank in ranks
         ]
         return _C.plan.Layout(name, shape, holders)
 

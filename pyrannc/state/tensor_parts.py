@@ -72,8 +72,7 @@ class Place:
 
     def side_by_side(self, part):
         """Its numbers as a layout counts them, one stretch after the other."""
-        sizes = [size for _, size in self.mine]
-        return torch.cat([each.reshape(-1) for each in part.split(sizes, self.dim)])
+        return side_by_side(part, self.dim, self.mine)
 
     def gather(self, part):
         """The whole on the CPU, of this rank's part. Collective over the group."""
@@ -87,6 +86,18 @@ class Place:
         with Mover(self.world, self.ranks) as mover:
             mover.add(start, end, as_part(plain(part), self), part.dtype, found.append)
         return found[0].view(self.shape)
+
+
+def side_by_side(part, dim: int, stretches):
+    """The numbers of a part as a layout counts them, one stretch after the other."""
+    return torch.cat([each.reshape(-1) for each in part.split([n for _, n in stretches], dim)])
+
+
+def joined(numbers, shape, dim: int, stretches):
+    """The other way round, of a tensor whose whole has this shape."""
+    sizes = [(*shape[:dim], size, *shape[dim + 1 :]) for _, size in stretches]
+    pieces = numbers.split([math.prod(size) for size in sizes])
+    return torch.cat([each.view(size) for each, size in zip(pieces, sizes, strict=True)], dim)
 
 
 def boxes(shape, dim: int, stretches) -> list:
@@ -256,11 +267,6 @@ class _HookOfPart:
             return self._hook(gradient)
         made = self._hook(as_part(gradient.detach(), _gradient_place(tensor)))
         return plain(made) if is_part(made) else made
-
-
-def fits(place, dim, stretches) -> bool:
-    """Whether a rank that cuts a tensor so has the part that it has here."""
-    return place.dim == dim and list(place.mine) == list(map(tuple, stretches))
 
 
 def cut(tensor, place) -> None:

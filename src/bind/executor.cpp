@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include "bind/layouts.h"
 #include "bind/module.h"
 #include "bind/objects.h"
 #include "rannc/plan/trace.h"
@@ -45,7 +46,7 @@ std::unique_ptr<Executor> make_executor(
     std::shared_ptr<runtime::DrawSteps> draws, std::shared_ptr<runtime::KeptGradients> kept,
     int64_t bucket_bytes, plan::ParameterHolders holders, bool show_values,
     const std::shared_ptr<comm::Stream>& stream, bool float32_sums,
-    std::optional<std::vector<std::vector<std::string>>> shards) {
+    std::optional<std::vector<std::vector<std::string>>> shards, const HeldParts& held_parts) {
   const ops::Objects held = to_objects(objects);
   const py::gil_scoped_release unlocked;
   return std::make_unique<Executor>(
@@ -53,7 +54,7 @@ std::unique_ptr<Executor> make_executor(
       runtime::Options{outputs, std::move(preludes), outside_sum, std::move(draws),
                        stream ? stream : runtime::device_stream(c10::Device(device)),
                        std::move(kept), bucket_bytes, std::move(holders), std::move(shards),
-                       show_values, float32_sums});
+                       show_values, float32_sums, to_layouts(held_parts)});
 }
 
 /// Calls `function`(output_grads, keep_graph, backward), and lets go of it where Python still runs.
@@ -252,11 +253,9 @@ void init_executor(py::module_& m) {
            "preludes"_a = std::vector<ir::Graph>(), "outside_sum"_a = false, "draws"_a = py::none(),
            "kept"_a = py::none(), "bucket_bytes"_a = plan::kBucketBytes,
            "holders"_a = plan::ParameterHolders(), "show_values"_a = false, "stream"_a = py::none(),
-           "float32_sums"_a = false, "shards"_a = py::none())
+           "float32_sums"_a = false, "shards"_a = py::none(), "held"_a = HeldParts())
       .def_property_readonly("parameter_names", &Executor::parameter_names)
       .def_property_readonly("buffer_names", &Executor::buffer_names)
-      .def_property_readonly("summed", &Executor::summed,
-                             "Of its parameters, whole ones whose gradients are sums over a group.")
       .def_property_readonly("parts", &Executor::parts,
                              "Of its parameters and buffers, those that it takes a part of.")
       .def("forward", &Executor::forward, "inputs"_a, "parameters"_a, "buffers"_a, "local_rows"_a,

@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include "bind/layouts.h"
 #include "bind/module.h"
 #include "rannc/ir/contents.h"
 #include "rannc/ir/cut.h"
@@ -274,7 +275,6 @@ void init_shard(py::module_& m) {
       .def_readonly("graph", &ir::ShardedGraph::graph)
       .def_readonly("factors", &ir::ShardedGraph::factors)
       .def_readonly("parts", &ir::ShardedGraph::parts)
-      .def_readonly("summed", &ir::ShardedGraph::summed)
       .def_property_readonly("gathered", [](const ir::ShardedGraph& sharded) {
         std::vector<std::pair<uint32_t, std::string>> list;
         for (const auto& [node, factor] : sharded.gathered) list.emplace_back(node.index, factor);
@@ -282,7 +282,13 @@ void init_shard(py::module_& m) {
       });
   m.def("factors", &ir::factors, "graph"_a, Unlocked());
   m.def("choose_factors", &ir::choose_factors, "graph"_a, "ways"_a, Unlocked());
-  m.def("shard", &ir::shard, "graph"_a, "ways"_a, "place"_a, "chosen"_a = std::nullopt, Unlocked());
+  m.def(
+      "shard",
+      [](const ir::Graph& graph, int ways, int place,
+         const std::optional<std::vector<std::string>>& chosen,
+         const HeldParts& held) { return ir::shard(graph, ways, place, chosen, to_layouts(held)); },
+      "graph"_a, "ways"_a, "place"_a, "chosen"_a = std::nullopt, "held"_a = HeldParts(),
+      Unlocked());
   m.def("verify_shard", &ir::verify_shard, "whole"_a, "places"_a, Unlocked());
   m.def("collective_bytes", &ir::collective_bytes, "sharded"_a, "ways"_a, "rows"_a, Unlocked());
 }

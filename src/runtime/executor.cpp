@@ -109,7 +109,6 @@ const std::vector<std::string>& Executor::buffer_names() const {
 }
 
 const std::vector<ir::Part>& Executor::parts() const { return impl_->inference->parts; }
-const std::set<std::string>& Executor::summed() const { return impl_->inference->summed; }
 
 const Times& Executor::times() const {
   impl_->history->settle(/*wait=*/true);

@@ -1,6 +1,8 @@
 """A rank that fails or falls silent ends the job: exit code not 0, the cause printed, no hang."""
 
+import re
 import textwrap
+import time
 
 import mpi
 import pytest
@@ -126,6 +128,40 @@ def test_a_killed_rank_ends_the_job():
     )
     assert result.returncode != 0
     assert "signal 9" in result.stderr
+
+
+# Steps of layers that two ranks compute together, in which rank 1 gets a signal.
+IN_A_GROUP = """
+import pyrannc, torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 64))
+model = pyrannc.RaNNCModule(
+    model, torch.optim.SGD(model.parameters(), lr=1e-3),
+    pyrannc.Config(tensor_parallel=2, comm_timeout_s=5))
+model(torch.randn(8, 64)).sum().backward()
+assert any(hasattr(p, "place_of_part") for p in model.module.parameters())
+print("begun", time.time(), flush=True)
+if world.rank == 1:
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), SIGNAL)).start()
+while True:
+    model(torch.randn(8, 64)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("signal", ["KILL", "STOP"])
+def test_a_rank_that_is_gone_inside_of_a_group_ends_the_job(signal):
+    begin = time.time()
+    result = run(IN_A_GROUP.replace("SIGNAL", f"signal.SIG{signal}"), ranks=2)
+    begin = max(
+        [begin, *(float(each.split()[1]) for each in re.findall("begun .*", result.stdout))]
+    )
+    assert result.returncode != 0
+    assert time.time() - begin < 30  # 10 where nobody else is at work
+    if signal == "KILL":
+        assert "signal 9" in result.stderr, result.stderr
+    else:
+        assert "rank 0 waited 5 s" in result.stderr, result.stderr
+        assert "tensor parallel" in result.stderr, result.stderr
+        assert "rank 1" in result.stderr, result.stderr
 
 
 @pytest.mark.skipif(not standin.built(), reason="the stand-in device was not built")

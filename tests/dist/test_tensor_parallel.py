@@ -172,10 +172,103 @@ def test_two_ranks_that_compute_layers_together_train_as_one_process(case):
     pass
 
 
+LATER = """
+class Branches(nn.Module):
+    "Calls that use one weight in ways that cannot be cut alike."
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(6, 8), nn.Linear(8, 6), nn.LayerNorm(8)
+        self.extra = nn.Linear(6, 4)
+
+    def forward(self, x, how):
+        h = self.up(x)
+        if how == 1:  # needs all of a row
+            h = self.norm(h)
+        if how == 2:  # the weight on both sides, and a parameter that no call has used so far
+            beside = self.extra(x).square().mean()
+            return (functional.gelu(h) @ self.up.weight).square().mean() + beside
+        if how == 3:
+            h = h.sort(-1).values
+        return self.down(functional.gelu(h)).square().mean()
+
+class Chain(nn.Module):
+    "Calls that lead through the stages otherwise, and use weights of another one."
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(192, 768), nn.GELU(), nn.Linear(768, 192)) for _ in range(6))
+        self.head = nn.Linear(192, 40, bias=False)
+
+    def forward(self, x, how):
+        if how == 2:
+            x = functional.linear(x @ self.head.weight.T, self.head.weight.T)
+        for each in reversed(self.layers) if how == 1 else self.layers:
+            x = x + each(x)
+        return (self.layers[3](x).sort(-1).values if how == 3 else self.head(x)).square().mean()
+
+def changes(build, width, kinds, **settings):
+    model, optimizer, twin, its = begun(build, torch.optim.SGD, tensor_parallel=2, **settings)
+    for how, kept in kinds:
+        batch = torch.randn(2 * size, width).double()
+        optimizer.zero_grad(), its.zero_grad()
+        if kept is not None:
+            with model.no_sync():
+                model(own(batch), how=kept).backward()
+            twin(batch, how=kept).backward()
+        loss, expected = model(own(batch), how=how), twin(batch, how=how)
+        same(loss, expected)
+        loss.backward(), expected.backward()
+        same(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5),
+             torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.5))
+        optimizer.step(), its.step()
+    equal_state(model, twin)
+    assert all(stage.factors for stage in model.plan.stages), "nothing is cut"
+
+torch.manual_seed(7)
+"""
+LATER_CALLS = {
+    "the first cuts": (
+        2,
+        "changes(Branches, 6, [(0, None), (1, None), (2, None), (3, None), (0, 1), (0, 2), "
+        "(3, 0)])",
+    ),
+    "the first gathers": (
+        2,
+        "changes(Branches, 6, [(3, None), (0, None), (2, None), (1, None), (3, 0), (1, 2)])",
+    ),
+    "two replicas": (
+        4,
+        "changes(Branches, 6, [(0, None), (2, None), (3, None), (0, 2), (2, 1)], partition_num=1, "
+        "replica_nums=[2])",
+    ),
+    "two stages": (
+        4,
+        "changes(Chain, 192, [(0, None), (1, None), (2, None), (3, None), (0, 1), (2, 3), "
+        "(0, None)], partition_num=2, pipeline_num=2)",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(name, marks=ranks(LATER + code, number))
+        for name, (number, code) in LATER_CALLS.items()
+    ],
+)
+def test_later_calls_take_parameters_as_the_first_one_has_cut_them(case):
+    pass
+
+
 MESHES = {
     "four ways, three heads": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=4)",
     "two replicas of two": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=2, "
     "partition_num=1, replica_nums=[2])",
+    "statistics of the whole batch": "trains_alike(Normalised, batches("
+    "lambda r: torch.randn(r, 3, 6, 6).double(), 4), tensor_parallel=2, partition_num=1, "
+    "replica_nums=[2], sync_batch_norm=True)",
     "two stages of two": "trains_alike(large, batches(tokens, 8), tensor_parallel=2, "
     "partition_num=2, pipeline_num=2)",
     "two stages of two, 1F1B": "trains_alike(large, batches(tokens, 8), tensor_parallel=2, "
@@ -352,6 +445,54 @@ for late in (False, True):
         raise AssertionError("a hook has taken a part for the whole")
 """)
 def test_hooks_on_parameters_see_parts():
+    pass
+
+
+@ranks("""
+with torch.device("meta"):
+    empty = GPT()
+empty = empty.double()
+optimizer = torch.optim.Adagrad(empty.parameters(), lr=0.02, eps=1e-3)
+model = pyrannc.RaNNCModule(empty, optimizer, pyrannc.Config(tensor_parallel=2))
+twin = its = None
+for batch in batches(tokens, 4):
+    optimizer.zero_grad()
+    loss = model(own(batch))
+    if twin is None:
+        twin = GPT().double()
+        twin.load_state_dict(model.state_dict(rank0_only=False))
+        its = torch.optim.Adagrad(twin.parameters(), lr=0.02, eps=1e-3)
+        assert sum(p.abs().sum() for p in twin.parameters()) > 0
+        assert any(hasattr(p, "place_of_part") for p in model.module.parameters())
+    its.zero_grad()
+    expected = twin(batch)
+    same(loss, expected)
+    loss.backward(), expected.backward()
+    optimizer.step(), its.step()
+equal_state(model, twin)
+""")
+def test_models_that_are_built_without_values_fill_their_parts():
+    pass
+
+
+@ranks("""
+folder = [tempfile.mkdtemp() if rank == 0 else None]
+file = pyrannc.comm_utils.bcast_obj(folder)[0] + "/plan.json"
+trains_alike(GPT, batches(tokens, 4), tensor_parallel=2, save_deployment=True,
+             deployment_file=file)
+model, _, _, _ = trains_alike(GPT, batches(tokens, 4), tensor_parallel=2, load_deployment=True,
+                              deployment_file=file)
+assert model.plan.stages[0].places == 2 and model.plan.stages[0].factors
+shown = pyrannc._C.plan.show(model.plan)
+assert "1 x 2" in shown and "stage on 2 ranks of 2" in shown, shown
+try:
+    begun(GPT, load_deployment=True, deployment_file=file)[0](tokens(2))
+except pyrannc.RaNNCError as error:
+    assert "has groups of 2 ranks, but tensor_parallel is 1" in str(error), error
+else:
+    raise AssertionError("not refused")
+""")
+def test_a_plan_with_groups_is_written_read_and_shown():
     pass
 
 

@@ -22,10 +22,14 @@ MEMORY_FORMATS = {0: torch.contiguous_format, 1: torch.preserve_format, 2: torch
 
 def in_order_of(like, shape):
     """An empty tensor whose dimensions lie in memory in the order of those of ``like``."""
-    order = sorted(range(like.dim()), key=lambda dim: (-like.stride(dim), like.shape[dim] == 1))
-    return like.new_empty([shape[dim] for dim in order]).permute(
-        [order.index(dim) for dim in range(like.dim())]
-    )
+    one = any(mine == 1 < whole for mine, whole in zip(like.shape, shape, strict=True))
+    if one or like.is_contiguous():
+        return like.new_empty(list(shape))
+    strides, stride = [0] * like.dim(), 1
+    for dim in sorted(range(like.dim()), key=lambda dim: (like.stride(dim), like.shape[dim] != 1)):
+        strides[dim] = stride
+        stride *= max(shape[dim], 1)
+    return like.new_empty_strided(list(shape), strides)
 
 
 def part(whole, dim, stretches):

@@ -13,7 +13,7 @@ def uneven_mlp():
 
 
 class Scaled(nn.Module):
-    """A whole weight between two products that are cut: its gradient is summed."""
+    """A whole weight between two products that are cut: its gradient is partial."""
 
     def __init__(self):
         super().__init__()
@@ -36,6 +36,14 @@ class Windows(nn.Module):
         rows, head, place, inner = heads.stride()
         windows = heads.as_strided((len(x), 8, 2, 2, 2), (rows, head, place, place, inner))
         return self.down(windows.square().sum(3).transpose(1, 2).flatten(2))
+
+
+def grouped_cnn():
+    """Groups of channels, of which the outputs inside of each are more than there are groups."""
+    return nn.Sequential(
+        nn.Conv1d(6, 12, 1), nn.ReLU(), nn.Conv1d(12, 24, 3, groups=2), nn.GELU(),
+        nn.Conv1d(24, 12, 1, groups=4), nn.Flatten(), nn.Linear(24, 5),
+    )  # fmt: skip
 
 
 def depthwise_cnn():
@@ -95,6 +103,7 @@ OF_TORCH = {
     "uneven_mlp": Entry(uneven_mlp, floats(6)),
     "scaled": Entry(Scaled, floats(6)),
     "windows": Entry(Windows, floats(3, 6)),
+    "grouped_cnn": Entry(grouped_cnn, floats(6, 4)),
     "depthwise_cnn": Entry(depthwise_cnn, floats(3, 8, 8)),
     "encoder_eval": ZOO["encoder_eval"],
     "tied_lm": ZOO["tied_lm"],

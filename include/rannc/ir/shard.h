@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,6 +39,14 @@ struct Part {
   std::vector<Stretch> stretches;
 };
 
+/// How the places of a group hold a parameter or buffer.
+struct Layout {
+  int dim = 0;
+  std::vector<std::vector<Stretch>> stretches;  ///< [place]; empty: each holds the whole
+};
+/// By name.
+using Layouts = std::map<std::string, Layout>;
+
 /// One place's graph. Inputs, outputs and what it does not share are whole, and the same on all
 /// places. Collectives are nodes of these operators; `pieces` is a list of integers: for each place
 /// the number of its stretches, and begin and size of each.
@@ -51,7 +60,6 @@ struct ShardedGraph {
   Graph graph;
   std::vector<std::string> factors;  ///< ids of those that are cut
   std::vector<Part> parts;           ///< parameters, buffers and constants that it has a part of
-  std::vector<std::string> summed;   ///< whole parameters whose gradient is the sum over the group
   /// Nodes that need whole what is cut in front of them, with the factor's id.
   std::vector<std::pair<NodeId, std::string>> gathered;
 };
@@ -60,8 +68,14 @@ struct ShardedGraph {
 [[nodiscard]] std::vector<std::string> choose_factors(const Graph& graph, int ways);
 /// The part of place `place` of `ways`. Without `chosen` it is choose_factors(). Throws ConfigError
 /// for a factor that is not there or cannot be cut.
+///
+/// `held`: state whose layout other stages, or earlier captures, have settled. It is gathered, or
+/// cut, where the graph uses it otherwise. Where all state has a layout, the factors are those
+/// that these layouts are cut along, whatever `chosen` says. Throws ConfigError for a buffer that
+/// the graph writes in another layout.
 [[nodiscard]] ShardedGraph shard(const Graph& graph, int ways, int place,
-                                 const std::optional<std::vector<std::string>>& chosen = {});
+                                 const std::optional<std::vector<std::string>>& chosen = {},
+                                 const Layouts& held = {});
 /// Throws InternalError unless the graphs of all places, in order, compute what `whole` computes,
 /// as far as types say: each value is replicated, sharded along one dimension or partial. Refused
 /// are a shard where the whole is needed, a partial value that is used otherwise than linearly, a

@@ -102,6 +102,8 @@ struct Options {
   /// 16-bit gradients are summed over ranks in float32, also by NCCL, which else sums them as they
   /// are. Equal on all ranks.
   bool float32_sums = false;
+  /// How groups hold the state of the model, where that is settled. Equal on all ranks.
+  ir::Layouts held = {};
   /// Set by the executor: the ranks that compute this rank's shares with it; null: none.
   std::shared_ptr<const Group> group = {};
 };
@@ -121,8 +123,6 @@ class Executor {
   [[nodiscard]] const std::vector<std::string>& buffer_names() const;
   /// Of these, the ones of which this rank takes a part. One that several stages use is cut alike.
   [[nodiscard]] const std::vector<ir::Part>& parts() const;
-  /// And those which it takes whole, but whose gradients are sums over its group.
-  [[nodiscard]] const std::set<std::string>& summed() const;
 
   /// One iteration's forward part on this rank's local batch. `inputs` as graph.inputs, without
   /// those that the preludes give.

@@ -4,8 +4,12 @@
 
 namespace rannc::ir::sharding {
 
-Decisions::Decisions(const Graph& graph, const Analysis& analysis, std::set<ContentId> cut)
-    : graph_(graph), analysis_(analysis), cut_(std::move(cut)) {
+Decisions::Decisions(const Graph& graph, const Analysis& analysis, std::set<ContentId> cut,
+                     std::set<ValueId> held_otherwise)
+    : graph_(graph),
+      analysis_(analysis),
+      cut_(std::move(cut)),
+      held_otherwise_(std::move(held_otherwise)) {
   for (const Node& node : graph.nodes) {
     for (const ValueId value : node.writes) written_.insert(storage(value));
   }
@@ -21,7 +25,7 @@ void Decisions::decide() {
     const ValueId id{index};
     const ValueKind kind = graph_[id].kind;
     if ((kind != ValueKind::parameter && kind != ValueKind::buffer) ||
-        whole_.contains(storage(id))) {
+        whole_.contains(storage(id)) || held_otherwise_.contains(id)) {
       continue;
     }
     for (const Analysis::Found& each : analysis_.in(id)) {

@@ -11,7 +11,9 @@ namespace rannc::ir::sharding {
 /// Along which factor each node runs and each value is kept, of those that are cut.
 class Decisions {
  public:
-  Decisions(const Graph& graph, const Analysis& analysis, std::set<ContentId> cut);
+  /// `held_otherwise`: state that is not kept along a factor.
+  Decisions(const Graph& graph, const Analysis& analysis, std::set<ContentId> cut,
+            std::set<ValueId> held_otherwise);
 
   /// Along which a node runs on parts; nothing where it runs on whole values, on every place alike.
   [[nodiscard]] std::optional<ContentId> of(NodeId node) const { return nodes_[node.index]; }
@@ -33,6 +35,7 @@ class Decisions {
   const Graph& graph_;
   const Analysis& analysis_;
   std::set<ContentId> cut_;
+  std::set<ValueId> held_otherwise_;
   std::set<ValueId> written_;
   std::set<ValueId> whole_;  ///< storages that stay whole
   std::set<ValueId> never_cut_;

@@ -1,5 +1,7 @@
 #include "ir/sharding/graph_of_place.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -14,6 +16,7 @@ namespace {
 
 using sharding::Analysis;
 using sharding::ContentId;
+using sharding::Cut;
 using sharding::Decisions;
 using sharding::LocalSizes;
 using sharding::Role;
@@ -21,18 +24,18 @@ using sharding::Role;
 /// Writes the graph of one place.
 class Sharder {
  public:
-  Sharder(const Graph& graph, const Analysis& analysis, const std::set<ContentId>& cut, int ways,
-          int place)
+  Sharder(const Graph& graph, const Analysis& analysis, const Cut& cut, int ways, int place)
       : graph_(graph),
         analysis_(analysis),
-        decisions_(graph, analysis, cut),
+        decisions_(graph, analysis, cut.factors, cut.held_otherwise),
         sizes_(graph, analysis, ways, place),
+        held_(cut.held),
+        place_(static_cast<size_t>(place)),
         names_(names_in(graph)) {}
 
   ShardedGraph run() {
     out_.graph.name = graph_.name;
     versions_.resize(graph_.values.size());
-    find_summed();
     for (uint32_t index = 0; index < graph_.values.size(); ++index) add_start(ValueId{index});
     for (const ValueId input : graph_.inputs) {
       out_.graph.inputs.push_back(*versions_[input.index].whole);
@@ -51,41 +54,31 @@ class Sharder {
     std::optional<ValueId> whole;
     std::optional<ValueId> summed;  ///< whole, for nodes that run on parts: its gradient is summed
     std::optional<std::pair<ContentId, ValueId>> part;
+    const Layout* held = nullptr;  ///< of state that is held otherwise than it is used
+    ValueId in_layout;             ///< and this place's part of it
   };
-
-  /// Whole parameters that only nodes on parts use: their gradients are summed as a bucket is.
-  void find_summed() {
-    std::vector<int> on_parts(graph_.values.size());
-    std::vector<int> on_whole(graph_.values.size());
-    for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
-      const std::optional<ContentId> factor = decisions_.of(NodeId{index});
-      for (const ValueId operand : graph_.operands(NodeId{index})) {
-        const bool parts =
-            factor && !analysis_.has(operand, *factor) && !is_added_behind(NodeId{index}, operand);
-        (parts ? on_parts : on_whole)[operand.index] += 1;
-      }
-    }
-    for (const ValueId output : graph_.outputs) on_whole[output.index] += 1;
-    for (uint32_t index = 0; index < graph_.values.size(); ++index) {
-      const Value& value = graph_.values[index];
-      const bool is_whole = !decisions_.of(ValueId{index});
-      if (value.kind == ValueKind::parameter && value.requires_grad && is_whole &&
-          on_parts[index] > 0 && on_whole[index] == 0) {
-        summed_.insert(ValueId{index});
-        out_.summed.push_back(value.name);
-      }
-    }
-  }
 
   void add_start(ValueId id) {
     const Value& value = graph_[id];
     if (value.kind == ValueKind::result) return;
     const std::optional<ContentId> factor = decisions_.of(id);
     Value made = factor ? sizes_.local_value(id, *factor) : value;
+    const Layout* held = factor ? nullptr : layout_of(id);
+    if (held != nullptr) {
+      auto& size = made.dims[static_cast<size_t>(held->dim)];
+      size = {};
+      for (const Stretch& stretch : held->stretches[place_]) size.fixed += stretch.size;
+    }
     if (value.storage != id) made.storage = version_of_storage(value.storage);
     const bool shares = value.storage != id;
     if (!shares) made.storage = {};
     const ValueId added = out_.graph.add_value(std::move(made));
+    if (held != nullptr) {
+      versions_[id.index].held = held;
+      versions_[id.index].in_layout = added;
+      out_.parts.push_back({value.name, held->dim, held->stretches[place_]});
+      return;
+    }
     if (!factor) {
       versions_[id.index].whole = added;
       return;
@@ -95,8 +88,25 @@ class Sharder {
     out_.parts.push_back({value.name, dim, sizes_.stretches(id, dim, *factor)});
   }
 
+  /// In which places hold parts of state that the graph needs whole; null: they hold the whole.
+  const Layout* layout_of(ValueId id) const {
+    const Value& value = graph_[id];
+    const bool state = value.kind == ValueKind::parameter || value.kind == ValueKind::buffer;
+    const auto found = state ? held_.find(value.name) : held_.end();
+    if (found == held_.end() || found->second.stretches.empty()) return nullptr;
+    if (decisions_.is_written(id)) {
+      throw ConfigError(fmt::format(
+          "'{}' is written by this call, which needs the whole of it, but ranks that compute "
+          "layers together hold parts of it, as another call or stage uses it.\n"
+          "  Leave tensor_parallel off.",
+          value.name));
+    }
+    return &found->second;
+  }
+
   ValueId version_of_storage(ValueId storage) {
     const Versions& versions = versions_[storage.index];
+    if (versions.held != nullptr) return versions.in_layout;
     return versions.part ? versions.part->second : versions.whole.value_or(ValueId{});
   }
 
@@ -130,6 +140,13 @@ class Sharder {
   ValueId whole(ValueId id, const Node& user) {
     Versions& versions = versions_[id.index];
     if (versions.whole) return *versions.whole;
+    if (versions.held != nullptr) {
+      Node node = call(user, "all_gather", "group::all_gather");
+      node.inputs = {versions.in_layout, AffineInt{versions.held->dim, 0},
+                     sharding::flat(versions.held->stretches)};
+      versions.whole = add_node(std::move(node), graph_[id], graph_[id].dims);
+      return *versions.whole;
+    }
     const auto [factor, part] = versions.part.value();
     const int dim = *analysis_.dim(id, factor);
     Node node = call(user, "all_gather", "group::all_gather");
@@ -155,7 +172,7 @@ class Sharder {
   /// For a node that runs on parts and takes it whole.
   ValueId summed(ValueId id, const Node& user) {
     const ValueId all = whole(id, user);
-    if (!graph_[id].requires_grad || summed_.contains(id)) return all;
+    if (!graph_[id].requires_grad) return all;
     Versions& versions = versions_[id.index];
     if (versions.summed) return *versions.summed;
     Node node = call(user, "sum_gradient", "group::sum_gradient");
@@ -174,6 +191,7 @@ class Sharder {
       for (const ValueId operand : graph_.operands(id)) {
         const auto& made = versions_[operand.index];
         if (made.part && !made.whole) gathered(id, made.part->first);
+        if (made.held != nullptr) out_.gathered.emplace_back(id, graph_[operand].name);
       }
       const auto take = [&](ValueId value) { return whole(value, node); };
       return keep(node, copy_with(node, take), std::nullopt);
@@ -476,17 +494,18 @@ class Sharder {
   const Analysis& analysis_;
   Decisions decisions_;
   LocalSizes sizes_;
+  const Layouts& held_;
+  size_t place_;
   std::unordered_set<std::string> names_;
   ShardedGraph out_;
   std::vector<Versions> versions_;
-  std::set<ValueId> summed_;
   std::map<ValueId, ValueId> memory_;  ///< of the node at work: what stands for each storage
 };
 
 }  // namespace
 
-ShardedGraph sharding::graph_of_place(const Graph& graph, const Analysis& analysis,
-                                      const std::set<ContentId>& cut, int ways, int place) {
+ShardedGraph sharding::graph_of_place(const Graph& graph, const Analysis& analysis, const Cut& cut,
+                                      int ways, int place) {
   return Sharder(graph, analysis, cut, ways, place).run();
 }
 

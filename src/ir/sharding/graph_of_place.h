@@ -6,8 +6,13 @@
 
 namespace rannc::ir::sharding {
 
-/// The graph of place `place` of `ways`, cut along these factors.
+struct Cut {
+  std::set<ContentId> factors;
+  Layouts held = {};                      ///< of state: where it is settled already
+  std::set<ValueId> held_otherwise = {};  ///< of these values, not along `factors`
+};
+/// The graph of place `place` of `ways`.
 [[nodiscard]] ShardedGraph graph_of_place(const Graph& graph, const Analysis& analysis,
-                                          const std::set<ContentId>& cut, int ways, int place);
+                                          const Cut& cut, int ways, int place);
 
 }  // namespace rannc::ir::sharding

@@ -113,13 +113,21 @@ Stretch LocalSizes::single(ValueId value, int dim, ContentId factor) const {
   return found.front();
 }
 
-std::vector<AffineInt> LocalSizes::pieces(ValueId value, int dim, ContentId factor) const {
-  std::vector<AffineInt> list;
+std::vector<std::vector<Stretch>> LocalSizes::of_places(ValueId value, int dim,
+                                                        ContentId factor) const {
+  std::vector<std::vector<Stretch>> found(static_cast<size_t>(ways_));
   for (int place = 0; place < ways_; ++place) {
-    std::vector<Stretch> found;
-    collect(analysis_.dimensions().of(value, dim), factor, place, 0, found);
-    list.push_back({static_cast<int64_t>(found.size()), 0});
-    for (const Stretch& stretch : found) {
+    collect(analysis_.dimensions().of(value, dim), factor, place, 0,
+            found[static_cast<size_t>(place)]);
+  }
+  return found;
+}
+
+std::vector<AffineInt> flat(const std::vector<std::vector<Stretch>>& stretches) {
+  std::vector<AffineInt> list;
+  for (const auto& place : stretches) {
+    list.push_back({static_cast<int64_t>(place.size()), 0});
+    for (const Stretch& stretch : place) {
       list.push_back({stretch.begin, 0});
       list.push_back({stretch.size, 0});
     }
@@ -174,13 +182,16 @@ void LocalSizes::localise(Node& made, const Node& node, ContentId factor) const 
     if (made.inputs.size() <= at) return;
     auto* groups = std::get_if<AffineInt>(&made.inputs[at]);
     if (groups == nullptr || groups->fixed == 1) return;
+    // Cut by groups a place has the inputs of its own; cut inside of them, all of each.
+    const auto from = std::get<ValueId>(node.inputs[0]);
     const auto weight = std::get<ValueId>(node.inputs[1]);
-    const int64_t all = graph_[weight].dims[0].fixed;
-    // Cut by groups the outputs of a group stay whole; cut inside them the groups do.
-    const ContentId channels = analysis_.dimensions().of(weight, 0);
+    const ContentId channels = analysis_.dimensions().of(from, 1);
     const auto inside = analysis_.dimensions().contents.factors(channels);
-    if (std::ranges::find(inside, factor) == inside.end()) return;
-    groups->fixed = groups->fixed * size(channels, factor, place_) / all;
+    const bool by_groups = analysis_.has(weight, factor) && analysis_.dim(weight, factor) == 0 &&
+                           std::ranges::find(inside, factor) != inside.end();
+    if (!by_groups) return;
+    groups->fixed = groups->fixed * size(channels, factor, place_) /
+                    analysis_.dimensions().contents.size(channels);
   }
 }
 

@@ -6,6 +6,9 @@
 
 namespace rannc::ir::sharding {
 
+/// All places' stretches, as collectives take them.
+[[nodiscard]] std::vector<AffineInt> flat(const std::vector<std::vector<Stretch>>& stretches);
+
 /// Sizes and literals on one place of a group.
 class LocalSizes {
  public:
@@ -20,8 +23,12 @@ class LocalSizes {
   [[nodiscard]] std::vector<Stretch> stretches(ValueId value, int dim, ContentId factor) const;
   /// The same where it is one stretch. Throws InternalError where it is more.
   [[nodiscard]] Stretch single(ValueId value, int dim, ContentId factor) const;
-  /// All places' stretches, as collectives take them.
-  [[nodiscard]] std::vector<AffineInt> pieces(ValueId value, int dim, ContentId factor) const;
+  /// The same of all places, and as collectives take them.
+  [[nodiscard]] std::vector<std::vector<Stretch>> of_places(ValueId value, int dim,
+                                                            ContentId factor) const;
+  [[nodiscard]] std::vector<AffineInt> pieces(ValueId value, int dim, ContentId factor) const {
+    return flat(of_places(value, dim, factor));
+  }
   /// Sets the literals of `made`, a copy of `node` that runs on parts.
   void localise(Node& made, const Node& node, ContentId factor) const;
 

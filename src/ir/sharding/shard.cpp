@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ir/sharding/graph_of_place.h"
+#include "ir/sharding/local_sizes.h"
 #include "rannc/util/error.h"
 
 namespace rannc::ir {
@@ -15,9 +16,10 @@ namespace {
 using sharding::Analysis;
 using sharding::ContentId;
 using sharding::graph_of_place;
+using sharding::LocalSizes;
 
-/// Units that a factor has at least. What looks at memory needs dimensions in the order in which the
-/// whole model has them, and a dimension of one element has no place in an order.
+/// Units that a factor has at least. What looks at memory needs dimensions in the order in which
+/// the whole model has them, and a dimension of one element has no place in an order.
 int64_t least_units(const Graph& graph, int ways) {
   const bool looks = std::ranges::any_of(graph.nodes, [](const Node& node) {
     return node.kind == OpKind::dispatcher && base_name(known_op(node)) == "as_strided";
@@ -91,7 +93,7 @@ std::vector<std::string> choose(const Graph& graph, const Analysis& analysis, in
   };
   std::vector<Candidate> candidates;
   const auto sent = [&](const std::set<ContentId>& cut) {
-    return collective_bytes(graph_of_place(graph, analysis, cut, ways, 0).graph, ways, 1);
+    return collective_bytes(graph_of_place(graph, analysis, {cut}, ways, 0).graph, ways, 1);
   };
   for (const auto& [factor, about] : analysis.of_parameters()) {
     if (!about.why_not.empty() || about.units < least_units(graph, ways)) continue;
@@ -124,12 +126,65 @@ std::vector<std::string> choose_factors(const Graph& graph, int ways) {
   return choose(graph, Analysis(graph), ways);
 }
 
+namespace {
+
+bool is_state(const Value& value) {
+  return value.kind == ValueKind::parameter || value.kind == ValueKind::buffer;
+}
+
+/// Factors, by id, that state of the graph is cut along already.
+std::vector<std::string> of_layouts(const Graph& graph, const Analysis& analysis, int ways,
+                                    const Layouts& held) {
+  const LocalSizes sizes(graph, analysis, ways, 0);
+  std::vector<std::string> found;
+  for (const auto& [factor, about] : analysis.of_parameters()) {
+    if (!about.why_not.empty() || about.units < least_units(graph, ways)) continue;
+    const bool cut = std::ranges::any_of(about.parameters, [&](ValueId id) {
+      const auto layout = held.find(graph[id].name);
+      const std::optional<int> dim = analysis.dim(id, factor);
+      return layout != held.end() && dim == layout->second.dim &&
+             sizes.of_places(id, *dim, factor) == layout->second.stretches;
+    });
+    if (cut) found.push_back(about.id);
+  }
+  return found;
+}
+
+/// State that is held otherwise than a cut along these factors would have it.
+std::set<ValueId> held_otherwise(const Graph& graph, const Analysis& analysis,
+                                 const std::set<ContentId>& cut, int ways, const Layouts& held) {
+  const LocalSizes sizes(graph, analysis, ways, 0);
+  std::set<ValueId> found;
+  for (uint32_t index = 0; index < graph.values.size(); ++index) {
+    const ValueId id{index};
+    const auto layout = is_state(graph[id]) ? held.find(graph[id].name) : held.end();
+    if (layout == held.end()) continue;
+    for (const Analysis::Found& each : analysis.in(id)) {
+      const std::optional<int> dim = analysis.dim(id, each.factor);
+      if (!cut.contains(each.factor) || !dim) continue;
+      const bool alike = dim == layout->second.dim &&
+                         sizes.of_places(id, *dim, each.factor) == layout->second.stretches;
+      if (!alike) found.insert(id);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 ShardedGraph shard(const Graph& graph, int ways, int place,
-                   const std::optional<std::vector<std::string>>& chosen) {
+                   const std::optional<std::vector<std::string>>& chosen, const Layouts& held) {
   const Analysis analysis(graph);
-  const std::vector<std::string> ids = chosen ? *chosen : choose(graph, analysis, ways);
-  ShardedGraph made =
-      graph_of_place(graph, analysis, by_id(graph, analysis, ids, ways), ways, place);
+  const bool settled = !held.empty() && std::ranges::all_of(graph.values, [&](const Value& value) {
+    return !is_state(value) || held.contains(value.name);
+  });
+  const std::vector<std::string> ids = settled  ? of_layouts(graph, analysis, ways, held)
+                                       : chosen ? *chosen
+                                                : choose(graph, analysis, ways);
+  const std::set<ContentId> factors = by_id(graph, analysis, ids, ways);
+  ShardedGraph made = graph_of_place(
+      graph, analysis, {factors, held, held_otherwise(graph, analysis, factors, ways, held)}, ways,
+      place);
   made.factors = ids;
   return made;
 }

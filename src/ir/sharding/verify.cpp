@@ -289,13 +289,21 @@ class Verifier {
 
   Form arranged(NodeId id, const RowCall& call, ValueId output) const {
     const std::string_view base = call.base();
-    const Form from = form(graph_.operands(id).front());
+    // Of no elements a tensor may be whole, and of fewer dimensions than others.
+    const auto is_nothing = [&](ValueId each) {
+      return base.find("cat") != std::string_view::npos && !is(each, Kind::cut) &&
+             std::ranges::count(graph_[each].dims, AffineInt{}) > 0;
+    };
+    std::vector<ValueId> operands = graph_.operands(id);
+    std::erase_if(operands, is_nothing);
+    require(!operands.empty(), graph_[id].name, "puts a part beside a whole");
+    const Form from = form(operands.front());
     if (base == "select" || base == "unbind") {
       const int gone = call.dimension(1, rank(call.tensor(0)), 0);
       require(gone != from.dim, graph_[id].name, "takes one element of a part");
       return {Kind::cut, from.dim - (from.dim > gone ? 1 : 0)};
     }
-    for (const ValueId each : graph_.operands(id)) {
+    for (const ValueId each : operands) {
       require(is(each, Kind::cut), graph_[id].name, "puts a part beside a whole");
     }
     if (base == "transpose" || base == "swapaxes") {
@@ -423,14 +431,10 @@ class Verifier {
     for (uint32_t index = static_cast<uint32_t>(graph_.nodes.size()); index-- > 0;) {
       backward(NodeId{index});
     }
-    const std::set<std::string> summed(mine_.summed.begin(), mine_.summed.end());
     for (uint32_t index = 0; index < graph_.values.size(); ++index) {
       const Value& value = graph_.values[index];
-      if (value.kind == ValueKind::result || gradients_[index] == Gradient::none) continue;
-      const bool is_summed = summed.contains(value.name);
-      require(
-          (gradients_[index] == Gradient::partial) == is_summed, value.name,
-          is_summed ? "has its whole gradient summed" : "has a partial gradient that nothing sums");
+      require(value.kind == ValueKind::result || gradients_[index] != Gradient::partial, value.name,
+              "has a partial gradient that nothing sums");
     }
   }
 

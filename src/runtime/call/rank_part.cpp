@@ -3,15 +3,18 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "rannc/ir/cut.h"
 #include "rannc/ir/draws.h"
 #include "rannc/ir/rewrites.h"
 #include "rannc/ir/rows.h"
 #include "rannc/plan/mesh.h"
 #include "rannc/plan/program.h"
 #include "rannc/util/error.h"
+#include "runtime/group/group.h"
 #include "runtime/rows_layout.h"
 
 namespace rannc::runtime {
@@ -76,9 +79,9 @@ RankPart::RankPart(const ir::Graph& model, const ops::Objects& objects, const pl
         c10::str("argument '", graph[input].name, "' requires a gradient, but does not ",
                  "hold rows of the batch.\n  Make it a parameter of the model, or ", "detach it."));
   }
-  add_stages(objects, plan, options.group);
+  add_stages(objects, plan, options);
   find_parts();
-  name_state(whole, options.holders);
+  name_state(whole, options);
   find_gradients(plan);
 }
 
@@ -94,8 +97,50 @@ size_t RankPart::buffer_place(const std::string& name) const {
   return static_cast<size_t>(found - buffer_names.begin());
 }
 
+namespace {
+
+/// Of parameters and buffers that several stages use: cut as in the first one that cuts it.
+ir::Layouts layouts_of_shared(const std::vector<ir::Graph>& stages, const plan::Plan& plan,
+                              int ways) {
+  std::map<std::string, std::vector<size_t>> users;
+  for (size_t index = 0; index < stages.size(); ++index) {
+    for (const ir::Value& value : stages[index].values) {
+      if (value.kind == ir::ValueKind::parameter || value.kind == ir::ValueKind::buffer) {
+        users[value.name].push_back(index);
+      }
+    }
+  }
+  std::erase_if(users, [](const auto& each) { return each.second.size() < 2; });
+  ir::Layouts layouts;
+  if (users.empty()) return layouts;
+  std::vector<std::vector<ir::ShardedGraph>> places(stages.size());
+  for (size_t index = 0; index < stages.size(); ++index) {
+    const std::vector<std::string>& factors = plan.stages[index].factors;
+    for (int place = 0; place < ways; ++place) {
+      places[index].push_back(ir::shard(stages[index], ways, place,
+                                        factors.empty() ? std::nullopt : std::optional(factors)));
+    }
+  }
+  for (const auto& [name, stages_of_name] : users) {
+    ir::Layout& layout = layouts[name];
+    for (const size_t index : stages_of_name) {
+      if (!layout.stretches.empty()) break;
+      for (const ir::ShardedGraph& place : places[index]) {
+        const auto found = std::ranges::find(place.parts, name, &ir::Part::name);
+        if (found == place.parts.end()) break;
+        layout.dim = found->dim;
+        layout.stretches.push_back(found->stretches);
+      }
+    }
+  }
+  return layouts;
+}
+
+}  // namespace
+
 void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
-                          const std::shared_ptr<const Group>& group) {
+                          const Options& options) {
+  const std::shared_ptr<const Group>& group = options.group;
   std::unordered_map<std::string, ir::NodeId> by_name;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
@@ -103,13 +148,22 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
   const std::unordered_set<std::string> row_free = names_of(graph, ir::row_free_state(graph));
   const std::vector<std::vector<ir::ValueId>> outputs =
       plan::stage_outputs(plan, graph, output_values);
+  ir::Layouts held = options.held;
+  if (group && held.empty()) {
+    std::vector<ir::Graph> graphs;
+    for (size_t index = 0; plan.stages.size() > 1 && index < plan.stages.size(); ++index) {
+      graphs.push_back(ir::extract(graph, find_nodes(plan.stages[index], by_name), outputs[index]));
+    }
+    held = layouts_of_shared(graphs, plan, group->size());
+    for (const std::string& name : prelude.state_names()) held[name] = {};  // computed on the whole
+  }
   for (size_t index = 0; index < plan.stages.size(); ++index) {
     const plan::Stage& stage = plan.stages[index];
     LocalStage local;
     const plan::StageMesh mesh = plan::mesh_of(stage);
     if (const std::optional<int> replica = mesh.replica_of(rank)) {
       local.stage = std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index],
-                                            objects, device, group, stage.factors);
+                                            objects, device, group, stage.factors, held);
       local.replica = *replica;
       local.recompute = stage.recompute;
       const std::vector<std::string>& state = local.stage->state_names();
@@ -123,43 +177,25 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
   }
 }
 
-/// Of which state this rank takes a part: one that several stages use must be cut alike.
+/// Of which state this rank takes a part.
 void RankPart::find_parts() {
-  std::unordered_map<std::string, int> whole_in;
-  for (size_t index = 0; index < stages.size(); ++index) {
-    if (!stages[index].stage) continue;
-    const Stage& stage = *stages[index].stage;
-    const auto refuse = [](const std::string& name) {
-      throw PlanError(c10::str("'", name, "' is used by several stages, which would cut it ",
-                               "differently.\n  Give their factors in the plan, or leave ",
-                               "tensor_parallel off."));
-    };
-    for (const ir::Part& part : stage.parts()) {
+  for (const LocalStage& local : stages) {
+    if (!local.stage) continue;
+    for (const ir::Part& part : local.stage->parts()) {
       const auto known = std::ranges::find(parts, part.name, &ir::Part::name);
-      if (known == parts.end()) {
-        parts.push_back(part);
-      } else if (known->dim != part.dim || known->stretches != part.stretches) {
-        refuse(part.name);
-      }
+      const bool is_new = known == parts.end();
+      const bool alike = is_new || known->stretches == part.stretches;
+      RANNC_CHECK(alike, c10::str(part.name, " is cut differently by two stages"));
+      if (is_new) parts.push_back(part);
     }
-    for (const std::string& name : stage.summed()) summed.insert(name);
-    for (const ir::Value& value : stage.graph().values) {
-      const bool state =
-          value.kind == ir::ValueKind::parameter || value.kind == ir::ValueKind::buffer;
-      if (!state) continue;
-      if (std::ranges::find(stage.parts(), value.name, &ir::Part::name) == stage.parts().end()) {
-        whole_in.emplace(value.name, static_cast<int>(index));
-      } else {
-        part_sizes.emplace(value.name, sizes_at(value, 0));
-      }
-    }
-    for (const ir::Part& part : parts) {
-      if (whole_in.contains(part.name)) refuse(part.name);
+    const ir::Graph& stage = local.stage->graph();
+    for (const ir::Part& part : local.stage->parts()) {
+      part_sizes.emplace(part.name, sizes_at(stage[stage.find_value(part.name).value()], 0));
     }
   }
 }
 
-void RankPart::name_state(const RankPart* whole, const plan::ParameterHolders& holders) {
+void RankPart::name_state(const RankPart* whole, const Options& options) {
   const std::vector<std::string> first = prelude.state_names();
   std::unordered_set<std::string> used(first.begin(), first.end());
   if (whole) {
@@ -171,7 +207,7 @@ void RankPart::name_state(const RankPart* whole, const plan::ParameterHolders& h
     used.insert(local.stage->state_names().begin(), local.stage->state_names().end());
   }
 
-  for (const auto& [name, ranks] : holders) {
+  for (const auto& [name, ranks] : options.holders) {
     if (std::ranges::find(ranks, rank) != ranks.end()) used.insert(name);
   }
 
@@ -185,9 +221,18 @@ void RankPart::name_state(const RankPart* whole, const plan::ParameterHolders& h
     sources[value.name] = {buffer, names.size()};
     if (!buffer) parameter_places[index] = names.size();
     names.push_back(value.name);
+    std::vector<int64_t> sizes = sizes_at(value, 0);
     const auto part = part_sizes.find(value.name);
-    (buffer ? buffer_sizes : parameter_sizes)
-        .push_back(part == part_sizes.end() ? sizes_at(value, 0) : part->second);
+    const auto layout = options.held.find(value.name);
+    if (part != part_sizes.end()) {
+      sizes = part->second;
+    } else if (layout != options.held.end() && !layout->second.stretches.empty()) {
+      int64_t& size = sizes[static_cast<size_t>(layout->second.dim)];
+      size = 0;
+      for (const auto& each : layout->second.stretches[static_cast<size_t>(options.group->place())])
+        size += each.size;
+    }
+    (buffer ? buffer_sizes : parameter_sizes).push_back(std::move(sizes));
   }
 
   for (LocalStage& local : stages) {

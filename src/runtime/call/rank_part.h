@@ -73,7 +73,6 @@ struct RankPart {
   std::vector<ir::ValueId> output_values;   ///< that calls return, ascending
   std::vector<ir::ValueId> scalar_outputs;  ///< those of kind mean or sum
   std::vector<ir::Part> parts;              ///< of parameters and buffers
-  std::set<std::string> summed;  ///< parameters whose gradients are summed over the group
   std::unordered_map<std::string, std::vector<int64_t>> part_sizes;  ///< by name, of `parts`
   std::vector<std::string> parameter_names;
   std::vector<size_t>
@@ -83,10 +82,9 @@ struct RankPart {
   std::vector<std::vector<int64_t>> buffer_sizes;
 
  private:
-  void add_stages(const ops::Objects& objects, const plan::Plan& plan,
-                  const std::shared_ptr<const Group>& group);
+  void add_stages(const ops::Objects& objects, const plan::Plan& plan, const Options& options);
   void find_parts();
-  void name_state(const RankPart* whole, const plan::ParameterHolders& holders);
+  void name_state(const RankPart* whole, const Options& options);
   void find_gradients(const plan::Plan& plan);
 };
 

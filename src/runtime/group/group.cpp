@@ -1,6 +1,7 @@
 #include "runtime/group/group.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
@@ -32,9 +33,15 @@ struct Cut : torch::CustomClassHolder {
 };
 
 /// A tensor without numbers whose dimensions lie in memory in the order of those of `like`: nodes
-/// behind a collective may look at the memory that they get (as_strided, view). A dimension of size
-/// 1 lies inside a longer one of the same stride.
+/// behind a collective may look at the memory that they get (as_strided, view). Where `like` has
+/// one element of a dimension, that has no place in an order: then it is contiguous, which suits
+/// all views.
 at::Tensor empty_in_order_of(const at::Tensor& like, const std::vector<int64_t>& sizes) {
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    const int64_t mine = like.size(static_cast<int64_t>(dim));
+    if (mine == 1 && sizes[dim] > 1) return at::empty(sizes, like.options());
+  }
+  if (like.is_contiguous()) return at::empty(sizes, like.options());
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) {

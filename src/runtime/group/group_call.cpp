@@ -97,10 +97,6 @@ std::vector<at::Tensor> GroupCall::backward(std::vector<at::Tensor> output_grads
       whole_->backward(std::move(output_grads), keep_graph, std::move(of));
   if (!keep_graph) outputs_.clear();
   const size_t parameters = part_->parameter_names.size();
-  for (size_t index = 0; index < parameters; ++index) {
-    if (!found[index].defined() || !part_->summed.contains(part_->parameter_names[index])) continue;
-    found[index] = group_->sum(found[index]);
-  }
   for (size_t index = parameters; index < found.size(); ++index) {
     found[index] = own_rows(graph[graph.inputs[index - parameters]], found[index]);
   }

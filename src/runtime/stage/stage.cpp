@@ -112,18 +112,19 @@ std::vector<bool> find_without_rows(const ir::Graph& whole, const ir::Graph& sta
 }
 
 ir::ShardedGraph part_of(ir::Graph graph, const Group* group,
-                         const std::vector<std::string>& factors) {
-  if (group == nullptr) return {std::move(graph), {}, {}, {}, {}};
+                         const std::vector<std::string>& factors, const ir::Layouts& held) {
+  if (group == nullptr) return {std::move(graph), {}, {}, {}};
   const auto chosen = factors.empty() ? std::nullopt : std::optional(factors);
-  return ir::shard(graph, group->size(), group->place(), chosen);
+  return ir::shard(graph, group->size(), group->place(), chosen, held);
 }
 
 }  // namespace
 
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
              std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
-             std::shared_ptr<const Group> group, const std::vector<std::string>& factors)
-    : sharded_(part_of(ir::extract(whole, nodes, outputs), group.get(), factors)),
+             std::shared_ptr<const Group> group, const std::vector<std::string>& factors,
+             const ir::Layouts& held)
+    : sharded_(part_of(ir::extract(whole, nodes, outputs), group.get(), factors, held)),
       outputs_(std::move(outputs)),
       without_rows_(find_without_rows(whole, graph_)),
       interpreter_(

@@ -45,18 +45,19 @@ struct StagePass {
 class Stage {
  public:
   /// `outputs`: values of `whole` that leave the stage. `group`: who computes it together, cut
-  /// along `factors`, those that cost least where there are none; null: this rank alone.
+  /// along `factors`, those that cost least where there are none; null: this rank alone. `held`: of
+  /// state, see ir::shard().
   Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
         std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
-        std::shared_ptr<const Group> group = {}, const std::vector<std::string>& factors = {});
+        std::shared_ptr<const Group> group = {}, const std::vector<std::string>& factors = {},
+        const ir::Layouts& held = {});
 
   [[nodiscard]] const ir::Graph& graph() const { return graph_; }
   /// Values of the whole graph that the stage takes and gives, in the order used below.
   [[nodiscard]] const std::vector<ir::ValueId>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<ir::ValueId>& outputs() const { return outputs_; }
-  /// What this rank has a part of, and whole parameters whose gradients are summed over the group.
+  /// What this rank has a part of.
   [[nodiscard]] const std::vector<ir::Part>& parts() const { return sharded_.parts; }
-  [[nodiscard]] const std::vector<std::string>& summed() const { return sharded_.summed; }
   /// -1 when the stage has no such input or output.
   [[nodiscard]] int find_input(ir::ValueId value) const;
   [[nodiscard]] int find_output(ir::ValueId value) const;

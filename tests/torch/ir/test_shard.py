@@ -100,21 +100,17 @@ def whole_gradients(name, sharded, held):
     """The gradient as each place has it, or the one that their parts make together."""
     tensors = [mine[name] for mine in held]
     grads = [torch.zeros_like(each) if each.grad is None else each.grad for each in tensors]
-    if name in sharded[0].summed:
-        return [sum(grads)]
     parts = [part for place in sharded for part in place.parts if part.name == name]
     if not parts:
         return grads
     return [lockstep.joined(grads, parts[0].dim, [part.stretches for part in parts])]
 
 
-def error(case, ways, without=(), no_sums=False):
+def error(case, ways, without=()):
     """The largest difference from the model by itself, as a part of the largest gradient."""
     sharded = [_C.ir.shard(case.graph, ways, place) for place in range(ways)]
     _C.ir.verify_shard(case.graph, sharded)
     outputs, grads = step(case, sharded, without)
-    if no_sums:
-        grads.update({name: [grads[name][0] / ways] for name in sharded[0].summed})
     wrong = [
         float((mine - expected).detach().abs().max())
         for each in outputs
@@ -146,13 +142,6 @@ def test_a_collective_that_is_missing_is_seen(tied_lm, kind):
     except (AssertionError, RuntimeError):
         return  # a shape that the graph does not expect
     assert wrong > 1e-6
-
-
-def test_a_summed_parameter_that_is_not_summed_is_seen():
-    scaled = case("scaled")
-    assert _C.ir.shard(scaled.graph, 2, 0).summed == ["slope"]
-    assert error(scaled, 2) < 1e-10
-    assert error(scaled, 2, no_sums=True) > 1e-3
 
 
 class Layer(torch.nn.Module):

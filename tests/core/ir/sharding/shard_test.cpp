@@ -62,7 +62,6 @@ TEST(Shard, APerceptronIsCutByItsInnerDimension) {
   EXPECT_EQ(second.factors, std::vector<std::string>{"up:0"});
   EXPECT_EQ(operators(second.graph), "@sum_gradient linear gelu linear @sum add");
   EXPECT_EQ(parts(second), "up:0 [4,7); up_bias:0 [4,7); down:1 [4,7)");
-  EXPECT_TRUE(second.summed.empty());
   EXPECT_TRUE(second.gathered.empty());
 }
 
@@ -255,7 +254,41 @@ TEST(Shard, AWholeWeightAmongPartsHasItsGradientSummed) {
   node second = aten::linear(%s, %down, none) -> %y
     result y: float32[B, 6] apart(0) grad
 )");
-  EXPECT_EQ(shard(graph, 2, 0).summed, std::vector<std::string>{"slope"});
+  EXPECT_EQ(operators(shard(graph, 2, 0).graph), "linear @sum_gradient mul linear @sum");
+}
+
+TEST(Shard, StateStaysInTheLayoutInWhichItIsHeld) {
+  const Layout whole;
+  // Outputs of the second product, but not its bias: that is whole, and each place cuts it.
+  const Layout rows{0, {{{0, 3}}, {{3, 3}}}};
+  Layouts held{{"up", whole}, {"up_bias", whole}, {"down", rows}, {"down_bias", whole}};
+  const ShardedGraph second = shard(mlp(), 2, 1, std::nullopt, held);
+  EXPECT_EQ(parts(second), "down:0 [3,6)");
+  EXPECT_EQ(operators(second.graph), "linear gelu @sum_gradient @slice linear @all_gather");
+  // As no factor is cut: put together in front of the product.
+  held["down"].stretches = {{{0, 2}}, {{2, 4}}};
+  const ShardedGraph other = shard(mlp(), 2, 1, std::nullopt, held);
+  EXPECT_EQ(parts(other), "down:0 [2,6)");
+  EXPECT_EQ(operators(other.graph), "linear gelu @all_gather linear");
+  EXPECT_EQ(other.gathered.size(), 1U);
+  verify_shard(mlp(), {shard(mlp(), 2, 0, std::nullopt, held), other});
+  // Some of it settled: the factors are those of choice, and what is held is cut for them.
+  const ShardedGraph tied = shard(mlp(), 2, 1, std::nullopt, {{"up", whole}});
+  EXPECT_EQ(parts(tied), "up_bias:0 [5,10); down:1 [5,10)");
+  EXPECT_EQ(operators(tied.graph), "@sum_gradient @slice linear gelu linear @sum add");
+}
+
+TEST(Shard, StateThatIsWrittenInAnotherLayoutIsRefused) {
+  const Graph graph = parse(R"(graph counts(%x) -> (%y)
+  input x: float32[B, 6] apart(0)
+  buffer seen: float32[6]
+  node add = aten::add_.Tensor(%seen, 1, 1) -> %z writes %seen
+    result z: float32[6] shares %seen
+  node times = aten::mul.Tensor(%x, %seen) -> %y
+    result y: float32[B, 6] apart(0)
+)");
+  EXPECT_THROW((void)shard(graph, 2, 0, std::nullopt, {{"seen", {0, {{{0, 3}}, {{3, 3}}}}}}),
+               ConfigError);
 }
 
 TEST(Shard, MemoryThatIsWrittenWholeStaysWhole) {

@@ -61,7 +61,6 @@ auto without(const std::string& op) {
 
 TEST(VerifyShard, TakesWhatShardMakes) {
   EXPECT_EQ(refusal([](ShardedGraph&) {}), "");
-  EXPECT_EQ(places()[0].summed, std::vector<std::string>{"slope"});
 }
 
 TEST(VerifyShard, RefusesAPartialValueThatIsNotSummed) {
@@ -71,7 +70,13 @@ TEST(VerifyShard, RefusesAPartialValueThatIsNotSummed) {
 
 TEST(VerifyShard, RefusesAPartialGradientThatIsNotSummed) {
   expect_in(refusal(without("group::sum_gradient")), "partial gradient");
-  expect_in(refusal([](ShardedGraph& place) { place.summed.clear(); }),
+  expect_in(refusal([](ShardedGraph& place) {
+              for (Node& each : place.graph.nodes) {
+                const bool of_slope =
+                    each.op == "group::sum_gradient" && each.name.starts_with("scale");
+                if (of_slope) each.op = "aten::alias";
+              }
+            }),
             "'slope' of a sharded graph has a partial gradient that nothing sums");
 }
 
