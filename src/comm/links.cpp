@@ -1,12 +1,17 @@
 #include "rannc/comm/links.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <deque>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <utility>
+
+#include "rannc/util/log.h"
 
 namespace rannc::comm {
 namespace {
@@ -150,19 +155,27 @@ LinkSpeeds measure_links(Communicator& comm, Stream& stream, const MakeMemory& m
   std::vector<int> ranks(static_cast<size_t>(comm.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const std::vector<std::string> hosts = all_gather(comm, comm.host(), ranks, kPurpose);
-  std::optional<Pair> intra, inter;
+  std::optional<Pair> intra;
   for (int a = 0; a < comm.size() && !intra; ++a) {
     for (int b = a + 1; b < comm.size() && !intra; ++b) {
       if (hosts[static_cast<size_t>(a)] == hosts[static_cast<size_t>(b)]) intra = {a, b};
     }
   }
-  const auto other =
-      std::ranges::find_if(hosts, [&](const std::string& host) { return host != hosts.front(); });
-  if (other != hosts.end()) inter = {0, static_cast<int>(other - hosts.begin())};
-
   LinkSpeeds speeds;
   if (intra) speeds.intra_host = measure(comm, stream, memory, *intra, ranks);
-  if (inter) speeds.inter_host = measure(comm, stream, memory, *inter, ranks);
+  // The slowest link to a host is what a step waits for, wherever it lies in the plan.
+  std::set<std::string> measured{hosts.front()};
+  for (int other = 1; other < comm.size(); ++other) {
+    if (!measured.insert(hosts[static_cast<size_t>(other)]).second) continue;
+    const LinkSpeed speed = measure(comm, stream, memory, {0, other}, ranks);
+    log::info("comm", fmt::format("the link between {} and {}: {:.3g} MB/s, {:.3g} ms",
+                                  hosts.front(), hosts[static_cast<size_t>(other)],
+                                  speed.bandwidth_bytes_per_s / 1e6, speed.latency_ns / 1e6));
+    LinkSpeed& slowest = speeds.inter_host ? *speeds.inter_host : speeds.inter_host.emplace(speed);
+    slowest.latency_ns = std::max(slowest.latency_ns, speed.latency_ns);
+    slowest.bandwidth_bytes_per_s =
+        std::min(slowest.bandwidth_bytes_per_s, speed.bandwidth_bytes_per_s);
+  }
   return speeds;
 }
 

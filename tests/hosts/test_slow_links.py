@@ -76,3 +76,19 @@ def test_a_deadlock_is_told_within_seconds(slow, folder):
     assert done.returncode != 0
     told = [line for line in done.stderr.splitlines() if "they wait for each other" in line]
     assert told and float(told[0].split()[1]) <= 11, done.stderr
+
+
+# Rank 0 and the first rank of another host were measured alone: of three hosts the third, behind
+# 20 Mbit/s, was planned as one of 14 Gbit/s.
+def test_every_host_is_measured(folder):
+    script = folder / "links.py"
+    script.write_text(LINKS)
+    with Hosts(3, "--ssh", share=[folder]) as three:
+        limit = ["rate", "20mbit", "burst", "64kb", "latency", "100ms"]
+        three.check("h3", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *limit)
+        run = [part.replace("h1:2,h2:2", "h1:1,h2:1,h3:1").replace("4", "3") for part in RUN]
+        done = three.run("h1", [*run, str(script)], on_hosts.VARIABLES)
+    assert done.returncode == 0, done.stderr
+    for seconds, bytes_per_s, _ in json.loads(done.stdout):
+        assert seconds < 10
+        assert bytes_per_s < 2 * 20e6 / 8 * 1.2  # a way back over h1's link, which is fast
