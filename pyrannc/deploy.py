@@ -241,7 +241,8 @@ def choose(task, agreed, proved, measured) -> Chosen:
             plan.shard_optimizer = bool(task.zero)
     if task.config.partition_num > 1 and world.rank == 0:
         warn_of_nothing_to_do(plan)
-    cuts_batch = plan.micro_batches > 1 or any(len(stage.ranks) > 1 for stage in plan.stages)
+    replicas = max(len(stage.ranks) // stage.places for stage in plan.stages)
+    cuts_batch = plan.micro_batches > 1 or replicas > 1
     if proved.mixing and cuts_batch:
         raise PlanError(
             f"{path} has several replicas or micro-batches, but "
