@@ -158,6 +158,7 @@ class Capture:
         call = Call(args, kwargs)
         if found := self.difference(call):
             raise CallMismatch(found)
+        call.rows(self.batch_dims)
         return self.inputs(call)
 
     def difference(self, call, any_length=()) -> str | None:

@@ -128,6 +128,10 @@ struct Tracer::Impl {
     started = false;
     hidden.clear();
     set_tracing_state(nullptr);
+    // Its weak references to parameters would keep ranks from freeing what others hold, for as long
+    // as somebody has this object.
+    state->leaveFrame();
+    state->enterFrame();
     at::removeCallback(callback);
     current = nullptr;
   }

@@ -4,8 +4,6 @@ The model runs on tensors without data, at several numbers of rows; an integer t
 the traces depends on the rows.
 """
 
-import gc
-
 import torch
 
 from pyrannc import _C, progress
@@ -58,9 +56,6 @@ def _joined(mode, model, call, names, dims, states, choices, places, batch):
                     if not error.module or error.module in whole:
                         raise
                     whole.add(error.module)
-                # A trace that fails refers to itself through its error, and to each parameter:
-                # no rank could release one that is not its own.
-                gc.collect()
 
         traced = once()
         if not traced.replaced <= replaced:  # only the end of a trace tells
@@ -125,7 +120,6 @@ def _joined(mode, model, call, names, dims, states, choices, places, batch):
         raise refused from refused.__cause__
     finally:
         del refused
-        gc.collect()  # as above
 
 
 def _plain(trace, shape):

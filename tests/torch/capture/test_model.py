@@ -16,9 +16,10 @@ from torch import nn
 from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional
 
-from pyrannc import ConfigError, TraceError
+from pyrannc import _C, ConfigError, TraceError
 from pyrannc.capture.arguments.call import CallMismatch
 from pyrannc.capture.model import capture
+from pyrannc.state.torch_private import swap_tensors
 
 HERE = re.escape(__file__)
 
@@ -905,3 +906,21 @@ def test_one_example_without_a_batch_is_told_which_dimension_was_taken_for_it():
     model = nn.Sequential(nn.Linear(6, 2))
     with pytest.raises(TraceError, match=r"rows instead of 6, dimension 0 of input .*x\[None\]"):
         capture(model, (torch.ones(6),), {})
+
+
+@pytest.mark.skipif(not hasattr(_C.frontend, "Tracer"), reason="this torch has no tracer")
+def test_a_tracer_that_is_kept_does_not_keep_parameters_from_being_released():
+    model = nn.Linear(4, 4)
+    kept = []
+
+    class Kept(_C.frontend.Tracer):
+        def __init__(self, *paths):
+            super().__init__(*paths)
+            kept.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_C.frontend, "Tracer", Kept)
+        capture(model, (torch.ones(2, 4),), {})
+    assert kept
+    for parameter in model.parameters():
+        swap_tensors(parameter, nn.Parameter(torch.empty(1)))
