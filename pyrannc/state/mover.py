@@ -9,7 +9,9 @@ from pyrannc import _C
 from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.released import blank
 
-# Of the tensors whose parts travel in one message, so that what is packed stays small.
+#: Of the tensors whose parts travel in one message.
+#: tuned by: what separates many small tensors from large ones, which cost a message each anyway.
+#: without it: a message for each tensor; with much more, what is packed is as long as the model.
 _TOGETHER_BYTES = 64 << 20
 
 

@@ -120,6 +120,8 @@ class Batch {
 };
 
 /// From so many receivers of the same numbers on, each that has them hands them on.
+/// tuned by: arithmetic: two receivers of one sender wait for two messages either way. without it:
+/// a tensor for all ranks leaves one rank as many times as there are others.
 constexpr size_t kMany = 3;
 
 /// Whether it was such a tensor: then its numbers are there.
