@@ -114,8 +114,13 @@ std::vector<bool> find_without_rows(const ir::Graph& whole, const ir::Graph& sta
 ir::ShardedGraph part_of(ir::Graph graph, const Group* group,
                          const std::vector<std::string>& factors, const ir::Layouts& held) {
   if (group == nullptr) return {std::move(graph), {}, {}, {}};
-  const auto chosen = factors.empty() ? std::nullopt : std::optional(factors);
-  return ir::shard(graph, group->size(), group->place(), chosen, held);
+  const auto chosen = factors.empty() ? ir::choose_factors(graph, group->size()) : factors;
+  std::vector<ir::ShardedGraph> places;
+  for (int place = 0; place < group->size(); ++place) {
+    places.push_back(ir::shard(graph, group->size(), place, chosen, held));
+  }
+  ir::verify_shard(graph, places);  // by other rules: a wrong graph would be a wrong number
+  return std::move(places[static_cast<size_t>(group->place())]);
 }
 
 }  // namespace
