@@ -162,7 +162,9 @@ def prove(task, call, agreed) -> Proved:
     findings.tell(captured, mixing, task.optimizers, world)
     if task.plan_file is not None:
         return Proved(mixing)
-    wanted = schedules.request(captured, task.model.training, config, mixing)
+    wanted = schedules.request(captured, task.model.training, config, mixing, task.outputs)
+    if task.model.training and not mixing and world.rank == 0:
+        schedules.tell_loss_outside(captured, config, task.outputs)
     synced = planner_inputs.whole_batch(captured.graph)
     rows = sum(agreed.local_rows)
 

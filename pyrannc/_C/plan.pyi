@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Answer', 'Durations', 'Layout', 'MadeFor', 'Move', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'of_groups', 'on_one_replica', 'rows_of_groups', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'verify', 'with_summary', 'without_recompute']
+__all__: list[str] = ['Answer', 'Durations', 'Layout', 'MadeFor', 'Move', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'fill_drain', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'of_groups', 'on_one_replica', 'rows_of_groups', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'trained_beside', 'verify', 'with_summary', 'without_recompute']
 class Prediction:
     @staticmethod
     def __repr__(*args, **kwargs):
@@ -435,6 +435,8 @@ def backward_comes_first(plan: Plan) -> bool:
     ...
 def can_be_dealt_out(output: pyrannc._C.ir.Value) -> bool:
     ...
+def fill_drain(plan: Plan) -> Plan:
+    ...
 def foretold_events(plan: Plan, program: Program, begin_ns: typing.SupportsInt | typing.SupportsIndex, step: typing.SupportsInt | typing.SupportsIndex) -> str:
     ...
 def headline(plan: Plan) -> str:
@@ -467,6 +469,10 @@ def summarize(plan: Plan, graph: pyrannc._C.ir.Graph, global_rows: typing.Suppor
     ...
 def timeline(program: Program) -> str:
     ...
+def trained_beside(graph: pyrannc._C.ir.Graph, outputs: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]) -> tuple[int, str] | None:
+    """
+    The output that the training loop seems to make the loss of, and a parameter that only it trains or an empty string; None where there is no loss, or no such output.
+    """
 @typing.overload
 def verify(plan: Plan, graph: pyrannc._C.ir.Graph, world: typing.SupportsInt | typing.SupportsIndex) -> None:
     ...

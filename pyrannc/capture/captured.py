@@ -11,6 +11,7 @@ from pyrannc.capture.arguments.call import Call, CallMismatch, Like
 from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.reference import Reference, describe
 from pyrannc.capture.rows.whole_batch import Traced
+from pyrannc.capture.values import logged_numbers
 from pyrannc.errors import TraceError
 
 
@@ -39,7 +40,11 @@ class Capture:
         batch_dims: The dimension of each of them that holds the rows; None where there are none.
         parameter_names, buffer_names: Of the model, tied ones under their first name.
         changed_attributes: Paths of the attributes that forward() changes in Python.
+        frozen_attributes: Those of them that a captured graph does not change.
         tensors_left: Those of them that hold tensors; see ``module_attributes.tensors_left``.
+        buffers_read: What the buffers hold that forward() reads as numbers of Python, as lists, by
+            name: the graph is of calls in which they hold the same.
+        left: Where numbers go that forward() reads for a log; see ``logged_numbers.Left``.
         grad: What forward() was told where it asks torch.is_grad_enabled(), so that the graph is of
             calls in that mode alone; None where it does not ask.
         written_arguments: Paths of those that forward() writes.
@@ -55,7 +60,11 @@ class Capture:
         self.alone = alone
         self.native = native_capture
         self.changed_attributes = module_attributes.without_marks(traced.changes)
-        self.tensors_left = module_attributes.tensors_left(traced.changes)
+        self.left, self.buffers_read = traced.left, traced.buffers_read
+        put = {each.path for each in traced.left}
+        others = {path: value for path, value in traced.changes.items() if path not in put}
+        self.tensors_left = module_attributes.tensors_left(others)
+        self.frozen_attributes = [path for path in self.changed_attributes if path not in put]
         self.written_arguments = traced.written_arguments
         self.probes, self.grad = probes, None
         self.hooked_calls = traced.watching.ends if traced.watching else []
@@ -83,7 +92,8 @@ class Capture:
         self._outputs = outputs
         # For each of the graph's inputs and outputs, the place in a call and in its result.
         self._input_order = list(range(len(self.input_paths) + len(probes)))
-        self._output_order = list(range(len(pytree.paths(outputs))))
+        self._returned = len(pytree.paths(outputs))  # further ones are numbers for logs
+        self._output_order = list(range(len(graph.outputs)))
 
     def traced(self) -> Traced:
         """As a front end made it."""
@@ -200,6 +210,7 @@ class Capture:
         else:
             result, seen = self._outputs.children
             paths = pytree.paths(result, "output") + pytree.paths(seen, "hooks")
+        paths += [f"number {index} for a log" for index in range(len(self._output_order))]
         return [paths[index] for index in self._output_order]
 
     def counts(self) -> list[str]:
@@ -215,10 +226,23 @@ class Capture:
         found = [None] * len(pytree.paths(result))
         for call in seen.children:  # path, kind, what is seen
             found += [call.children[0].value] * len(pytree.paths(call))
+        found += [None] * (len(self._output_order) - len(found))
         return [found[index] for index in self._output_order]
 
-    def unflatten(self, tensors, rows):
+    def put_numbers(self, model, tensors, shows) -> None:
+        """Puts numbers of ``tensors``, for ``graph.outputs``, where forward() would have.
+
+        Args:
+            shows: Prints those that forward() prints.
+        """
+        if self.left:
+            placed = dict(zip(self._output_order, tensors, strict=True))
+            numbers = [placed[index] for index in range(self._returned, len(placed))]
+            logged_numbers.put(model, self.left, numbers, shows)
+
+    def unflatten(self, tensors, rows, number=None):
         """What the model returns for ``rows``, with ``tensors`` for ``graph.outputs``; with
-        ``hooks`` a pair of that and what :meth:`ModuleHooks.call` takes."""
+        ``hooks`` a pair of that and what :meth:`ModuleHooks.call` takes. ``number``: instead of
+        each number that forward() reads of a tensor."""
         placed = dict(zip(self._output_order, tensors, strict=True))
-        return pytree.unflatten(self._outputs, placed, rows)
+        return pytree.unflatten(self._outputs, placed, rows, number)

@@ -57,12 +57,15 @@ def explain(error, module, otherwise) -> TraceError:
             "`h[torch.arange(len(h)), lengths - 1]`; mask what comes after. For both directions "
             "take two layers, one of which runs on rows that are turned round by gather()."
         )
-    if name in _OF_VALUES:
+    if name in _OF_VALUES or "LoggedNumber" in str(error):
+        found = _first_line(error).replace("LoggedNumber", "the number of a tensor")
         text = (
             f"{where}: the values of a tensor decide what runs next or how large a result is "
-            f"({_first_line(error)}).\n  A captured model cannot depend on them: no .item(), no "
+            f"({found}).\n  A captured model cannot depend on them: no .item(), no "
             "`if` on a tensor, no nonzero(); of what a mask selects only what is computed for each "
-            "element by itself, sums and means. Use torch.where, or masking."
+            "element by itself, sums and means. Use torch.where, or masking. For a number in a log "
+            "keep the tensor, `self.last = x.mean().detach()`, and read `model.last.item()` after "
+            "the call."
         )
         sized = name == "DynamicOutputShapeException" and "nonzero" in str(error)
         return SizeUnknown(text, module) if sized else OfValues(text)

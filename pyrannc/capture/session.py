@@ -49,6 +49,9 @@ class Session:
         self.thread = threading.get_ident()
         self.looks = checks.Looks()
         self.row_lists = row_lists.RowLists()
+        self.buffers = []  # what stands for each, name, the model's own tensor
+        self.buffers_read = known_numbers.BuffersRead()
+        self.reader = None  # of the numbers of the run that is made
         self.failure = None  # (exception, path of the innermost module that raised it)
 
     def here(self) -> bool:

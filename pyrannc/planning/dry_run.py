@@ -17,7 +17,8 @@ def plan(task, agreed, measured, proved, make_planner):
     def find():
         per_host = agreed.hosts.count(agreed.hosts[0])
         hosts = [f"host {rank // per_host}" for rank in range(ranks)]
-        wanted = schedules.request(task.captured, task.model.training, config, proved.mixing)
+        training, outputs = task.model.training, task.outputs
+        wanted = schedules.request(task.captured, training, config, proved.mixing, outputs)
         synced = planner_inputs.whole_batch(task.captured.graph)
         planner = make_planner(
             task,

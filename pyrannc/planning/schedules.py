@@ -1,6 +1,8 @@
 """Which schedules a model can run under, and what follows from the one that its plan has."""
 
-from pyrannc import _C
+import re
+
+from pyrannc import _C, log
 from pyrannc.errors import ConfigError, PlanError
 
 #: Most block ranges of a rank that the planner tries.
@@ -11,7 +13,11 @@ from pyrannc.errors import ConfigError, PlanError
 MAX_INTERLEAVE = 4
 
 
-def request(captured, training, config, mixing) -> dict:
+# Names under which models return the whole loss, and not a part of it.
+_NAMES_OF_LOSS = re.compile(r"(\.|\[')(total_)?loss('\])?$")
+
+
+def request(captured, training, config, mixing, outputs=_C.plan.Outputs.loss) -> dict:
     """The part of the planner's request about schedules.
 
     1F1B is never slower than fill-drain and keeps less, so a model that returns its loss gets it
@@ -20,6 +26,8 @@ def request(captured, training, config, mixing) -> dict:
     asked = config.schedule
     if asked == "auto":
         has_loss = training and not mixing and _C.plan.loss_of(captured.graph) is not None
+        if has_loss and outputs != _C.plan.Outputs.all:
+            has_loss = not loss_outside(captured)
         schedules = ["1f1b", "interleaved"] if has_loss else ["gpipe"]
     else:
         schedules = [asked]
@@ -28,6 +36,43 @@ def request(captured, training, config, mixing) -> dict:
     if "interleaved" in schedules:
         return {"schedules": schedules, "max_interleave": MAX_INTERLEAVE}
     return {"schedules": schedules}
+
+
+def loss_outside(captured) -> str:
+    """Why the number that a model returns seems to be only a part of its loss, the rest of which
+    the training loop computes from the other outputs; empty where it is the loss."""
+    graph, paths = captured.graph, captured.output_paths()
+    returned = [
+        value
+        for value, hooked in zip(graph.outputs, captured.seen_in(), strict=True)
+        if hooked is None
+    ]
+    found = _C.plan.trained_beside(graph, returned)
+    if found is None:
+        return ""
+    loss = _C.plan.loss_of(graph)
+    path = paths[graph.outputs.index(loss)]
+    if _NAMES_OF_LOSS.search(path):
+        return ""
+    output, parameter = found
+    other = paths[graph.outputs.index(output)]
+    if parameter:
+        return f"'{parameter}' gets a gradient from {other} alone, and not from {path}"
+    if path == "output[0]":  # `return loss, logits`
+        return ""
+    return f"{path} looks at no input that {other} is not made of, as labels would be"
+
+
+def tell_loss_outside(captured, config, outputs) -> None:
+    """Says why a model that returns a number is trained by fill-drain."""
+    reason = loss_outside(captured)
+    if config.schedule == "auto" and outputs != _C.plan.Outputs.all and reason:
+        log.warn(
+            "deploy",
+            f"the loss seems to be computed outside of the model: {reason}. So the schedule is "
+            "'gpipe', under which every output has its gradient. If it is the whole loss, "
+            "Config(schedule='1f1b') is faster; to be without this line set 'gpipe'",
+        )
 
 
 def check_loaded(plan, path, captured, training, config) -> None:

@@ -16,6 +16,7 @@ from pyrannc.optimizer.step.count import OptimizerSteps
 from pyrannc.optimizer.step.late import LateOptimizers
 from pyrannc.optimizer.step.shards import ShardedSteps
 from pyrannc.original import switches
+from pyrannc.planning import schedules
 from pyrannc.ranks import gathered, on_all
 from pyrannc.report import time_shares
 from pyrannc.report.operator_values import OperatorValues
@@ -270,6 +271,8 @@ class Deployment:
         plan = _C.plan.map_to(self.plan, self.task.captured.graph, captured.graph)
         if captured.alone:
             plan = _C.plan.on_one_replica(plan)
+        elif self._takes_fill_drain(captured):
+            plan = _C.plan.fill_drain(plan)
         made = []
         on_all(self.world, lambda: made.append(self.executor(captured, plan)))
         executor = made[0]
@@ -284,6 +287,16 @@ class Deployment:
             holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
             executor = self.executor(captured, plan, holders)
         return Run(self, captured, executor, plan, elsewhere)
+
+    def _takes_fill_drain(self, captured) -> bool:
+        """Whether a call, unlike the first one, trains and leaves its loss to the script."""
+        trains = self.model.training and _C.ir.requires_grad(captured.graph)
+        if not trains or not _C.plan.backward_comes_first(self.plan):
+            return False
+        if self.task.config.schedule != "auto" or self.task.outputs == _C.plan.Outputs.all:
+            return False
+        lacks_loss = not schedules.can_train(self.plan, captured.graph)
+        return lacks_loss or bool(schedules.loss_outside(captured))
 
     def when_it_ends(self, forget) -> None:
         """Calls ``forget(reason)`` once the plan has ended."""

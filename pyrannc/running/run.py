@@ -181,10 +181,13 @@ class Run:
 
     def _with_places(self, outputs) -> list:
         """The outputs, and something that says so in place of those that were not sent."""
-        return [
+        found = [
             place if output is None else output
             for output, place in zip(outputs, self._not_returned, strict=True)
         ]
+        deployment = self._deployment
+        self.capture.put_numbers(deployment.model, found, deployment.world.rank == 0)
+        return found
 
     def _backward(self, call, turn, *arguments):
         if self._deployment.task.config.wrap_hooks:

@@ -15,6 +15,7 @@ from pyrannc import _C, progress
 from pyrannc.capture import random_states, seen_by_hooks
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.attributes import module_attributes
+from pyrannc.capture.values import logged_numbers
 from pyrannc.errors import RaNNCError, TraceError
 from pyrannc.selfcheck import compare, row_parts, whole_batch_sums
 from pyrannc.selfcheck.compare import Difference
@@ -159,7 +160,7 @@ class _Check:
         outputs, found_buffers = self.replay(self.graph, self.rows, self.batch)
         progress.advance(2, _RUNS)
         same_random = random_states.are_equal(random_state, random_states.of_torch(self.device))
-        found = self.capture.unflatten(outputs, self.rows)
+        found = self.capture.unflatten(outputs, self.rows, pytree.ANY_NUMBER)
 
         self.compare_outputs(expected, found)
         if self.report.ok:
@@ -212,7 +213,8 @@ class _Check:
     def run_model(self):
         args, kwargs = self.new_call()
         try:
-            return seen_by_hooks.result_of(self.model, args, kwargs, self.capture.hooks)
+            with logged_numbers.not_shown(self.capture.left):
+                return seen_by_hooks.result_of(self.model, args, kwargs, self.capture.hooks)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             if self.own_batch is not None:

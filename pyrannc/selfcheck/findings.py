@@ -82,8 +82,8 @@ def tell(captured, mixing, optimizers, world) -> None:
     if world.rank == 0:
         if not mixing:
             warn_of_averages(captured.graph)
-        if captured.changed_attributes:
-            warn_of_attributes(captured.changed_attributes)
+        if captured.frozen_attributes:
+            warn_of_attributes(captured.frozen_attributes)
         if captured.written_arguments:
             warn_of_arguments(captured.written_arguments)
         if world.size > 1 and (counts := captured.counts()) and _returns_sum(captured):

@@ -163,6 +163,7 @@ class ReleasedBuffer(_Released, torch.Tensor):
 class _Place:
     def __init__(self, name, ranks, tensor, gradients):
         self.name, self.ranks, self.gradients = name, ranks, gradients
+        self.known_numbers = None  # of a small buffer, as a list, where all ranks compare it
         self.cleared = 0  # see GradientsElsewhere.there_are()
         self.what = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
         # A model that was built without values is planned for on the host, until its ranks hold it.

@@ -7,6 +7,8 @@
 #include "rannc/plan/groups.h"
 #include "rannc/plan/layout.h"
 #include "rannc/plan/mesh.h"
+#include "rannc/plan/outside_loss/beside_loss.h"
+#include "rannc/plan/outside_loss/fill_drain.h"
 #include "rannc/plan/program.h"
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
@@ -129,6 +131,7 @@ void init_plans(py::module_& m) {
         "plan"_a, "graph"_a, "world"_a, py::call_guard<py::gil_scoped_release>());
   m.def("map_to", &plan::map_to, "plan"_a, "from_graph"_a, "to_graph"_a,
         py::call_guard<py::gil_scoped_release>());
+  m.def("fill_drain", &plan::fill_drain, "plan"_a);
   m.def("on_one_replica", &plan::on_one_replica, "plan"_a);
   m.def("summarize", &plan::summarize, "plan"_a, "graph"_a, "global_rows"_a,
         py::call_guard<py::gil_scoped_release>());
@@ -276,6 +279,19 @@ void init_programs(py::module_& m) {
         return loss ? std::optional(loss->index) : std::nullopt;
       },
       "graph"_a);
+  m.def(
+      "trained_beside",
+      [](const ir::Graph& graph,
+         const std::vector<uint32_t>& outputs) -> std::optional<std::pair<uint32_t, std::string>> {
+        const auto loss = plan::loss_of(graph);
+        std::vector<ir::ValueId> asked(outputs.begin(), outputs.end());
+        const auto found = loss ? plan::trained_beside(graph, *loss, asked) : std::nullopt;
+        return found ? std::optional(std::pair(found->output.index, found->parameter))
+                     : std::nullopt;
+      },
+      "graph"_a, "outputs"_a,
+      "The output that the training loop seems to make the loss of, and a parameter that only it "
+      "trains or an empty string; None where there is no loss, or no such output.");
   m.def("can_be_dealt_out", &plan::can_be_dealt_out, "output"_a);
   m.def(
       "lower",

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "rannc/ir/cut.h"
 #include "rannc/util/error.h"
 
 namespace rannc::plan {
@@ -39,19 +40,8 @@ std::vector<ir::ValueId> candidates(const ir::Graph& graph) {
 /// Whether all of `others` are computed on the way to `output`.
 bool is_made_of(const ir::Graph& graph, ir::ValueId output,
                 const std::vector<ir::ValueId>& others) {
-  std::vector<bool> reached(graph.values.size());
-  std::vector<ir::ValueId> open{output};
-  reached[output.index] = true;
-  while (!open.empty()) {
-    const ir::NodeId maker = graph[open.back()].producer;
-    open.pop_back();
-    if (!maker.valid()) continue;
-    for (ir::ValueId operand : graph.operands(maker)) {
-      if (!reached[operand.index]) open.push_back(operand);
-      reached[operand.index] = true;
-    }
-  }
-  return std::ranges::all_of(others, [&](ir::ValueId other) { return reached[other.index]; });
+  const std::vector<bool> leading = ir::leading_to(graph, {output});
+  return std::ranges::all_of(others, [&](ir::ValueId other) { return leading[other.index]; });
 }
 
 [[noreturn]] void throw_no_loss(Schedule schedule, const ir::Graph& graph) {
@@ -102,7 +92,8 @@ std::vector<ir::ValueId> returned_outputs(Schedule schedule, const ir::Graph& gr
   }
   std::erase_if(outputs, [&](ir::ValueId output) {
     const ir::Value& value = graph[output];
-    const bool travels_with_loss = is_number(value) && is_reduced(value);
+    const bool travels_with_loss =
+        is_number(value) && (is_reduced(value) || value.rows.kind == ir::RowKind::none);
     return output != *loss && !travels_with_loss;
   });
   return outputs;

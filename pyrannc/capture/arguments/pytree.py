@@ -31,6 +31,10 @@ _WRITTEN = (np.ndarray, set, bytearray)
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum, np.generic, torch.dtype)
 
 
+#: A constant that equals every other one.
+ANY_NUMBER = object()
+
+
 @dataclasses.dataclass(frozen=True)
 class Tensor:
     """The place of a tensor."""
@@ -71,6 +75,26 @@ class Count:
 
     def at(self, rows) -> int:
         return self.fixed + self.per_row * rows
+
+
+class NumberOfTensors:
+    """Stands for a number that Python computes of tensors: ``of(their numbers)``."""
+
+    def __init__(self, tensors, of):
+        self.tensors, self.of = tensors, of
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """The place of such a number."""
+
+    indices: tuple
+    of: object
+
+    def __eq__(self, other):
+        return isinstance(other, Number) and self.indices == other.indices
+
+    __hash__ = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +158,7 @@ def _is_data(value) -> bool:
 
 def equal(a, b) -> bool:
     """Whether two constants are the same; objects that cannot be compared are not."""
-    if a is b:
+    if a is b or a is ANY_NUMBER or b is ANY_NUMBER:
         return True
     if type(a) is not type(b):
         return False
@@ -212,6 +236,10 @@ def _take_tensors(value, tensors, whole_of):
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return Tensor(len(tensors) - 1)
+    if isinstance(value, NumberOfTensors):
+        begin = len(tensors)
+        tensors.extend(value.tensors)
+        return Number(tuple(range(begin, len(tensors))), value.of)
     parts = _parts(value)
     # Other objects that hold no tensor are constants: what they are made of is nobody's business.
     if parts is None or not (_is_plain(value) or _holds_tensor(value, set())):
@@ -228,6 +256,8 @@ def paths(shape, path: str = "") -> list[str]:
         return [path]
     if isinstance(shape, (Constant, Count)):
         return []
+    if isinstance(shape, Number):
+        return [path] * len(shape.indices)
     return [
         found
         for key, child in zip(shape.keys, shape.children, strict=True)
@@ -248,9 +278,9 @@ def counts(shape, path: str = "") -> list[str]:
     ]
 
 
-def unflatten(shape, tensors, rows=None):
+def unflatten(shape, tensors, rows=None, number=None):
     """The tree of ``shape`` with ``tensors`` in it, the inverse of :func:`flatten`; counts are
-    those at this number of ``rows``."""
+    those at this number of ``rows``, and ``number`` stands for each number of tensors."""
     if isinstance(shape, Tensor):
         return tensors[shape.index]
     if isinstance(shape, Rows):
@@ -261,7 +291,11 @@ def unflatten(shape, tensors, rows=None):
         return shape.value
     if isinstance(shape, Count):
         return shape.at(rows)
-    children = [unflatten(child, tensors, rows) for child in shape.children]
+    if isinstance(shape, Number):
+        if number is not None:
+            return number
+        return shape.of([tensors[index].item() for index in shape.indices])
+    children = [unflatten(child, tensors, rows, number) for child in shape.children]
     kind = shape.type
     if issubclass(kind, tuple):
         return kind(*children) if hasattr(kind, "_fields") else kind(children)
@@ -328,8 +362,9 @@ def at_rows(shape, rows):
 
 def difference(expected, got, path: str) -> str | None:
     """What differs between two shapes, naming the place; None when they are equal."""
-    if isinstance(expected, Tensor) and isinstance(got, Tensor):
-        return None
+    for kind in (Tensor, Number):
+        if isinstance(expected, kind) and isinstance(got, kind):
+            return None
     if isinstance(expected, Rows) and isinstance(got, Rows) and expected.type is got.type:
         return None
     if isinstance(expected, Constant) and isinstance(got, Constant):
@@ -377,4 +412,6 @@ def _kind(shape) -> str:
         return "a tensor"
     if isinstance(shape, Rows):
         return f"a {shape.type.__name__} of rows"
+    if isinstance(shape, Number):
+        return "a number of a tensor"
     return _short(shape.value) if isinstance(shape, Constant) else f"a {shape.type.__name__}"

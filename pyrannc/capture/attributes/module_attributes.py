@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pyrannc import log
+from pyrannc.capture.arguments.pytree import NumberOfTensors
 from pyrannc.capture.attributes.around import Place, of_dict, places_around
 from pyrannc.capture.attributes.user_code import is_object
 
@@ -76,7 +77,7 @@ def copied(value):
 
 def _is_kept(value) -> bool:
     """Whether it is data: no function, module or class."""
-    kinds = (torch.Tensor, tuple, *_PLAIN, *CONTAINERS)
+    kinds = (torch.Tensor, NumberOfTensors, tuple, *_PLAIN, *CONTAINERS)
     return value is None or isinstance(value, kinds) or is_object(value)
 
 
@@ -110,8 +111,12 @@ def holders(model) -> dict:
 
 
 def snapshot(model) -> dict:
-    """The attributes of all holders now, and what stands around the model, by their path; for
-    :func:`changed`."""
+    """Copies of what :func:`attributes` gives, for :func:`changed`."""
+    return {path: copied(value) for path, value in attributes(model).items()}
+
+
+def attributes(model) -> dict:
+    """The attributes of all holders now, and what stands around the model, by their path."""
     found = {place.path: value for place, value in _around(model) if _is_kept(value)}
     found |= {
         f"{path}.{name}" if path else name: value
@@ -119,7 +124,7 @@ def snapshot(model) -> dict:
         for name, value in vars(module).items()
         if name not in _NOT_OF_THE_USER
     }
-    return {path: copied(value) for path, value in found.items()}
+    return found
 
 
 def changed(before, model) -> dict:
@@ -202,7 +207,7 @@ def without_marks(changes) -> list[str]:
 
 def _marked(value):
     """An object that forward() has made is not there, like a tensor."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | NumberOfTensors):
         return TENSOR
     if is_object(value):
         return OBJECT if any(map(_holds_one, map(_marked, vars(value).values()))) else value

@@ -5,6 +5,7 @@ import gc
 from pyrannc import log
 from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.attributes.around import ABSENT
+from pyrannc.capture.values.logged_numbers import StaleNumber
 from pyrannc.errors import TraceError
 
 #: What a counter of calls is set to for a trace: beyond any warm-up, and, as forward() may look at
@@ -58,7 +59,7 @@ def _traced(trace, changes):
     try:
         return trace()
     except TraceError as error:
-        if not changes:
+        if not changes or isinstance(error, StaleNumber):
             raise
         raise computes_otherwise(changes) from error
 
@@ -95,6 +96,8 @@ def _done_once(model, before, changes, left, follow):
 def _followed(follow):
     try:
         return follow()
+    except StaleNumber:
+        raise
     except Exception as error:  # as the model's own may: nothing is known of another call
         log.debug("frontend", f"another call fails: {error}")
     gc.collect()  # errors refer to themselves, and to parameters that a rank may release
@@ -116,5 +119,6 @@ def computes_otherwise(changes) -> LaterCallsDiffer:
         f"would compute something else: {_listed(changes)}. A captured model computes the same in "
         "every call.\n  Keep a number that changes in a buffer, or pass it as a tensor; a state "
         "that one call hands to the next goes in as an argument and out beside the result. If "
-        "something is done in the first call only, call the model once before you wrap it."
+        "something is done in the first call only, call the model once before you wrap it. What it "
+        "prints or keeps for a log in some calls only, the training loop does."
     )

@@ -153,6 +153,7 @@ class Exporting:
         self.python_calls = {}
         self.looks, self.known = checks.Looks(), Known()
         self.row_lists = row_lists.RowLists()
+        self.reader = None
         self._followed = _Followed(self)
         self._thread, self._hidden = threading.get_ident(), False
 

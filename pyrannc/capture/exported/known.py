@@ -66,6 +66,8 @@ class Known:
 
     def __init__(self):
         self._made = {}  # by the id of the tensor
+        self.buffers = known_numbers.BuffersRead()
+        self._own = {}  # buffers by their ids, and their versions
 
     def computes(self, func, name, args, kwargs):
         """What computes the result of a call that is about to be made, ``name`` being that of its
@@ -90,15 +92,33 @@ class Known:
             made = dataclasses.replace(computes, tensor=result, version=result._version)
             self._made[id(result)] = made
 
+    def add_buffer(self, fake, name, tensor) -> None:
+        """``fake`` stands for the model's buffer ``tensor``."""
+        self._own[id(fake)] = fake, fake._version
+        self.buffers.add(id(fake), name, tensor)
+
     def number(self, tensor):
         """The only element of ``tensor``; None where it is not known."""
         try:
             of = self._of(tensor)
         except _Unknown:
             return None
-        with torch_private.disable_current_modes():
-            found = [of(rows).item() for rows in _AT_ROWS]
-        return found[0] if found[0] == found[1] else None
+        before = self.buffers.numbers.copy()
+        try:
+            with torch_private.disable_current_modes():
+                found = [of(rows).item() for rows in _AT_ROWS]
+            if found[0] == found[1]:
+                return found[0]
+        except _Unknown:
+            pass
+        self.buffers.numbers = before
+        return None
+
+    def _read(self, buffer):
+        values = self.buffers.read(buffer)
+        if values is None:
+            raise _Unknown
+        return values
 
     def _of(self, tensor):
         made = self._made.get(id(tensor))
@@ -106,6 +126,9 @@ class Known:
             if made.of is None:
                 raise _Unknown
             return made.of
+        own, version = self._own.get(id(tensor), (None, None))
+        if own is tensor and version == tensor._version:
+            return lambda rows: self._read(id(own))
         constant = getattr(tensor, "constant", None)
         if constant is None or constant.dim() > 0:
             raise _Unknown

@@ -29,6 +29,7 @@ from pyrannc.capture.exported import fakes, graph, guards
 from pyrannc.capture.exported.autocast import Autocast
 from pyrannc.capture.exported.exporting import Exporting
 from pyrannc.capture.replaced import in_this_thread, replaced
+from pyrannc.capture.values.logged_numbers import Reader
 from pyrannc.errors import TraceError
 
 
@@ -44,6 +45,8 @@ class Program:
         changes: The attributes that it changed; see ``module_attributes.changed``.
         watching: ``hook_probes.ModuleCalls``, or None.
         written_arguments: Paths of those that it wrote.
+        buffers_read: What the buffers hold that Python reads, as lists, by name.
+        left: Where the numbers of its tensors go; see ``logged_numbers.Left``.
     """
 
     written: dict
@@ -53,18 +56,24 @@ class Program:
     changes: dict
     watching: object
     written_arguments: list
+    left: list
+    buffers_read: dict
 
 
 class _OfTensors(nn.Module):
     """The model as a function from the tensors of a call to those of its result, which may be of
     classes that torch.export does not know."""
 
-    def __init__(self, model, call, hooks, probes, seen, replaced_buffers, row_lists):
+    def __init__(self, model, call, hooks, probes, seen, replaced_buffers, session):
         super().__init__()
         self.model = model
         self._replaced = replaced_buffers  # of which that is known: path of the module, and name
-        self._call, self._row_lists = call, row_lists
+        self._call, self._session = call, session
         self._hooks, self._has_probes = hooks, probes is not None
+        self._buffers_at = {}
+        for path, module in model.named_modules():
+            for name, buffer in module._buffers.items():
+                self._buffers_at[path, name] = f"{path}.{name}" if path else name, buffer
         # Gets what else Program holds: export puts attributes back.
         self._seen = seen
         self.training = model.training
@@ -80,6 +89,9 @@ class _OfTensors(nn.Module):
             for path, module in self.model.named_modules()
             for name, buffer in module._buffers.items()
         ]
+        for path, name, _, buffer in before:
+            if buffer is not None:
+                self._session.known.add_buffer(buffer, *self._buffers_at[path, name])
         # Their old tensors, which backward may need, live on in eager, while here they are written.
         for path, name, registry, buffer in before:
             if (path, name) in self._replaced:
@@ -88,9 +100,11 @@ class _OfTensors(nn.Module):
         if self._hooks and self._hooks.watched:
             watching = hook_probes.ModuleCalls(self._hooks.watched, probes)
         parameters = new_parameters.held(self.model)
-        result = seen_by_hooks.result_of(
-            self.model, call["args"], call["kwargs"], self._hooks, watching
-        )
+        reader = self._session.reader = Reader()
+        with reader.reading(self.model):
+            result = seen_by_hooks.result_of(
+                self.model, call["args"], call["kwargs"], self._hooks, watching
+            )
         new_parameters.refuse(self.model, parameters)
         self._seen.replaced = set()
         for path, name, registry, buffer in before:
@@ -98,12 +112,15 @@ class _OfTensors(nn.Module):
                 self._seen.replaced.add((path, name))
                 buffer.copy_(registry[name])
                 registry[name] = buffer
-        found, shape = pytree.flatten(result, self._row_lists.whole_of)
+        found, shape = pytree.flatten(result, self._session.row_lists.whole_of)
         mask_selections.refuse_in(shape)
         self._seen.shape, self._seen.watching = shape, watching
         self._seen.written_arguments = self._call.written(tensors[:own], versions)
         self._seen.changes = module_attributes.changed(attributes, self.model)
-        return tuple(found)
+        del result
+        self._seen.buffers_read = self._session.known.buffers.numbers
+        self._seen.left, numbers = reader.finish(self.model)
+        return (*found, *numbers)
 
 
 def one_program(
@@ -120,7 +137,7 @@ def one_program(
     inputs = [_with_rows(tensor, dim, rows) for tensor, dim in zip(call.tensors, dims, strict=True)]
     added = [probe.zeros(rows).requires_grad_() for probe in probes or ()]
     seen, session = types.SimpleNamespace(), Exporting(paths, whole=whole)
-    outer = _OfTensors(model, call, hooks, probes, seen, replaced, session.row_lists)
+    outer = _OfTensors(model, call, hooks, probes, seen, replaced, session)
     dynamic = dims if symbol else [None] * len(dims)
     with fakes.used(states, places, symbols=symbol) as modes, session.patched():
         try:

@@ -22,6 +22,7 @@ from pyrannc.capture.exported.one_program import one_program
 from pyrannc.capture.fake_mode import FakeMode
 from pyrannc.capture.rows.whole_batch import OF_NO_ROWS, Alone, Traced
 from pyrannc.capture.session import substituted
+from pyrannc.capture.values.logged_numbers import Reader
 from pyrannc.capture.values.of_one_call import OfOneCall
 from pyrannc.errors import TraceError
 
@@ -38,6 +39,8 @@ class Exported:
         probes: Of hooks for the backward of modules.
         watching: ``hook_probes.ModuleCalls`` of the last run, or None.
         written_arguments: Paths of those that forward() writes.
+        buffers_read: What the buffers hold that Python reads, as lists, by name.
+        left: Where the numbers of its tensors go; see ``logged_numbers.Left``.
     """
 
     graph: object
@@ -47,6 +50,8 @@ class Exported:
     probes: list
     watching: object
     written_arguments: list
+    left: list
+    buffers_read: dict
 
     def difference(self, other, rows) -> str:
         """How ``other`` computes otherwise at a number of rows; empty where it does not."""
@@ -256,8 +261,10 @@ class _Calls:
             for wanted in ("parameter", "buffer")
         )
         of_call = OfOneCall([tree["args"], tree["kwargs"], parameters], buffers)
-        patches = Exporting(self._paths, always=True).patched()
-        with mode, patches, random_states.refused_outside_torch(), of_call:
+        session = Exporting(self._paths, always=True)
+        session.reader = Reader()
+        reading = session.reader.reading(self._model)
+        with mode, session.patched(), random_states.refused_outside_torch(), of_call, reading:
             result = seen_by_hooks.result_of(self._model, tree["args"], tree["kwargs"], self._hooks)
             results, _ = pytree.flatten(result)
         return of_call, of_call.leading_to(results)
@@ -266,7 +273,9 @@ class _Calls:
 def _exported(made, objects, outputs, probes, last) -> Exported:
     """``last``: the Program of which the rest is told."""
     changes, watching, written = last.changes, last.watching, last.written_arguments
-    return Exported(made, objects, outputs, changes, probes, watching, written)
+    return Exported(
+        made, objects, outputs, changes, probes, watching, written, last.left, last.buffers_read
+    )
 
 
 def _counts(shape):

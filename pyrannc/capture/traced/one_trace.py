@@ -16,6 +16,7 @@ from pyrannc.capture.traced.replaced_buffers import (
     put_buffers,
     store_replaced_buffers,
 )
+from pyrannc.capture.values.logged_numbers import Reader
 from pyrannc.capture.values.of_one_call import OfOneCall
 from pyrannc.errors import TraceError
 
@@ -32,6 +33,8 @@ class Traced:
         again: Traces of calls after it; see ``second_calls.look``.
         watching: ``hook_probes.ModuleCalls``, or None.
         written_arguments: Paths of those that it wrote.
+        buffers_read: What the buffers hold that Python reads, as lists, by name.
+        left: Where the numbers of its tensors go; see ``logged_numbers.Left``.
     """
 
     trace: object
@@ -41,6 +44,8 @@ class Traced:
     again: list = dataclasses.field(default_factory=list)
     watching: object = None
     written_arguments: list = dataclasses.field(default_factory=list)
+    left: list = dataclasses.field(default_factory=list)
+    buffers_read: dict = dataclasses.field(default_factory=dict)
 
 
 def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, whole, hooks, probes):
@@ -55,8 +60,13 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
         watching = _watching(session, hooks, probes, rows)
         arguments, _ = pytree.flatten(tree)
         versions = [tensor._version for tensor in arguments]
+        session.reader = Reader()
         try:
-            with session.recording(), random_states.refused_outside_torch():
+            with (
+                session.recording(),
+                random_states.refused_outside_torch(),
+                session.reader.reading(model),
+            ):
                 copy_replaced_buffers(model, states, fakes, replaced)
                 parameters = new_parameters.held(model)
                 result = seen_by_hooks.result_of(
@@ -67,7 +77,9 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
                 with session.hidden():
                     outputs, shape = pytree.flatten(result, session.row_lists.whole_of)
                 mask_selections.refuse_in(shape)
-                trace = session.tracer.finish(type(model).__name__, rows, outputs)
+                del result
+                left, numbers = session.reader.finish(model)
+                trace = session.tracer.finish(type(model).__name__, rows, [*outputs, *numbers])
         except TraceError as error:
             raised, module = session.failure or (None, "")
             if raised is error:
@@ -78,7 +90,15 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
             text = f"{type(error).__name__} while the model was traced: {error}"
             raise explain(error, module, text + doubt(call, names, dims, rows)) from error
         written = call.written(arguments, versions)
-        return Traced(trace, shape, found, watching=watching, written_arguments=written)
+        return Traced(
+            trace,
+            shape,
+            found,
+            watching=watching,
+            written_arguments=written,
+            left=left,
+            buffers_read=session.buffers_read.numbers,
+        )
 
     def followed():
         session, tree = _session(model, call, names, dims, states, mode, fakes, rows, paths, whole)
@@ -87,7 +107,11 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
             for wanted in ("parameter", "buffer")
         )
         of_call = OfOneCall([tree["args"], tree["kwargs"], parameters], buffers)
-        with session.recording(), random_states.refused_outside_torch(), session.hidden(), of_call:
+        session.reader = Reader()
+        with (
+            session.recording(), random_states.refused_outside_torch(), session.hidden(), of_call,
+            session.reader.reading(model),
+        ):  # fmt: skip
             result = seen_by_hooks.result_of(model, tree["args"], tree["kwargs"], hooks)
             results, _ = pytree.flatten(result, session.row_lists.whole_of)
         return of_call, of_call.leading_to(results)
@@ -124,6 +148,8 @@ def _session(model, call, names, dims, states, mode, fakes, rows, paths, whole):
     for state_names, tensor, kind in states:
         add = session.tracer.add_parameter if kind == "parameter" else session.tracer.add_buffer
         add(state_names, fakes[id(tensor)], tensor)
+        if kind == "buffer":
+            session.buffers.append((fakes[id(tensor)], state_names[0], tensor))
     return session, pytree.unflatten(call.shape, inputs)
 
 

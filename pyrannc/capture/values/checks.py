@@ -20,6 +20,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.replaced import replaced
 from pyrannc.capture.torch_patches import PythonCall
 from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
+from pyrannc.capture.values.logged_numbers import read_here
 from pyrannc.errors import RaNNCError
 from pyrannc.operators import Trait
 
@@ -134,29 +135,34 @@ def repeated(session):
     """While a model is traced, its checks become nodes."""
     item, truth = FakeTensor.item, FakeTensor.__bool__
 
-    def known(tensor, look, answer, of_number):
+    def known(tensor, look, answer, of_number, otherwise):
         """``look(tensor)``, or the answer in a check where that is not known."""
         if session.makes_symbols and session.here() and tensor.constant is None:
             number = session.known_number(tensor)
             if number is not None:
                 return of_number(number)
             found = _statement_here()
-            return look(tensor) if found is None else answer(found)
+            return otherwise(tensor) if found is None else answer(found)
         try:
             return look(tensor)
         except DataDependentOutputException:
             found = _statement_here() if session.here() else None
             if found is None:
-                raise
+                return otherwise(tensor)
             return answer(found)
 
     def read(tensor):
-        return known(
-            tensor, item, lambda found: _Read(session, tensor, found), lambda number: number
-        )
+        frame = inspect.currentframe().f_back
+
+        def logged(tensor):
+            return session.reader.number(tensor) if read_here(session, frame) else item(tensor)
+
+        return known(tensor, item, lambda found: _Read(session, tensor, found), _itself, logged)
 
     def decided(tensor):
-        return known(tensor, truth, lambda found: _checked(session, tensor, found, None), bool)
+        return known(
+            tensor, truth, lambda found: _checked(session, tensor, found, None), bool, truth
+        )
 
     with replaced(FakeTensor, item=read, __bool__=decided):
         yield

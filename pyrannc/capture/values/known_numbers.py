@@ -1,7 +1,8 @@
-"""Numbers that a model reads from tensors which depend on none of its inputs, parameters, buffers
-or random numbers: ``if mask.any().item():`` of a mask of ones that the model has made itself. And
-whether a random number of [0, 1) is below 0, as in ``if torch.rand([]) < self.layerdrop:`` of a
-model that drops no layer.
+"""Numbers that a model reads from tensors which depend on none of its inputs, parameters or random
+numbers: ``if mask.any().item():`` of a mask of ones that the model has made itself, or
+``int(self.queue_ptr)`` of a small buffer: a call in which that holds another number is captured
+anew. And whether a random number of [0, 1) is below 0, as in ``if torch.rand([]) <
+self.layerdrop:`` of a model that drops no layer.
 
 Such a number is the same in every call, so it is computed where it is asked for: by the operators
 that the trace has recorded for it, on real tensors. Where it depends on the batch size, the traces
@@ -25,29 +26,81 @@ COMPARISONS = in_graphs(("ge", "lt"))
 WRITERS = in_graphs(("copy_", "fill_", "index_put_", "masked_fill_"))
 
 
+#: How many numbers a buffer may have that Python reads.
+#: tuned by: a bound: pointers, flags and counts have one, or one for each of some groups.
+#: without it: large buffers would be sent and compared before each call.
+MOST_IN_BUFFER = 16
+
+
 class _Unknown(Exception):
     """It depends on what a call gives, or nobody can tell."""
+
+
+class BuffersRead:
+    """The buffers of a model that Python reads in one run.
+
+    Attributes:
+        numbers: What they hold, as lists, by name.
+    """
+
+    def __init__(self):
+        self.numbers = {}
+        self._known = {}  # name and the model's tensor by a key of the run
+
+    def add(self, key, name, tensor) -> None:
+        self._known[key] = name, tensor
+
+    def __contains__(self, key) -> bool:
+        return key in self._known
+
+    def read(self, key):
+        """The values of a buffer, on the host; None where this rank does not know them."""
+        name, tensor = self._known[key]
+        place = getattr(tensor, "place_elsewhere", None)
+        if place is not None:
+            found = place.known_numbers
+            found = None if found is None else torch.tensor(found, dtype=tensor.dtype)
+        elif tensor.numel() > MOST_IN_BUFFER or tensor.is_meta:
+            found = None
+        else:
+            found = tensor.detach().cpu().clone()
+        if found is not None:
+            self.numbers[name] = found.tolist()
+        return found
 
 
 def number(session, tensor):
     """The only element of a traced tensor, or None where it is not known while tracing."""
     value, found = torch_private.value_in_trace(tensor), {}
+    buffers, before = session.buffers_read, session.buffers_read.numbers.copy()
+    for fake, name, own in session.buffers:
+        of_buffer = torch_private.value_in_trace(fake)
+        if of_buffer.node().kind() == "prim::Param":  # nothing has been written
+            buffers.add(of_buffer.debugName(), name, own)
     try:
         with session.hidden(), torch_private.disable_current_modes():
-            result = _computed(value, found).item()
+            result = _computed(value, found, buffers).item()
+            if not _is_out_of_date(value.node().owningBlock(), found):
+                return result
     except _Unknown:
-        return None
-    return None if _is_out_of_date(value.node().owningBlock(), found) else result
+        pass
+    buffers.numbers = before
+    return None
 
 
-def _computed(value, found):
+def _computed(value, found, buffers):
     name = value.debugName()
     if name not in found:
-        found[name] = _result_of(value.node(), found)
+        if name in buffers:
+            found[name] = buffers.read(name)
+            if found[name] is None:
+                raise _Unknown
+        else:
+            found[name] = _result_of(value.node(), found, buffers)
     return found[name]
 
 
-def _result_of(node, found):
+def _result_of(node, found, buffers):
     kind, operands = node.kind(), list(node.inputs())
     if kind == "prim::Constant":
         constant = node.output().toIValue()
@@ -57,7 +110,7 @@ def _result_of(node, found):
     if kind == "aten::lift_fresh":
         return _number_in_code(operands[0].toIValue())
     if kind == "prim::ListConstruct":
-        return [_computed(each, found) for each in operands]
+        return [_computed(each, found, buffers) for each in operands]
     if kind in COMPARISONS and _is_random(operands[0].node()):
         answer = compared_random(kind, operands[1].toIValue())
         if answer is None:
@@ -66,7 +119,7 @@ def _result_of(node, found):
     if kind not in FACTORIES | FUNCTIONS | WRITERS:
         raise _Unknown
     like = [_with_sizes_of(operands.pop(0))] if kind in OF_SIZES else []
-    values = [*like, *(_computed(each, found) for each in operands)]
+    values = [*like, *(_computed(each, found, buffers) for each in operands)]
     if kind in WRITERS:  # what others read of that memory is looked at in the end
         values[0] = values[0].clone()
     result = _called(node, values)

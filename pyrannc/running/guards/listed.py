@@ -2,6 +2,7 @@
 
 from pyrannc.running.guards.arguments import Arguments
 from pyrannc.running.guards.attributes import Attributes
+from pyrannc.running.guards.buffers import Buffers
 from pyrannc.running.guards.modes import (
     Autocast,
     Dropout,
@@ -26,6 +27,7 @@ class Guards:
         self._fixed = (Registered(model, modules), deployment.task.hooks)
         self.attributes = Attributes(model)
         self._arguments = Arguments()
+        self._buffers = Buffers(deployment)
         self._changing = (
             Training(model, modules),
             Trained(modules),
@@ -33,6 +35,7 @@ class Guards:
             Autocast(deployment.task.device),
             GradMode(),
             Dropout(deployment),
+            self._buffers,
             self.attributes,
             self._arguments,
         )
@@ -77,11 +80,12 @@ class Guards:
         return [*filter(None, modes), *([f"with {attributes}"] if attributes else []), arguments]
 
     def reason_of_recapture(self, then, now) -> str:
-        """The attributes or arguments that have changed from one call to the next, and no mode."""
+        """What has changed from one call to the next, where that is no mode."""
         pairs = zip(self._changing, then, now, strict=True)
         if not all(guard.name or guard.same(old, new) for guard, old, new in pairs):
             return ""
         for guard, text in (
+            (self._buffers, self._buffers.difference(then[-3], now[-3])),
             (self.attributes, self.attributes.difference(then[-2], now[-2])),
             (self._arguments, self._arguments.beside_tensors(then[-1], now[-1])),
         ):

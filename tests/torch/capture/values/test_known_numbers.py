@@ -6,6 +6,7 @@ from torch import nn
 
 from pyrannc import Config, RaNNCModule, TraceError
 from pyrannc.capture.model import capture
+from pyrannc.capture.values import known_numbers
 from pyrannc.selfcheck.check import check
 
 
@@ -59,7 +60,7 @@ def read_before(mask):
 
 UNKNOWN = {
     "of the input": lambda m, x: (x > 0).any(),
-    "of a buffer": lambda m, x: (m.kept > 0).any(),
+    "of a buffer that was written": lambda m, x: (m.kept.mul_(2) > 0).any(),
     "of a parameter": lambda m, x: (m.linear.weight > 0).any(),
     "random": lambda m, x: (torch.rand(3) > 0.5).any(),
     "random and perhaps not below": lambda m, x: torch.rand([]) < 0.25,
@@ -79,6 +80,15 @@ UNKNOWN = {
 def test_what_a_call_decides_is_not_known(what):
     with pytest.raises(TraceError, match="the values of a tensor decide"):
         capture(Reading(UNKNOWN[what]), (torch.randn(4, 8),))
+
+
+def test_a_small_buffer_is_read_and_told():
+    model = Reading(lambda m, x: (m.kept > 0).any())
+    captured = capture(model, (torch.randn(4, 8),))
+    assert captured.buffers_read == {"kept": model.kept.tolist()}
+    model.kept = torch.ones(known_numbers.MOST_IN_BUFFER + 1)
+    with pytest.raises(TraceError, match="the values of a tensor decide"):
+        capture(model, (torch.randn(4, 8),))
 
 
 def bound_of(h):
