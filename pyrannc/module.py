@@ -63,6 +63,8 @@ class RaNNCModule(ModelInterface):
             such as ``{"input_ids": 0, "labels": -100}``, with which each is padded to that of the
             longest rank, in all dimensions but the rows'. Nested ones by path: ``batch['ids']``.
         pad_side: "right", or "left" of what is there.
+        pad_to: A number such as 64, of which padded lengths (the first dimension beside the rows')
+            become multiples: each length that is new is captured, so that many are slow.
         weights: Path of a file of safetensors, of a folder in Hugging Face's layout, or of one of
             :func:`pyrannc.save`; or :class:`pyrannc.Weights`. Each rank reads its part of it in the
             first call. The model may be built on the meta device, without memory; without
@@ -116,6 +118,7 @@ class RaNNCModule(ModelInterface):
         elementwise_optimizer=False,
         pad=None,
         pad_side="right",
+        pad_to=None,
         gather_inputs=True,
         weights=None,
         zero=False,
@@ -145,6 +148,7 @@ class RaNNCModule(ModelInterface):
             elementwise_optimizer=elementwise_optimizer,
             pad=pad,
             pad_side=pad_side,
+            pad_to=pad_to,
             gather_inputs=gather_inputs,
             zero=zero,
             master_weights=master_weights,

@@ -80,7 +80,8 @@ def sizes_of_all(said, sizes, rows, fault, world) -> tuple:
         ConfigError: The ranks say different things, or something is wrong with it; on every rank.
     """
     ranks = gathered(world, {"said": said, "sizes": sizes, "rows": rows, "fault": fault})
-    texts = [f"pad = {dict(rank['said'][1])}, pad_side = {rank['said'][0]!r}" for rank in ranks]
+    said = [rank["said"] for rank in ranks]
+    texts = [f"pad = {dict(pad)}, pad_side = {side!r}, pad_to = {to}" for side, pad, to in said]
     if len(set(texts)) > 1:
         raise ConfigError(
             f"the ranks pad differently:{by_rank(texts)}\n  Give every rank the same."

@@ -189,6 +189,7 @@ class CallKinds:
         if similar and all(on_all(self._deployment.world, lambda: captured is known)):
             similar.rows.add(rows)
             return similar
+        self._advise_padding(values, call)
         log.info("deploy", f"captured again, for a call in {self._describe(values)}")
         if captured.alone and self._deployment.world.rank == 0:
             known_already = any(kind.run.capture.alone for kind in self._kinds)
@@ -199,6 +200,23 @@ class CallKinds:
         self._left.add(captured.tensors_left)
         self._warn_of_changes(values)
         return self._add(self._guards.now(call), call, self._deployment.run_of(captured), rows)
+
+    def _advise_padding(self, values, call):
+        """Says once that calls are captured anew for their lengths alone."""
+        lengths = range(len(call.tensors))
+        like = (k for k in self._kinds if self._guards.same(k.guarded, values, lengths))
+        kind = next(like, None)
+        if kind is None or self._guards.same(kind.guarded, values):
+            return
+        sizes, found = kind.run.capture.sizes(), []
+        names = input_names(self._deployment.model, call)
+        for path, tensor, name in zip(call.paths, call.tensors, names, strict=True):
+            then = sizes[path]
+            if any(s is not None and s != n for s, n in zip(then, tensor.shape, strict=True)):
+                found.append(name)
+        advice = self._recaptures.add_length(found)
+        if advice and self._deployment.world.rank == 0:
+            log.warn("deploy", advice)
 
     def _captured(self, call, batch):
         config, before = self._deployment.task.config, self._attributes.now()

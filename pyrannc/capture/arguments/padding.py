@@ -17,25 +17,36 @@ class Padding:
         pad: A number for each argument that is padded, by its name, its position or its path; that
             of a container counts for all tensors in it that have none of their own. Or None.
         side: "right" or "left" of what is there.
+        to: A number of which lengths become multiples, so that few of them are captured: of each
+            padded tensor the first dimension beside that of the rows. Or None.
 
     Raises:
-        ConfigError: Another side, or a value that is no number.
+        ConfigError: Another side, a value that is no number, or ``to`` without ``pad``.
     """
 
-    def __init__(self, pad, side):
+    def __init__(self, pad, side, to=None):
         if side not in ("left", "right"):
             raise ConfigError(f"pad_side is {side!r}; it must be 'left' or 'right'")
         for key, value in (pad or {}).items():
             if not isinstance(value, (bool, int, float)):
                 raise ConfigError(f"pad[{key!r}] is {value!r}; it must be a number")
-        self._values, self._side = dict(pad or {}), side
+        if to is not None and (type(to) is not int or to < 1 or not pad):
+            raise ConfigError(
+                f"pad_to is {to!r}; it must be a number such as 64, of which lengths become "
+                "multiples, beside pad={'its name': 0} with the arguments that are padded"
+            )
+        self._values, self._side, self._to = dict(pad or {}), side, to
 
     def __bool__(self):
         return bool(self._values)
 
     def said(self) -> list:
         """In JSON's types; the same on all ranks."""
-        return [self._side, sorted((str(key), value) for key, value in self._values.items())]
+        return [
+            self._side,
+            sorted((str(key), value) for key, value in self._values.items()),
+            self._to,
+        ]
 
     def unknown(self, model, call) -> str:
         """What is wrong where a key is no argument of this first call, and could be none of a later
@@ -70,11 +81,14 @@ class Padding:
         for index, (path, value) in enumerate(zip(call.paths, values, strict=True)):
             ranks = {rank: sizes[path] for rank, sizes in enumerate(everyones) if path in sizes}
             each = list(ranks.values())
-            if all(sizes == each[0] for sizes in each):
+            is_alike = all(sizes == each[0] for sizes in each)
+            if is_alike and (value is None or self._to is None):
                 continue
             if value is None or not _alike(each):
                 _refuse(path, ranks)
             longest = [None if n[0] is None else max(n) for n in zip(*each, strict=True)]
+            for dim in _lengths(longest) if self._to else ():
+                longest[dim] = -(-longest[dim] // self._to) * self._to
             tensors[index] = self._padded(path, tensors[index], value, longest)
         if all(map(operator.is_, tensors, call.tensors)):
             return call
@@ -117,6 +131,17 @@ class Padding:
 def _alike(each) -> bool:
     """Whether sizes have the same dimensions, and the rows in the same."""
     return len({tuple(size is None for size in sizes) for sizes in each}) == 1
+
+
+def _lengths(sizes) -> list[int]:
+    """The dimensions of a length: the first beside that of the rows, or both of a mask
+    ``[rows, 1, length, length]``."""
+    found = [dim for dim, size in enumerate(sizes) if size is not None]
+    while len(found) > 2 and sizes[found[0]] == 1:
+        found = found[1:]
+        if sizes[found[0]] == sizes[found[-1]] > 1:
+            return found
+    return found[:1]
 
 
 def _refuse(path, ranks):
