@@ -8,6 +8,7 @@ PACKAGE = Path(__file__).parents[2] / "pyrannc"
 
 # Calls of json.loads by file, and why each may be there.
 ALLOWED = {
+    "job/torch_group.py": (1, "what Python has said on another rank, through torch's store"),
     "capture/reference.py": (1, "a capture in words, which Python itself has made on another rank"),
     "stored/index.py": (1, "the index of a checkpoint, which Python has written"),
     "stored/folder.py": (1, "the index of weights in Hugging Face's layout"),
