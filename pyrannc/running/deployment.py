@@ -393,6 +393,7 @@ class Deployment:
                 "backward(create_graph=True) through a RaNNCModule is not possible: second "
                 "derivatives would have to run the pipeline again"
             )
+        self.owners.questions.answer()
         keep_graph = keep_graph or switches.is_on("keep_graph")
         live_deployments.note_backward(self)
         self.call_agreement.scales.add(turn.number, numbers, gradients)

@@ -12,6 +12,7 @@ from pyrannc.state.gradients_elsewhere import GradientsElsewhere
 from pyrannc.state.mover import Mover
 from pyrannc.state.named_tensors import tensors, write_flat
 from pyrannc.state.released import is_released, materialize, release
+from pyrannc.state.sums.elsewhere import Questions
 
 
 class _RanksOf(dict):
@@ -39,6 +40,8 @@ class Owners:
         self.ranks = _RanksOf((name, everywhere.copy()) for name in tensors(model))
         self._parts = {}  # by name, what each place has of it where none has the whole
         self.gradients = GradientsElsewhere()
+        self.gradients.owners = self
+        self.questions = Questions(self)
 
     def cut(self, name: str, dim: int, stretches: list) -> None:
         """From here on no rank has the whole of a tensor: each place of a group has its stretches
@@ -107,6 +110,18 @@ class Owners:
             if self._comm.rank not in self.ranks[name] and not is_released(tensor):
                 release(tensor, name, self.ranks[name], self.gradients)
         self.gradients.used = self._used
+
+    @property
+    def world(self):
+        return self._comm
+
+    @property
+    def model(self):
+        return self._model
+
+    def can_sum(self) -> bool:
+        """Whether each tensor is whole on the ranks that hold it."""
+        return not any(map(tensor_parts.is_part, tensors(self._model).values()))
 
     def peers(self) -> list[int]:
         """The ranks that hold a tensor that requires a gradient and that this rank holds, too."""

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from pyrannc.errors import RaNNCError
 from pyrannc.state import nothing_done, torch_private
+from pyrannc.state.sums import elsewhere as sums_elsewhere
 
 # What is read of the tensor itself, which lies on the meta device and keeps sizes, dtype and flags.
 _ATTRIBUTES = """
@@ -99,10 +100,22 @@ class _Released:
             return _new(function, args, kwargs or {})
         if function in _TO_ITS_KIND and not is_released(args[0]):  # x.to(parameter)
             return args[0].to(args[1].place_elsewhere.device, args[1].dtype, **(kwargs or {}))
-        if nothing_done.is_along_dimensions(function, args, kwargs or {}):
-            return nothing_done.reduce(function, args, kwargs or {}, _like)
+        kwargs = kwargs or {}
+        if nothing_done.is_along_dimensions(function, args, kwargs):
+            return _with_step(
+                nothing_done.reduce(function, args, kwargs, _like), function, args, kwargs
+            )
+        whole = sums_elsewhere.is_whole_reduction(function)
+        if whole and (found := _number(function, args, kwargs)) is not None:
+            return found
         if nothing_done.is_elementwise(function) and not _is_saved(inspect.currentframe().f_back):
-            return nothing_done.call(function, args, kwargs or {}, is_released, _like, _refuse)
+            try:
+                made = nothing_done.call(function, args, kwargs, is_released, _like, _refuse)
+            except RaNNCError:
+                made = _beside_constants(function, args, kwargs)
+                if made is None:
+                    raise
+            return _with_step(made, function, args, kwargs)
         raise RaNNCError(_complaint(function, args, kwargs or {}))
 
     def __repr__(self, **_):
@@ -114,6 +127,49 @@ class _Released:
 
     def __deepcopy__(self, memo):
         raise RaNNCError(_complaint(torch.Tensor.__deepcopy__, (self,), {}))
+
+
+# Copies go on with what the parameter has held: no rank could compute them later.
+_COPIES = {"clone", "detach", "data", "to", "cpu", "requires_grad_", "contiguous"}
+
+
+def _with_step(made, function, args, kwargs):
+    """``made`` knows how ranks that hold what it is made of can compute it."""
+    name = getattr(function, "__name__", "")
+    if name.endswith("_") and not name.endswith("__"):
+        if is_released(made) and hasattr(made, "step_elsewhere"):
+            made.step_elsewhere = None
+    elif is_released(made) and not any(made is each for each in args):
+        copied = name in _COPIES or name == "__get__"
+        made.step_elsewhere = None if copied else sums_elsewhere.step_of(function, args, kwargs)
+    return made
+
+
+def _number(function, args, kwargs):
+    """A reduction to one number; None where nobody could compute it."""
+    step = sums_elsewhere.step_of(function, args, kwargs)
+    place = args[0].place_elsewhere if args and is_released(args[0]) else None
+    if step is None or place is None or place.gradients is None:
+        return None
+    if not place.gradients.owners.can_sum():
+        return None
+    return sums_elsewhere.number(step, place.gradients.owners, args[0].dtype, place.device)
+
+
+def _beside_constants(function, args, kwargs):
+    """What an operator of each element makes of released tensors and others with values, as
+    anchors of parameters are; None where it writes, or nobody could compute it."""
+    name = getattr(function, "__name__", "")
+    step = sums_elsewhere.step_of(function, args, kwargs)
+    places = [each.place_elsewhere for each in args if is_released(each)]
+    if any(place.gradients is None or not place.gradients.owners.can_sum() for place in places):
+        return None
+    if step is None or (name.endswith("_") and not name.endswith("__")) or name[:3] == "__i":
+        return None
+    with torch_private.without_subclasses():
+        given = [e.detach().to("meta") if isinstance(e, torch.Tensor) else e for e in args]
+        made = function(*given, **kwargs)
+    return _like(made, next(each for each in args if is_released(each)))
 
 
 def _new(function, args, kwargs):
@@ -227,7 +283,7 @@ def _swap(tensor, other):
 def _like(made, released):
     """``made``, computed of nothing, is released like another tensor."""
     made = made.as_subclass(ReleasedBuffer)
-    made.place_elsewhere = released.place_elsewhere
+    made.place_elsewhere, made.step_elsewhere = released.place_elsewhere, None
     return made
 
 

@@ -266,13 +266,12 @@ def parameters_beside_the_model():
 
 @case
 def parameters_as_a_vector_are_an_error():
-    """`parameters_to_vector(model.parameters())`, `torch.cat`, a penalty `sum(p.square().sum())`"""
+    """`parameters_to_vector(model.parameters())`, `torch.cat`, `torch._foreach_norm`"""
     _, _, wrapped, _ = pair()
     wrapped(mine(rows())).square().mean().backward()
     for use in (
         lambda: parameters_to_vector(wrapped.parameters()),
         lambda: torch.cat([p.flatten() for p in wrapped.parameters()]),
-        lambda: sum(p.square().sum() for p in wrapped.parameters()),
         lambda: torch._foreach_norm(list(wrapped.parameters())),
     ):
         with contextlib.nullcontext() if SIZE == 1 else elsewhere():

@@ -1,0 +1,1 @@
+"""Numbers of tensors that ranks hold apart."""
