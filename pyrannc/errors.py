@@ -8,3 +8,17 @@ TraceError = _C.util.TraceError
 PlanError = _C.util.PlanError
 InfeasibleError = _C.util.InfeasibleError
 CommError = _C.util.CommError
+
+
+def shown_as(kind):
+    """A class of errors that users see, and other ranks raise, under the name of ``kind``."""
+
+    def shown(cls):
+        cls.__name__, cls.__qualname__, cls.__module__ = (
+            kind.__name__,
+            kind.__name__,
+            kind.__module__,
+        )
+        return cls
+
+    return shown

@@ -1,11 +1,13 @@
 """Errors of a capture that has failed, with the user's line and the module."""
 
+import linecache
 import os
+import re
 
 import torch
 
 import pyrannc
-from pyrannc.errors import TraceError
+from pyrannc.errors import TraceError, shown_as
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
 OWN_PATH = os.path.dirname(pyrannc.__file__) + os.sep
@@ -21,10 +23,12 @@ _OF_VALUES = (
 )  # fmt: skip
 
 
+@shown_as(TraceError)
 class OfValues(TraceError):
     """The values of a tensor decide what runs next or how large a result is."""
 
 
+@shown_as(TraceError)
 class SizeUnknown(OfValues):
     """How large a result is depends on values; ``module``: where."""
 
@@ -67,6 +71,11 @@ def explain(error, module, otherwise) -> TraceError:
             "keep the tensor, `self.last = x.mean().detach()`, and read `model.last.item()` after "
             "the call."
         )
+        if _reads_random(error):
+            text += (
+                "\n  Layers that are dropped at random (LayerDrop) are left out by a factor: `keep "
+                "= (torch.rand([]) >= self.layerdrop).to(x.dtype); x = x + keep * (layer(x) - x)`."
+            )
         sized = name == "DynamicOutputShapeException" and "nonzero" in str(error)
         return SizeUnknown(text, module) if sized else OfValues(text)
     if _on_meta(error):
@@ -92,9 +101,11 @@ def explain(error, module, otherwise) -> TraceError:
     if _frame_in(error, _DERIVATIVES):
         return TraceError(
             f"{where}: computes derivatives (torch.autograd.grad, torch.func.grad or the like), "
-            f"which cannot be captured here ({_first_line(error)}).\n  Write them as operators of "
-            "the model; or wrap only the part of the model that does not need them, and compute "
-            "them around it."
+            f"which cannot be captured here ({_first_line(error)}).\n  First derivatives by an "
+            "input can be taken around the model: `y = model(x.requires_grad_()); g, = "
+            "torch.autograd.grad(y.sum(), x)`. What trains through them (create_graph=True) is "
+            "written as operators of the model, as `(1 - torch.tanh(h) ** 2) * weight`; or wrap "
+            "only the part of the model that does not need them."
         )
     if "dynamo-optimized function" in str(error):
         return TraceError(
@@ -139,6 +150,13 @@ def _frame_in(error, files) -> bool:
             return True
         trace = trace.tb_next
     return False
+
+
+def _reads_random(error) -> bool:
+    """Whether the user's line draws a random number, or asks for a rate at which to drop."""
+    file, _, line = _user_line(error).rpartition(":")
+    text = linecache.getline(file, int(line)) if line else ""
+    return re.search(r"rand|[dD]rop", text) is not None
 
 
 def _on_meta(error) -> bool:

@@ -4,9 +4,10 @@ import torch
 
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.refusals import refuse_arguments
-from pyrannc.errors import TraceError
+from pyrannc.errors import TraceError, shown_as
 
 
+@shown_as(TraceError)
 class CallMismatch(TraceError):
     """A call that does not fit the captured one: another structure, shape, dtype or constant."""
 

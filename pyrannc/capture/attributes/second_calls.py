@@ -6,7 +6,7 @@ from pyrannc import log
 from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.attributes.around import ABSENT
 from pyrannc.capture.values.logged_numbers import StaleNumber
-from pyrannc.errors import TraceError
+from pyrannc.errors import TraceError, shown_as
 
 #: What a counter of calls is set to for a trace: beyond any warm-up, and, as forward() may look at
 #: it before it counts or after, a number that every usual period divides, and the one before.
@@ -15,6 +15,7 @@ from pyrannc.errors import TraceError
 _LATER_CALLS = (50_400_000, 50_399_999)
 
 
+@shown_as(TraceError)
 class LaterCallsDiffer(TraceError):
     """A later call would compute something else than the one that was captured."""
 

@@ -26,7 +26,7 @@ from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.explained import OWN_PATH, TORCH_PATH
 from pyrannc.capture.replaced import in_this_thread, replaced
 from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
-from pyrannc.errors import TraceError
+from pyrannc.errors import TraceError, shown_as
 
 #: What to write where a number cannot be read in forward().
 REMEDY = (
@@ -36,6 +36,7 @@ _APPENDED, _ITSELF, _SHOWN = "appended", "itself", "shown"
 _TOKEN = re.compile("\ue000(\\d+)\ue001")
 
 
+@shown_as(TraceError)
 class StaleNumber(TraceError):
     """A call computes with a number that the call before it has read."""
 
