@@ -21,12 +21,10 @@ def any_of(world, flag) -> bool:
     return any(gathered(world, bool(flag)))
 
 
-def raise_on_all(world, fault: str, cause=None, kind=RaNNCError, what: str = "") -> None:
-    """Raises ``kind`` on every rank, where one has a fault, in words: that of the lowest such rank,
-    which is named behind ``what``; ``cause``: of this rank's fault."""
-    for rank, text in enumerate(gathered(world, fault or "")):
-        if text:
-            raise kind(f"{what}rank {rank}: {text}" if world.size > 1 else what + text) from cause
+def first_fault(world, fault) -> tuple | None:
+    """The lowest rank that has a fault, in words, and these words; None where none has one."""
+    faults = gathered(world, fault or "")
+    return next(((rank, text) for rank, text in enumerate(faults) if text), None)
 
 
 def on_all(world, work) -> list:

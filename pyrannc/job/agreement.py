@@ -8,7 +8,7 @@ from pyrannc import __version__
 from pyrannc.config import ITEMS
 from pyrannc.errors import ConfigError, PlanError, RaNNCError, TraceError
 from pyrannc.job.by_rank import by_rank
-from pyrannc.ranks import gathered, of_rank
+from pyrannc.ranks import first_fault, gathered, of_rank
 
 #: Settings of one process, or of which only one rank's matters.
 OWN = {
@@ -154,10 +154,8 @@ def _with_rank_0s_graph(captured, reference, same, longer, world):
             captured = captured.following(type(reference).from_bytes(message))
         except TraceError as error:
             difference = str(error)
-    for rank, text in enumerate(gathered(world, difference)):
-        if not text:
-            continue
-        hint = longer
+    if wrong := first_fault(world, difference):
+        (rank, text), hint = wrong, longer
         if not hint and os.environ.get("PYTHONHASHSEED", "random") == "random":
             hint = (
                 "\n  Is it the order of a set of strings, which each process chooses anew? Set "

@@ -11,7 +11,7 @@ from torch import nn
 
 from pyrannc import _C
 from pyrannc.errors import RaNNCError
-from pyrannc.ranks import gathered, of_rank
+from pyrannc.ranks import first_fault, gathered, of_rank
 from pyrannc.state import named_tensors, torch_private
 from pyrannc.state.mover import Mover, shaped
 from pyrannc.state.released import is_released, loading
@@ -67,9 +67,8 @@ def scatter_state(model, deployment, given: dict[str, torch.Tensor], strict: boo
         else:
             fault = _left(given.keys() - loaded.keys(), takers_of) if comm.rank == 0 else ""
     # On every rank, as the others would wait for one that stops here.
-    for rank, text in enumerate(gathered(comm, fault)):
-        if text:
-            raise RaNNCError(f"load_state_dict on rank {rank}: {text}") from cause
+    if wrong := first_fault(comm, fault):
+        raise RaNNCError("load_state_dict on rank {}: {}".format(*wrong)) from cause
     news = _news(model, given, loaded, found) if comm.rank == 0 else None
     from_root = of_rank(0, comm, news)
     with torch.no_grad(), Mover(comm) as mover:

@@ -20,13 +20,15 @@ class Mover:
 
     Args:
         comm: The communicator.
-        ranks: All that take part; default: all there are. They add the same tensors in the same
-            order.
+        ranks: All that take part; each may leave out tensors of which it neither has nor takes a
+            part, and all that are added travel together. Default: all there are, which add the same
+            tensors in the same order.
     """
 
     def __init__(self, comm, ranks=None):
         self._comm = comm
         self._ranks = list(range(comm.size)) if ranks is None else sorted(ranks)
+        self._most_bytes = _TOGETHER_BYTES if ranks is None else math.inf
         self._items, self._then, self._bytes = [], [], 0
 
     def __enter__(self):
@@ -35,10 +37,6 @@ class Mover:
     def __exit__(self, kind, *_):
         if kind is None:
             self._go()
-
-    def is_of(self, ranks) -> bool:
-        """Whether this rank is one of them."""
-        return self._comm.rank in ranks
 
     def add(self, start, end, held, dtype, then=None) -> None:
         """Lets a tensor that lies as ``start`` says lie as ``end`` does.
@@ -56,10 +54,12 @@ class Mover:
         if then is not None:
             taken = torch.empty(end.numel(rank), dtype=dtype)
             self._then.append((then, taken))
+        if not end.parts:  # nobody wants a number of it: nothing is brought to the host
+            return
         flat = _flat(held, dtype) if start.numel(rank) else None
         self._items.append((start, end, flat, taken))
         self._bytes += dtype.itemsize * math.prod(start.shape)
-        if self._bytes >= _TOGETHER_BYTES:
+        if self._bytes >= self._most_bytes:
             self._go()
 
     def from_rank_0(self, name: str, tensor, ranks, content=None) -> None:
@@ -71,8 +71,8 @@ class Mover:
         self.add(start, end, tensor if content is None else content, tensor.dtype, then)
 
     def _go(self):
-        if self._items:
-            _C.runtime.move_parts(self._comm, self._items, self._ranks)
+        # Also without any: ranks count these calls, by which they tell messages apart.
+        _C.runtime.move_parts(self._comm, self._items, self._ranks)
         then, self._items, self._then, self._bytes = self._then, [], [], 0
         for each, taken in then:
             each(taken)

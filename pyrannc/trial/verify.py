@@ -5,7 +5,7 @@ import torch
 from pyrannc import _C, log
 from pyrannc.capture import random_states
 from pyrannc.errors import PlanError
-from pyrannc.ranks import gathered, of_rank
+from pyrannc.ranks import first_fault, gathered, of_rank
 from pyrannc.selfcheck import compare, row_parts
 from pyrannc.state import named_tensors
 from pyrannc.state.released import is_released
@@ -200,6 +200,5 @@ def _counts(graph, value, plan):
 
 
 def _tell(world, fault, what):
-    for rank, text in enumerate(gathered(world, str(fault or ""))):
-        if text:
-            raise PlanError(f"{what} does: rank {rank}, {text}")
+    if wrong := first_fault(world, str(fault or "")):
+        raise PlanError("{} does: rank {}, {}".format(what, *wrong))

@@ -21,6 +21,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
+import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.attributes import module_attributes
 from pyrannc.capture.explained import OWN_PATH, TORCH_PATH
@@ -217,6 +220,7 @@ class Reader:
         for path, value in changes.items():
             in_place = path in self._held and now.get(path) is self._held[path]
             before = self._before[path] if in_place else None
+            _refuse_tolist(path, value)
             for how, each in _numbers_left(before, value):
                 add(path, how, each)
         known = {id(each) for value in changes.values() for each in _flat(value)}
@@ -365,6 +369,17 @@ def _numbers_left(before, now) -> list:
     else:
         return []
     return found if all(_are_numbers(each) for _, each in found) else []
+
+
+def _refuse_tolist(path, value):
+    """torch.export gives numbers of its own for ``tensor.tolist()``, which no call could renew."""
+    if any(
+        isinstance(each, torch.SymInt | torch.SymFloat) and free_unbacked_symbols(each)
+        for each in _flat(value)
+    ):
+        raise TraceError(
+            f"forward() leaves numbers of a tensor (.tolist()) in '{path}'.\n  Let it {REMEDY}."
+        )
 
 
 def _are_numbers(value) -> bool:

@@ -15,7 +15,7 @@ from pyrannc import _C, live_deployments
 from pyrannc.errors import RaNNCError
 from pyrannc.optimizer import around_another
 from pyrannc.optimizer.state import kept_state, named_state, shard_states
-from pyrannc.ranks import gathered, of_rank
+from pyrannc.ranks import first_fault, gathered, of_rank
 from pyrannc.state import tensor_parts
 from pyrannc.state.mover import Mover
 from pyrannc.state.released import is_released
@@ -91,9 +91,9 @@ def _load_state_dict(optimizer, state_dict, *, from_global=True):
                     tensor_parts.cut_state(optimizer, each, each.place_of_part)
         except Exception as error:  # torch's, or the optimizer's own
             fault, cause = f"{type(error).__name__}: {error}", error
-    for rank, text in enumerate(gathered(comm, fault)):
-        if text:
-            raise RaNNCError(text if waits[0] else f"rank {rank}: {text}") from cause
+    if wrong := first_fault(comm, fault):
+        rank, text = wrong
+        raise RaNNCError(text if waits[0] else f"rank {rank}: {text}") from cause
     return None
 
 
@@ -207,7 +207,7 @@ def _gather(optimizer, deployment, rank0_only) -> dict:
             for key, value in entry.items():
                 if isinstance(value, _Blank):
                     own = mine[name][key] if comm.rank == first[name] else None
-                    _give(mover, entry, key, value, own, first[name], takers)
+                    _give(mover, comm.rank, entry, key, value, own, first[name], takers)
             content[number] = entry
     found = [
         {**copy.deepcopy(options), "params": params}
@@ -247,21 +247,22 @@ def _spread(optimizer, deployment, given, waits) -> dict:
             for what, value in entry.items():
                 if isinstance(value, _Blank):
                     own = given["state"][key][what] if comm.rank == 0 else None
-                    _give(mover, entry, what, value, own, 0, takers)
+                    _give(mover, comm.rank, entry, what, value, own, 0, takers)
     for entry in [entry for entry in told["state"].values() if _lacks_values(entry)]:
         entry.clear()  # of parameters that other ranks hold
     told["state"] |= of_none
     return told if waits[comm.rank] else given
 
 
-def _give(mover, entry, key, blank, own, root, ranks):
-    """Lets ``entry[key]`` be on ``ranks`` what rank ``root`` has of it, which is ``own`` there."""
+def _give(mover, here, entry, key, blank, own, root, ranks):
+    """Lets ``entry[key]`` be on ``ranks`` what rank ``root`` has of it, which is ``own`` there;
+    ``here``: this rank."""
 
     def keep(numbers):
         entry[key] = numbers.view(blank.shape)
 
     start, end = (_C.plan.Layout.whole(str(key), blank.shape, each) for each in ([root], ranks))
-    mover.add(start, end, own, blank.dtype, keep if mover.is_of(ranks) else None)
+    mover.add(start, end, own, blank.dtype, keep if here in ranks else None)
 
 
 def _lacks_values(entry):

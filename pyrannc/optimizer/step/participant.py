@@ -40,7 +40,7 @@ class Lender(Participant):
         lent = []
         try:
             self.lend(step, lent)
-        except BaseException:
+        except BaseException:  # whatever has failed, Ctrl-C included: what was lent comes back
             self.take_back(step, lent)
             raise
         return lent or None

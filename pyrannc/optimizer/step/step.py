@@ -42,7 +42,7 @@ class Step:
             while self._begun:
                 participant, begun = self._begun.pop()
                 participant.after(self, begun)
-        except BaseException:
+        except BaseException:  # Ctrl-C included: what was begun ends
             self._fail()
             raise
         return result

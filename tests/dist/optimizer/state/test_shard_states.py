@@ -55,3 +55,37 @@ import pytest
 )
 def test_one_number_of_each_parameter_is_none_of_the_numbers_that_a_rank_steps(done):
     pass
+
+
+@pytest.mark.ranks(
+    """
+    import copy, pyrannc, torch
+    from torch import nn
+
+    # Two of three ranks have parts of the larger parameter, and the third one the other parameter.
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(20, 20, bias=False), nn.Tanh(), nn.Linear(20, 40, bias=False))
+    inner = copy.deepcopy(plain)
+    own = torch.optim.Adam(plain.parameters(), 0.01)
+    optimizer = torch.optim.Adam(inner.parameters(), 0.01)
+    model = pyrannc.RaNNCModule(inner, optimizer, pyrannc.Config(
+        partition_num=1, replica_nums=[3], calibrate=False, self_check=False, comm_timeout_s=30
+    ), zero=True)
+    rank = pyrannc.get_rank()
+    for step in range(2):
+        x = torch.randn(6, 20, generator=torch.Generator().manual_seed(step))
+        for each, steps, rows in ((model, optimizer, x[2 * rank : 2 * rank + 2]), (plain, own, x)):
+            steps.zero_grad()
+            each(rows).square().mean().backward()
+            steps.step()
+    pieces = model._deployment.sharded_steps.shards.pieces.values()
+    assert sorted(map(len, pieces)) == [1, 2], pieces
+    for _ in range(2):
+        found = optimizer.state_dict(rank0_only=False)["state"]
+        for number, entry in own.state_dict()["state"].items():
+            torch.testing.assert_close(found[number], entry)
+    """,
+    number=3,
+)
+def test_a_rank_without_a_part_of_what_others_put_together_keeps_step_with_them(done):
+    pass
