@@ -393,7 +393,6 @@ class Deployment:
                 "backward(create_graph=True) through a RaNNCModule is not possible: second "
                 "derivatives would have to run the pipeline again"
             )
-        self.owners.questions.answer()
         keep_graph = keep_graph or switches.is_on("keep_graph")
         live_deployments.note_backward(self)
         self.call_agreement.scales.add(turn.number, numbers, gradients)
@@ -402,6 +401,7 @@ class Deployment:
         given = sum(1 << i for i, each in enumerate(told) if each is not None)
         if communicates:
             given = self.call_agreement.backward(turn.number, keep_graph, given)
+            self.owners.questions.answer()  # else some ranks may leave this backward out
         with self.steps.backward(), self.shown():
             run(keep_graph, given)
         self.owners.gradients.arrivals += not turn.no_sync

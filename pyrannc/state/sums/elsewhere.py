@@ -265,9 +265,9 @@ def _resolved(value):
             raise RaNNCError(
                 "a number is read of a tensor that this rank has released, or of several "
                 f"({', '.join(sorted(names)[:3])}), before its backward, and some rank has "
-                "all of them.\n  Read it after loss.backward(), which ranks do together, or compute"
-                " it in forward() of a module around the model: `return self.model(x) + 0.1 * "
-                "self.model.fc.weight.abs().sum()`."
+                "all of them.\n  Read it after loss.backward(), which ranks do together under "
+                "Config(schedule='gpipe'), or compute it in forward() of a module around the "
+                "model: `return self.model(x) + 0.1 * self.model.fc.weight.abs().sum()`."
             )
     return _own(value) + value.rest
 
@@ -284,10 +284,10 @@ class Questions:
         self.waiting = []
 
     def answer(self) -> None:
-        """Collective, at the begin of each backward."""
+        """Collective, at the begin of each backward that ranks have agreed on."""
         if self._rounds < _FIRST_ROUNDS:
-            everyone = range(self._owners.world.size)
-            if all(len(ranks) == len(everyone) for ranks in self._owners.ranks.values()):
+            everyone = self._owners.world.size
+            if min(map(len, self._owners.ranks.values()), default=everyone) == everyone:
                 return
         elif not self._goes_on:
             self.waiting.clear()

@@ -43,6 +43,8 @@ PENALTIES = {
 
 
 def job(name, ranks):
+    # A rank that holds all of one layer is asked in a backward that ranks agree on.
+    schedule = "gpipe" if name == "one_layer" else "auto"
     return f"""
 {MODEL}
 
@@ -56,7 +58,7 @@ def added(loss, parameters):
 def penalised(loss, parameters, model):
     return {PENALTIES[name]}
 
-stages = dict(partition_num=2, replica_nums=[{ranks} // 2, {ranks} // 2])
+stages = dict(partition_num=2, replica_nums=[{ranks} // 2, {ranks} // 2], schedule="{schedule}")
 for plan in stages, dict(partition_num=1, replica_nums=[{ranks}]):
     anchors.clear()
     model = compare(Net, batches, step, pyrannc.Config(calibrate=False, **plan))
@@ -79,3 +81,27 @@ def test_a_penalty_is_that_of_one_process(done, name):
 @pytest.mark.ranks(lambda name: job(name, 4), number=4)
 def test_a_penalty_counts_each_parameter_once_where_there_are_replicas_of_stages(done, name):
     assert sum(held(done.stdout)) == 24
+
+
+@pytest.mark.ranks(
+    f"""
+{MODEL}
+
+def penalised(loss, parameters, model):
+    return {PENALTIES["one_layer"]}
+
+model = pyrannc.RaNNCModule(Net().double(), config=pyrannc.Config(
+    partition_num=2, replica_nums=[1, 1], schedule="1f1b", calibrate=False
+))
+half = slice(256 * pyrannc.get_rank(), 256 * pyrannc.get_rank() + 256)
+loss = penalised(model(*(each[half] for each in batches[0])), None, model)
+loss.backward()
+try:
+    loss.item()
+except pyrannc.RaNNCError as error:
+    print("refused:", error)
+"""
+)
+def test_where_backwards_are_of_each_rank_alone_the_rank_that_lacks_a_term_is_told_so(done):
+    assert done.stdout.count("refused: a number is read of a tensor that this rank has rel") == 1
+    assert "schedule='gpipe'" in done.stdout
