@@ -6,11 +6,12 @@ import tempfile
 from pathlib import Path
 
 
-def write_whole(path: str | os.PathLike, text: str) -> None:
+def write_whole(path: str | os.PathLike, text: str, mode: int = 0o666) -> None:
     """Writes ``text`` beside ``path`` and renames it; interrupted, the old file stays."""
     target = Path(path)
     partial = _beside(target)
     try:
+        partial.touch(mode)
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)
     finally:

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyrannc.job import started
@@ -169,11 +170,12 @@ def meeting_place(environment, hosts="", hostfile="") -> dict[str, str]:
 
 
 def command(
-    ranks: int, argv: list[str], env: dict[str, str] | None = None, options: tuple = ()
+    ranks: int, argv: list[str], handed: Iterable[str] = (), options: tuple = ()
 ) -> list[str]:
     """The ``mpirun`` call for ``ranks`` processes of ``argv``, to be run in :func:`environment`.
 
-    ``env`` holds variables to set in the ranks, on other hosts too; ``options`` others of mpirun.
+    ``handed`` are names of variables of that environment which ranks on other hosts get, too; their
+    values are not in the command, which every user of a host can read. ``options``: of mpirun.
 
     Raises:
         FileNotFoundError: There is no ``mpirun``; says what to install.
@@ -184,5 +186,5 @@ def command(
             "mpirun was not found; install Open MPI (Debian: apt install openmpi-bin "
             "libopenmpi-dev) and build pyrannc again"
         )
-    settings = [part for name, value in (env or {}).items() for part in ("-x", f"{name}={value}")]
+    settings = [part for name in handed for part in ("-x", name)]
     return [program, "-n", str(ranks), *options, *settings, *argv]

@@ -31,11 +31,12 @@ def variables(environment, cores) -> dict:
 
 
 def keep_output(folder, rank) -> None:
-    """What this process writes from here on goes to ``folder/rank_N.log``, too."""
-    os.makedirs(folder, exist_ok=True)
+    """What this process writes from here on goes to ``folder/rank_N.log``, too, which only its user
+    may read."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, f"rank_{rank}.log")
-    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":  # else what came before stays
-        open(path, "w").close()
+    is_first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"  # else what is there stays
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_first else 0), 0o600))
     for stream in (sys.stdout, sys.stderr):
         # It ends with its input and not before: what ends the job's processes is not for it.
         tee = subprocess.Popen(

@@ -47,9 +47,9 @@ class KeptFile:
         if self._path is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             text = json.dumps(content(found, self._what, self._kind, self._environment))
-            files.write_whole(self._path, text)
+            files.write_whole(self._path, text, mode=0o600)
         except OSError as error:
             log.warn("profile", f"measured {self._what} are not kept for the next run: {error}")
 

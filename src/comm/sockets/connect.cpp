@@ -32,6 +32,13 @@ using namespace std::chrono_literals;
 /// without it: connections that say nothing, as of a port scanner, are kept until the start's own.
 constexpr auto kGreetingTime = 2s;
 
+/// How many connections that have said nothing are kept, and for how long when there are so many.
+/// tuned by: a bound: far fewer than the 1,024 files that a process may open by default, and 1,000
+/// connections have gone within half a second.
+/// without it: a process without another file to open, which ranks wait for in vain.
+constexpr size_t kGuests = 256;
+constexpr auto kGreetingTimeInACrowd = 100ms;
+
 /// When a host that has gone without a word counts as dead: after so many seconds without an
 /// answer, to a message or to the probes that are sent when nothing has come for a while.
 /// tuned by: deadlines: an outage of 8 s does not end a job, and a host's death does within 30 s.
@@ -147,7 +154,7 @@ struct Guest {
   explicit Guest(int descriptor) : connection(descriptor) {}
 
   Descriptor connection;
-  Clock::time_point end = Clock::now() + kGreetingTime;
+  Clock::time_point start = Clock::now();
   Hello hello;
   size_t got = 0;
 };
@@ -174,18 +181,25 @@ class Reception {
           if (*rank >= 0) return {*rank, descriptor};
         }
       }
-      guests_.remove_if([](const Guest& guest) { return guest.end <= Clock::now(); });
+      const auto now = Clock::now();
+      guests_.remove_if([&](const Guest& guest) { return guest.start + patience() <= now; });
     }
     return {-1, -1};
   }
 
  private:
-  /// Descriptors that have something to say, the listener's among them.
+  [[nodiscard]] bool is_full() const { return guests_.size() >= kGuests; }
+  [[nodiscard]] Clock::duration patience() const {
+    return is_full() ? Clock::duration(kGreetingTimeInACrowd) : Clock::duration(kGreetingTime);
+  }
+
+  /// Descriptors that have something to say, the listener's among them where there is room.
   std::vector<int> wait(Clock::time_point end) {
-    std::vector<pollfd> all{{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> all;
+    if (!is_full()) all.push_back({.fd = listener_.descriptor(), .events = POLLIN, .revents = 0});
     for (const Guest& guest : guests_) {
       all.push_back({.fd = guest.connection.get(), .events = POLLIN, .revents = 0});
-      end = std::min(end, guest.end);
+      end = std::min(end, guest.start + patience());
     }
     std::vector<int> ready;
     if (::poll(all.data(), all.size(), left_ms(end) + 1) > 0) {
@@ -197,7 +211,7 @@ class Reception {
   }
 
   void welcome() {
-    for (;;) {
+    while (!is_full()) {
       const int made =
           accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (made < 0) return;  // there are no more, or one has gone again

@@ -45,6 +45,12 @@ def test_what_was_measured_is_found_again_on_the_same_machine_only(tmp_path):
     assert found == COSTS | {"tanh": [[1, 2, 3]]}
 
 
+def test_only_the_user_may_read_what_was_measured(tmp_path):
+    folder = tmp_path / "new"
+    ProfileCache(folder, {}).add(COSTS)
+    assert [each.stat().st_mode & 0o777 for each in (folder, only_file(folder))] == [0o700, 0o600]
+
+
 ACCELERATOR = {"name": "Slate 5", "total_memory": 64, "L2_cache_size": 8}
 
 

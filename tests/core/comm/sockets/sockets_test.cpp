@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -152,8 +153,25 @@ int connected(const Listener& listener, const std::string& words) {
   return made;
 }
 
+/// Files that this process may open, changed for a while.
+class FileLimit {
+ public:
+  explicit FileLimit(int files) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit changed{.rlim_cur = static_cast<rlim_t>(files), .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &changed), 0);
+  }
+  ~FileLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
 // One connection that said nothing, or ten bytes, kept the ranks from meeting until the time-out:
-// greetings were read one after the other.
+// greetings were read one after the other. A thousand took all files that a process may open, for
+// two seconds.
 TEST(Sockets, MeetBesideConnectionsThatSayNothing) {
   Listener own("127.0.0.1");
   Listener other("127.0.0.1");
@@ -161,8 +179,9 @@ TEST(Sockets, MeetBesideConnectionsThatSayNothing) {
                                            "127.0.0.1:" + std::to_string(other.port())};
   std::vector<int> strangers;
   for (const char* words : {"", "ten bytes!"}) {
-    for (int i = 0; i < 100; ++i) strangers.push_back(connected(own, words));
+    for (int i = 0; i < 500; ++i) strangers.push_back(connected(own, words));
   }
+  const FileLimit few(strangers.back() + 400);
   const auto meet = [&](Listener& listener, int rank) {
     const auto comm = make_sockets(listener, rank, addresses, {"here", "here"}, "secret", 20,
                                    /*start_timeout_s=*/1.5);
@@ -173,6 +192,27 @@ TEST(Sockets, MeetBesideConnectionsThatSayNothing) {
     const std::jthread second([&] { meet(other, 1); });
   }
   for (const int stranger : strangers) close(stranger);
+}
+
+TEST(Sockets, ListenAtTheAddressThatTheyTellAlone) {
+  const Listener own("127.0.0.1");
+  const int made = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(static_cast<uint16_t>(own.port()));
+  there.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+  EXPECT_NE(connect(made, reinterpret_cast<sockaddr*>(&there), sizeof(there)), 0);
+  close(made);
+}
+
+TEST(Sockets, TakeNobodyWithAnotherSecret) {
+  Listener own("127.0.0.1");
+  Listener other("127.0.0.1");
+  const std::vector<std::string> addresses{"127.0.0.1:" + std::to_string(own.port()),
+                                           "127.0.0.1:" + std::to_string(other.port())};
+  const auto stranger = make_sockets(other, 1, addresses, {"here", "here"}, "secreT", 20, 20);
+  EXPECT_THROW((void)make_sockets(own, 0, addresses, {"here", "here"}, "secret", 20, 0.1),
+               CommError);
 }
 
 TEST(Sockets, MeetOverVersion6OfTheInternetProtocol) {
