@@ -19,6 +19,7 @@ _HOME = {
     "save": "checkpoint.save",
     "load": "checkpoint.load",
     "init": "launch",
+    "on_preemption": "running.alike.preemption",
     "get_rank": "launch",
     "get_world_size": "launch",
     "barrier": "launch",

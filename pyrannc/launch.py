@@ -97,7 +97,11 @@ def environment(ranks: int) -> dict[str, str]:
     # mpirun of Open MPI 4 wants a program that starts ranks on other hosts, also where there are
     # none: a machine without one, such as a container, names one that starts nothing.
     without = not any(map(shutil.which, ("ssh", "rsh")))
+    # mpirun waits for its ssh, which would wait for minutes for a host that has gone.
+    by_ssh = shutil.which("ssh") is not None and "OMPI_MCA_plm_rsh_agent" not in os.environ
+    alive = "-o ServerAliveInterval=5 -o ServerAliveCountMax=4"
     return {
+        **({"OMPI_MCA_plm_rsh_args": alive} if by_ssh else {}),
         **({"OMPI_MCA_plm_rsh_agent": "/bin/false"} if without else {}),
         # Containers: root, and more ranks than cores, for Open MPI 4 and 5.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -34,6 +34,9 @@ def run(
     max_restarts: Annotated[
         int, typer.Option(min=0, help="how often a job that fails is started again")
     ] = 0,
+    min_hosts: Annotated[
+        int, typer.Option(min=0, help="a restart goes on without the others; 0: waits for all")
+    ] = 0,
     env: Annotated[
         list[str] | None,
         typer.Option(help="name of a variable that ranks on other hosts get, too (repeatable)"),
@@ -43,7 +46,7 @@ def run(
 
     command = [script, *context.args]
     raise typer.Exit(
-        start(ranks, command, hosts, hostfile, log_dir, max_restarts, tuple(env or ()))
+        start(ranks, command, hosts, hostfile, log_dir, max_restarts, tuple(env or ()), min_hosts)
     )
 
 
@@ -191,13 +194,20 @@ def capture(
     write_profile(target, output, device, dtype, rows, level, depth, real)
 
 
-@app.command(help="Check this machine: versions, MPI, memory, message passing.")
+@app.command(
+    help="Check this machine: versions, MPI, memory, message passing; with --hosts those hosts: "
+    "who reaches whom, versions, names, networks, links, devices."
+)
 def doctor(
+    hosts: Annotated[str, typer.Option(help="hosts that ssh reaches, a,b")] = "",
+    env: Annotated[
+        list[str] | None, typer.Option(help="name of a variable for them (repeatable)")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ):
     from pyrannc.cli.doctor import doctor as examine
 
-    raise typer.Exit(examine(as_json))
+    raise typer.Exit(examine(as_json, hosts, tuple(env or ())))
 
 
 def main():

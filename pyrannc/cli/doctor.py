@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pyrannc import __version__, launch, progress
-from pyrannc.cli import devices, launchers
+from pyrannc.cli import devices, doctor_hosts, launchers
+from pyrannc.cli import hosts as reach
 
 SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
 DEADLINE_S = 120
@@ -45,10 +46,20 @@ if world.rank == 0:
 """
 
 
-def doctor(as_json=False) -> int:
-    """Prints versions, resources and a trial of message passing; returns 0 when all is well."""
-    with progress.phase("trying what this machine has", line=progress.error_line):
-        rows, problems = examine()
+def doctor(as_json=False, hosts="", variables=()) -> int:
+    """Prints versions, resources and a trial of message passing; returns 0 when all is well.
+
+    Of ``hosts`` (``a,b``) what they have and how they reach each other, with the ``variables`` that
+    ``rannc run`` would hand on.
+    """
+    if hosts:
+        handed = launch.variables_of_ranks(os.environ, variables)
+        names = reach.names_of(hosts)
+        with progress.phase("asking the hosts", line=progress.error_line):
+            rows, problems = doctor_hosts.examine(names, handed)
+    else:
+        with progress.phase("trying what this machine has", line=progress.error_line):
+            rows, problems = examine()
     if as_json:
         print(json.dumps({"found": dict(rows), "problems": problems}, indent=1))
         return 1 if problems else 0

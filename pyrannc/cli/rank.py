@@ -5,6 +5,7 @@ arguments are the folder for what it writes, or an empty one, and the script's c
 """
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ _OF_MPIRUN = {
     "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
     "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
+_INTERFACES = "RANNC_RUN_INTERFACES"  # what `rannc run` says of the network between the hosts
+_BY_INTERFACE = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def variables(environment, cores) -> dict:
@@ -27,7 +30,24 @@ def variables(environment, cores) -> dict:
     if "OMP_NUM_THREADS" not in environment:
         ranks = int(environment.get("LOCAL_WORLD_SIZE") or found["LOCAL_WORLD_SIZE"])
         found["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
+    listed = environment.get(_INTERFACES, "")
+    if name := _interface([pair.partition("=")[::2] for pair in listed.split(",") if pair]):
+        missing = [each for each in _BY_INTERFACE if each not in environment]
+        found.update(dict.fromkeys(missing, name))
     return found
+
+
+def _interface(listed):
+    """The interface of this host among those of all: the one whose address is this host's."""
+    for address, name in listed:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as own:
+            try:
+                own.bind((address, 0))
+            except OSError:
+                continue  # of another host
+            return name
+    return ""
 
 
 def keep_output(folder, rank) -> None:
@@ -48,6 +68,7 @@ def keep_output(folder, rank) -> None:
 
 if __name__ == "__main__":
     os.environ.update(variables(os.environ, len(os.sched_getaffinity(0))))
+    os.environ.pop(_INTERFACES, None)
     if sys.argv[1]:
         keep_output(sys.argv[1], os.environ["RANK"])
     os.execv(sys.argv[2], sys.argv[2:])

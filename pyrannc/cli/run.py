@@ -10,6 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyrannc import files, launch
+from pyrannc.cli import places
+from pyrannc.cli.hosts import Unreachable
+
+#: Between two looks at mpirun, of which three in a row have to find its job over.
+#: tuned by: a deadline: the other processes of a host that dies while a job ends are gone in 30 s.
+#: without it: mpirun waits for a host that has gone for a quarter of an hour, as TCP does.
+_LOOK_S = 3
 
 
 def run(
@@ -20,6 +27,7 @@ def run(
     log_dir: str = "",
     max_restarts: int = 0,
     variables: tuple[str, ...] = (),
+    min_hosts: int = 0,
 ) -> int:
     """Runs the Python script ``command[0]`` with its arguments on ``ranks`` ranks of this machine.
 
@@ -30,8 +38,12 @@ def run(
     and MASTER_PORT, as under torchrun, and in OMP_NUM_THREADS their share of their host's cores.
     What rank 3 writes goes to ``log_dir/rank_3.log``, too, on its host.
 
+    Of several networks between the hosts, MPI, Gloo and NCCL use the fastest one that they reach
+    each other by, unless the environment names one.
+
     A job that fails is started again, at most ``max_restarts`` times, with the number of the start
     in TORCHELASTIC_RESTART_COUNT, as torchrun does; its script goes on from what it has saved.
+    Hosts that have gone are waited for; where ``min_hosts`` are left, the job soon goes on on them.
 
     Returns:
         The exit code of the last start: that of the first rank that failed, or 0.
@@ -51,14 +63,23 @@ def run(
     if missing:
         print(f"rannc run: --env {missing[0]}: there is no such variable here", file=sys.stderr)
         return 2
+    return _starts(places.Places(ranks, hosts, hostfile, min_hosts), command, log_dir,
+                   max_restarts, variables)  # fmt: skip
+
+
+def _starts(where, command, log_dir, max_restarts, variables):
+    """The exit code of the last start."""
     for restart in range(max_restarts + 1):
         counts = {"RESTART_COUNT": restart, "MAX_RESTARTS": max_restarts} if max_restarts else {}
         added = {f"TORCHELASTIC_{name}": str(value) for name, value in counts.items()}
         try:
-            code, interrupted = _started(ranks, command, hosts, hostfile, log_dir, added, variables)
-        except FileNotFoundError as error:
+            place = where.again() if restart else where.first()
+            code, interrupted = _started(place, command, log_dir, added, variables)
+        except (FileNotFoundError, Unreachable) as error:
             print(f"rannc run: {error}", file=sys.stderr)
-            return 127
+            return 127 if isinstance(error, FileNotFoundError) else 1
+        except KeyboardInterrupt:
+            return 130
         if code == 0 or interrupted or restart == max_restarts:
             return code
         print(
@@ -69,20 +90,21 @@ def run(
     return code
 
 
-def _started(ranks, command, hosts, hostfile, log_dir, added, names):
+def _started(place, command, log_dir, added, names):
     """The exit code of one start, and whether the terminal or SIGTERM has ended it; ``added`` are
     variables that are set in its ranks, ``names`` those that they get beside the usual ones."""
     rank = str(Path(__file__).with_name("rank.py"))
     argv = [sys.executable, "-IS", rank, log_dir, sys.executable, *command]
-    added = added | launch.meeting_place(os.environ, hosts, hostfile)
-    environment = launch.environment(ranks) | added
+    meeting = launch.meeting_place(os.environ, place.hosts, place.hostfile)
+    added = added | meeting | place.variables
+    environment = launch.environment(place.ranks) | added
     if "OMP_NUM_THREADS" not in os.environ:
         del environment["OMP_NUM_THREADS"]  # each rank knows how many share its host
-    options = [part for name, value in (("--host", hosts), ("--hostfile", hostfile)) if value
-               for part in (name, value)]  # fmt: skip
-    if ranks > 1 or options:
+    listed = (("--host", place.hosts), ("--hostfile", place.hostfile))
+    options = [part for name, value in listed if value for part in (name, value)]
+    if place.ranks > 1 or options:
         everywhere = launch.variables_of_ranks(environment, names) | added
-        argv = launch.command(ranks, argv, everywhere, options)
+        argv = launch.command(place.ranks, argv, everywhere, options)
     if log_dir or not sys.stdout.isatty():
         # mpirun gives its ranks a terminal whatever its own output is: no progress bars in a file.
         environment["TERM"] = "dumb"
@@ -92,10 +114,16 @@ def _started(ranks, command, hosts, hostfile, log_dir, added, names):
         environment.setdefault("RANNC_TERMINAL_WIDTH", str(width))
     process = subprocess.Popen(argv, env=environment)
     interrupted = False
+    over_since = 0  # looks at the job
     with _handing_on(process) as ended:
         while True:
             try:
-                code = process.wait()
+                code = process.wait(_LOOK_S if place.asked else None)
+            except subprocess.TimeoutExpired:
+                over_since = over_since + 1 if place.is_over(process.pid) else 0
+                if over_since == 3:
+                    process.kill()
+                continue
             except KeyboardInterrupt:
                 interrupted = True  # the terminal has told the job, too; its end is worth the wait
                 continue
@@ -118,7 +146,7 @@ def _handing_on(process):
 
     before = {
         number: signal.signal(number, hand_on)
-        for number in (signal.SIGTERM, signal.SIGHUP)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
         if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
     }
     try:

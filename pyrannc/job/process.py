@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import io
 import os
+import signal
 import sys
 import threading
 import time
@@ -36,6 +37,7 @@ _around_steps = None  # what around_optimizer_steps() has got
 _HOOKED_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__
 _end_of_job = None  # the _EndOfJob at work
 _keeps_freed_memory = False
+_preemption = None  # the Preemption that on_preemption() has made
 
 
 def end_job_on_error(communicator, wanted: bool) -> None:
@@ -93,6 +95,32 @@ class _EndOfJob:
             self._stderr.write(sys.stderr.getvalue())
         for stream in (sys.stdout, self._stderr, sys.stderr):
             stream.flush()
+
+
+def when_signalled(names, then) -> None:
+    """Calls ``then()`` when this process gets one of the signals, which do what they do by default
+    in a process that it forks: a worker of a DataLoader is ended by SIGTERM."""
+    owner = os.getpid()
+
+    def handle(number, _):
+        if os.getpid() == owner:
+            then()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    for name in names:
+        signal.signal(getattr(signal, name), handle)
+
+
+def set_preemption(found) -> None:
+    """Keeps what :mod:`pyrannc.running.alike.preemption` knows of this process."""
+    global _preemption
+    _preemption = found
+
+
+def preemption():
+    return _preemption
 
 
 def leave_mpi_of_others() -> None:

@@ -19,6 +19,8 @@ ALLOWED = {
     "show/advise.py": (1, "the user's own request, of which others are made"),
     "show/figures.py": (1, "a plan file, whose figures are printed without extension"),
     "show/diff.py": (1, "plan files, for a command that has no extension"),
+    "cli/hosts.py": (1, "answers of another host's Python"),
+    "cli/probe.py": (2, "what it is asked by another host's Python, and what its own says"),
     "planner.py": (2, "what rannc-plan prints, for those who have no extension and want dicts"),
 }
 

@@ -124,6 +124,15 @@ def up(state, a):
             system(*inner, "ip", "link", "add", "docker0", "type", "bridge")
             system(*inner, "ip", "address", "add", "172.17.0.1/16", "dev", "docker0")
             system(*inner, "ip", "link", "set", "docker0", "up")
+        if a.second:
+            second(state, name, a.second, on_switch)
+        if a.firewall:  # what is new comes in by ssh alone; the rest is dropped without a word
+            rules = (
+                "table inet f { chain c { type filter hook input priority 0; policy drop\n"
+                "iif lo accept\nct state established,related accept\ntcp dport 22 accept\n"
+                "meta l4proto { icmp, icmpv6 } accept\n}\n}\n"
+            )
+            system(*inner, "nft", rules)
 
 
 def write_files(folder, addresses, own):
@@ -148,10 +157,25 @@ def connect(state, name, delayed, on_switch, mtu):
     system(*on_switch, "ip", "link", "set", f"v-{name}", "master", "br0", "up")
 
 
-def limit(state, name, rate):
+def limit(state, name, rate, device="eth0"):
     """Limits what a host sends."""
-    system(*inside(state, name, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf",
+    system(*inside(state, name, "tc", "qdisc", "replace", "dev", device, "root", "tbf",
                    "rate", rate, "burst", "64kb", "latency", "100ms"))  # fmt: skip
+
+
+def second(state, name, rate, on_switch):
+    """Gives a host an eth1 on a network of its own."""
+    number = name.removeprefix("h")
+    if number == "1":
+        system(*on_switch, "ip", "link", "add", "br1", "type", "bridge", "forward_delay", "0")
+        system(*on_switch, "ip", "link", "set", "br1", "up")
+    system(*on_switch, "ip", "link", "add", f"w-{name}", "type", "veth",
+           "peer", "name", "eth1", "netns", pid(state, name))  # fmt: skip
+    system(*on_switch, "ip", "link", "set", f"w-{name}", "master", "br1", "up")
+    inner = inside(state, name)
+    system(*inner, "ip", "address", "add", f"10.78.0.{number}/24", "dev", "eth1")
+    system(*inner, "ip", "link", "set", "eth1", "up")
+    limit(state, name, rate, "eth1")
 
 
 def init(state, a):
@@ -313,6 +337,8 @@ def main():
     one.add_argument("--same-name", default="", help="the hostname of all hosts")
     one.add_argument("--own-name-is-loopback", action="store_true", help="127.0.1.1, as in Debian")
     one.add_argument("--trap", action="store_true", help="a docker0 with one address on all hosts")
+    one.add_argument("--second", default="", metavar="RATE", help="a second network, 10.78.0.0/24")
+    one.add_argument("--firewall", action="store_true", help="drops what is new, but for ssh")
     one.add_argument("--ssh", action="store_true", help="sshd on every host, with one key")
     one.add_argument("--share", nargs="*", default=[], help="folders in /tmp that all hosts see")
     one = verb("init", init, "host")

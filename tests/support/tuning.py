@@ -39,7 +39,8 @@ NOT_TUNED = {
     ),
     "tags of messages, and what MPI allows": (
         "kTagsOfCall kCallsApart kTagsOfReduction kFirstTag kHashes kCalls kFirstCollectiveTag"
-        " kPieceBytes kNeeded _GET_ADDRESS _CALLS _AUDIT _PORTS"
+        " kPieceBytes kNeeded _GET_ADDRESS _CALLS _AUDIT _PREEMPTED _PORTS"
+        " GET_ADDRESS GET_MASK GET_FLAGS GET_MTU UP LOOPBACK PIECE"
     ),
     "places and counts of arguments": (
         "kWeight kBias kRunningMean kRunningVar kTensors kMomentum kEps"
@@ -51,12 +52,12 @@ NOT_TUNED = {
     "what is shown, and how": (
         "kShown _SHOWN_NAMES MOST_LINES LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
         " kModules kMostReasons kFactors kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN"
-        " QUIET_S"
+        " QUIET_S CLOCK_S"
     ),
     "values that captures and checks feed in": (
         "_ROWS _SAMPLED_ROWS _LOOKED_AT _AT_ROWS _TRACES _HARMLESS _RUNS"
     ),
-    "how long a hang may last": "TIMEOUT_S DEADLINE_S",
+    "how long a hang may last": "TIMEOUT_S DEADLINE_S PACKAGES_S",
 }
 NAMES_NOT_TUNED = {name for names in NOT_TUNED.values() for name in names.split()}
 

@@ -12,6 +12,7 @@ from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import process, transport
 from pyrannc.running.alike.equal_replicas import Sums, is_checked_at
 from pyrannc.running.alike.loss_scales import LossScales, loss_seed
+from pyrannc.running.alike.preemption import Boundaries
 from pyrannc.running.alike.told import Told
 
 (
@@ -20,8 +21,9 @@ from pyrannc.running.alike.told import Told
 
 # Beyond the number of any call: what tells the models apart begins here.
 _CALLS = 2**40
-# Beyond any number of rows: what rank 0 adds to its own where it wants an audit.
-_AUDIT = 2**48
+# Beyond any number of rows: what rank 0 adds to its own where it wants an audit, and what a rank
+# adds that has been told to end.
+_AUDIT, _PREEMPTED = 2**48, 2**49
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +67,7 @@ class CallAgreement:
         self.scales = LossScales()
         self.summoned = None  # state.summon.Summoned, inside summon()
         self._loss_seed = 1.0
+        self._boundaries = Boundaries(steps)
 
     def forward(
         self, rows, kind, no_sync, describe, whole=None, sizes=None, audit_is_due=False
@@ -92,7 +95,7 @@ class CallAgreement:
             what, how = _FORWARD, "with grad"
         due = audit_is_due and self._world.rank == 0
         all_rows, sizes = self._agree(
-            rows + _AUDIT * due,
+            rows + _AUDIT * due + _PREEMPTED * self._boundaries.take(),
             what,
             number,
             kind,
@@ -100,11 +103,15 @@ class CallAgreement:
             whole,
             sizes,
         )
-        due, all_rows[0] = divmod(all_rows[0], _AUDIT)
+        is_preempted = any(said >= _PREEMPTED for said in all_rows)
+        due = all_rows[0] % _PREEMPTED >= _AUDIT
+        all_rows = [said % _AUDIT for said in all_rows]
         if not any(all_rows):
             raise RaNNCError("the batch has no rows on any rank, so nothing can run")
         self._check_replicas()
-        return AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes, bool(due))
+        agreed = AgreedCall(number, all_rows, no_sync, self._loss_seed, sizes, due)
+        self._boundaries.heard(is_preempted, grad)
+        return agreed
 
     def backward(self, number, keep_graph, given) -> int:
         """Agrees on the backward of a forward pass, where that communicates.
