@@ -29,15 +29,25 @@ def full(tensor: torch.Tensor) -> torch.Tensor:
     The ranks that hold the other parts call it, too.
 
     Raises:
-        RaNNCError: This rank has nothing of it.
+        RaNNCError: This rank has nothing of it, or it is a gradient of which each replica has the
+            sum of a range alone (``zero=True``).
     """
     if is_released(tensor):
         raise RaNNCError(
             f"full() of {tensor!r}.\n  Call it on ranks that hold it, or use summon()."
         )
     if tensor_parts.is_part(tensor):
+        _refuse_ranges(tensor.place_of_part)
         return tensor_parts.whole(tensor)
     return tensor.detach().cpu().clone()
+
+
+def _refuse_ranges(place):
+    if place.what.startswith("gradient") and place.summed_in_ranges:
+        raise RaNNCError(
+            f"full() of the gradient of '{place.name}': with zero=True each replica has the sum of "
+            f"a range alone.\n  Use model.get_param_grad('{place.name}'), which all ranks call."
+        )
 
 
 def all_gather(ten: torch.Tensor, buf: torch.Tensor) -> None:

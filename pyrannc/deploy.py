@@ -129,7 +129,6 @@ def check_groups(task, world) -> None:
             "groups"
         )
     beside = {
-        "zero=True": task.zero is True,
         "verify_partitioning": task.config.verify_partitioning,
         "partitioning_dry_run_np": bool(task.config.partitioning_dry_run_np),
     }

@@ -246,10 +246,10 @@ def _load_optimizers(index, task, reader, with_options=True):
             elif master_weights.KEY not in entry and masters.attached(optimizer):
                 weight = None  # a master is stepped here, and was not there
             content[name] = _decoded(entry, index, reader)
-            if tensor_parts.is_part(parameter):
+            if piece is not None:
+                content[name] = shard_states.part_of(content[name], parameter, piece, name)
+            elif tensor_parts.is_part(parameter):
                 content[name] = tensor_parts.cut_entry(content[name], parameter.place_of_part)
-            elif piece is not None:
-                content[name] = shard_states.part_of(content[name], parameter.shape, piece, name)
             if weight and str(parameter.dtype) == f"torch.{weight['dtype']}":
                 exact.append(name)
         if with_options:

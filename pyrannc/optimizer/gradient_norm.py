@@ -141,7 +141,9 @@ def _part(deployment, name, parameter):
             )
         return parameter.grad if first == rank else None
     begin, end = piece
-    return parameter.grad.reshape(-1)[begin:end] if begin < end else None
+    if not tensor_parts.is_part(parameter) and deployment.world.rank != deployment.group[0]:
+        return None  # each place of a group shares out the same gradient
+    return tensor_parts.plain(parameter.grad).reshape(-1)[begin:end] if begin < end else None
 
 
 def _total(deployments, gradients, norm_type, error_if_nonfinite):

@@ -197,7 +197,8 @@ class Deployment:
             program = _C.plan.lower(
                 self.plan, graph, rows, True, outputs, bucket_bytes=self._bucket_bytes
             )
-            buckets = shard_layout.find(self.model, graph, program)
+            places = len(self.group)
+            buckets = shard_layout.find(self.model, graph, program, self.owners, places)
         if not buckets:
             if self.world.rank == 0:
                 log.info("deploy", "zero: no stage that trains has replicas to share its state")
@@ -208,7 +209,7 @@ class Deployment:
             whole = bucket.share * len(bucket.ranks) * number_bytes
             device = str(self.task.device)
             _C.runtime.connect_shards(self.comm, device, list(bucket.ranks), [whole])
-        shards = shard_layout.Shards(self.model, buckets, self.world.rank)
+        shards = shard_layout.Shards(self.model, buckets, self.owners, self.world.rank)
         self.sharded_steps = ShardedSteps(self, shards)
         for optimizer in self.task.optimizers:
             self.sharded_steps.attach(optimizer)
@@ -220,7 +221,8 @@ class Deployment:
     def optimizer_share(self) -> float:
         """The part of the optimizer's step of its parameters that this rank takes."""
         mine = [stage for stage in self.plan.stages if self.world.rank in stage.ranks]
-        return 1 / len(mine[0].ranks) if mine and self.plan.shard_optimizer else 1.0
+        shared = mine and self.plan.shard_optimizer
+        return mine[0].places / len(mine[0].ranks) if shared else 1.0
 
     def _move_to(self, device, optimizers):
         """What this rank holds of the model, and the state that ``optimizers`` have of it."""

@@ -205,7 +205,7 @@ def gradient(model, deployment, name):
     if shards and shards.of(own):  # whose sum has come to each rank for its part alone
         start = shards.layout(own)
         piece = shards.mine(own)
-        held = held.detach().reshape(-1)[slice(*piece)] if piece else None
+        held = tensor_parts.plain(held).reshape(-1)[slice(*piece)] if piece else None
     return _on_all_ranks(deployment, own, start, held)
 
 

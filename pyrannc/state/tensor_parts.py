@@ -8,6 +8,7 @@ part; whatever would give another number for a part than for the whole is an err
 """
 
 import dataclasses
+import itertools
 import math
 import weakref
 
@@ -33,6 +34,7 @@ class Place:
         ranks: ``[place]``, the ranks that hold the whole together with this one.
         world: The communicator of all ranks.
         what: "parameter", "buffer", or "gradient of parameter".
+        summed_in_ranges: Each replica has the sum of gradients for a range of its part alone.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Place:
     ranks: tuple
     world: object
     what: str
+    summed_in_ranges: bool = False
 
     @property
     def number(self) -> int:
@@ -109,6 +112,25 @@ def boxes(shape, dim: int, stretches) -> list:
     ]
 
 
+def row_major_boxes(shape, dim: int, stretches) -> list:
+    """The same, in the order of the part's own numbers, row by row over all stretches."""
+    if len(stretches) == 1:
+        return boxes(shape, dim, stretches)
+    return [
+        ([*before, begin, *[0] * (len(shape) - dim - 1)], [*[1] * dim, size, *shape[dim + 1 :]])
+        for before in itertools.product(*map(range, shape[:dim]))
+        for begin, size in stretches
+    ]
+
+
+def part_numel(shape, part) -> int:
+    """How many numbers a part has; ``part``: dimension and stretches, None: the whole."""
+    if part is None:
+        return shape.numel()
+    dim, stretches = part
+    return math.prod((*shape[:dim], sum(size for _, size in stretches), *shape[dim + 1 :]))
+
+
 def _read(name):
     return getattr(torch.Tensor, name).__get__
 
@@ -117,7 +139,7 @@ def _read(name):
 _ATTRIBUTES = """
     dtype device requires_grad is_leaf ndim itemsize layout is_sparse is_quantized is_nested is_meta
     is_cpu is_cuda is_xpu is_mps grad_fn retains_grad output_nr is_mkldnn _backward_hooks
-    _post_accumulate_grad_hooks _version
+    _post_accumulate_grad_hooks _version grad_dtype
 """
 _METHODS = """
     dim element_size ndimension is_floating_point is_complex is_inference is_signed requires_grad_
@@ -126,6 +148,7 @@ _METHODS = """
 _OF_TENSOR = {
     *map(_read, _ATTRIBUTES.split()),
     torch.Tensor.requires_grad.__set__,
+    torch.Tensor.grad_dtype.__set__,
     torch.is_floating_point,
     torch.is_complex,
     torch_private.unscale_each,  # in place; whether one is not finite is told to all ranks

@@ -21,18 +21,21 @@ def cut(optimizer, shards, model) -> None:
         if begin == end:
             del optimizer.state[parameter]
         else:
-            optimizer.state[parameter] = part_of(
-                entry, parameter.shape, piece, name_of[id(parameter)]
-            )
+            optimizer.state[parameter] = part_of(entry, parameter, piece, name_of[id(parameter)])
 
 
-def part_of(entry: dict, shape, piece, name: str) -> dict:
+def part_of(entry: dict, parameter, piece, name: str) -> dict:
     """The part of a parameter's whole state; a part of that size stays as it is.
 
     Raises:
         RaNNCError: It is of another part of the parameter.
     """
     begin, end = piece
+    shape = parameter.shape
+    if tensor_parts.is_part(parameter):
+        place = parameter.place_of_part
+        shape = torch.Size(place.part_shape(place.number))
+        entry = tensor_parts.cut_entry(entry, place)
     if end - begin == shape.numel():
         return entry
     found = {}
@@ -68,18 +71,20 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
     """
     found = named_state.entries(optimizer, deployment.model)
     parameters = dict(deployment.model.named_parameters())
+    steps = deployment.sharded_steps
     for name, entry in sorted(found.items()):
-        if tensor_parts.is_part(parameters[name]):
+        shared = steps is not None and name in steps.shards.pieces
+        if tensor_parts.is_part(parameters[name]) and not shared:
             found[name] = tensor_parts.whole_state(entry, parameters[name].place_of_part)
-    if deployment.sharded_steps is None:
+    if steps is None:
         return found
-    shards, comm = deployment.sharded_steps.shards, deployment.world
-    single = _single_numbers(comm, found, shards)
-    for bucket in shards.buckets:
-        if comm.rank not in bucket.ranks:
+    shards, comm = steps.shards, deployment.world
+    single = _single_numbers(comm, found, shards, parameters)
+    for names, ranks in shards.together:
+        if comm.rank not in ranks:
             continue
-        with Mover(comm, bucket.ranks) as mover:
-            for name in bucket.names:
+        with Mover(comm, ranks) as mover:
+            for name in names:
                 ranges = shards.pieces.get(name, ())
                 if len(ranges) < 2 or comm.rank not in ranges or name not in found:
                     continue
@@ -91,7 +96,8 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
                     found[name] = entry
                 for key in sorted(entry, key=str):
                     value = entry[key]
-                    if key in single or not _is_part(value, ranges[comm.rank]):
+                    piece = ranges[comm.rank]
+                    if key in single or not _is_part(value, piece, parameters[name]):
                         continue
 
                     def keep(numbers, entry=entry, key=key, shape=shape, device=value.device):
@@ -102,7 +108,7 @@ def whole(optimizer, deployment, everywhere: bool = False) -> dict[str, dict]:
     return found
 
 
-def _single_numbers(comm, entries, shards) -> set:
+def _single_numbers(comm, entries, shards, parameters) -> set:
     """What is one number of each parameter, as counts of steps are, on whatever rank: beside a part
     of one number it looks like that part's. Collective."""
     mine = {
@@ -112,7 +118,7 @@ def _single_numbers(comm, entries, shards) -> set:
         for key, value in entries[name].items()
         if isinstance(value, torch.Tensor)
         and value.shape == (1,)
-        and not _is_part(value, ranges[comm.rank])
+        and not _is_part(value, ranges[comm.rank], parameters[name])
     }
     return set().union(*gathered(comm, mine))
 
@@ -122,13 +128,13 @@ def give_all(optimizer, deployment, shards) -> None:
     comm = deployment.world
     parameters = dict(deployment.model.named_parameters())
     found = whole(optimizer, deployment, everywhere=True)
-    for bucket in shards.buckets:
-        for name in bucket.names:
+    for names, ranks in shards.together:
+        for name in names:
             if name not in shards.pieces:
                 continue
             first = next(iter(shards.pieces[name]))
             entry = of_rank(first, comm, _on_host(found.get(name)) if comm.rank == first else None)
-            if not entry or comm.rank not in bucket.ranks:
+            if not entry or comm.rank not in ranks:
                 continue
             parameter = parameters[name]
             if comm.rank in shards.pieces[name]:
@@ -148,6 +154,12 @@ def _on_host(entry):
     }
 
 
-def _is_part(value, piece):
+def _is_part(value, piece, parameter):
+    if not isinstance(value, torch.Tensor):
+        return False
     begin, end = piece
-    return isinstance(value, torch.Tensor) and value.shape == (end - begin,)
+    if tensor_parts.is_part(parameter) and parameter.place_of_part.is_of(value):
+        return end - begin == value.numel()
+    return value.shape == (end - begin,) or (
+        end - begin == parameter.numel() and value.shape == parameter.shape
+    )

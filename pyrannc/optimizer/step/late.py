@@ -11,7 +11,7 @@ from pyrannc.optimizer.state import kept_state, whole_state
 from pyrannc.optimizer.step import masters
 from pyrannc.optimizer.step.participant import Participant
 from pyrannc.ranks import gathered
-from pyrannc.state import moving
+from pyrannc.state import moving, tensor_parts
 from pyrannc.state.released import is_released
 
 #: State beyond what the plan has counted that is worth a warning.
@@ -105,10 +105,15 @@ class LateOptimizers:
         self._known.add(optimizer)
 
     def _take_part(self, optimizer):
-        """One that was there before this plan has the states of all parameters, where they were."""
-        for parameter in kept_state.of_parameters(optimizer):
+        """One that was there before this plan has the states of all parameters, where they were;
+        one that keeps something from the start on, as Adagrad does, has made it of parts."""
+        for parameter, entry in kept_state.of_parameters(optimizer).items():
             if is_released(parameter):
                 del optimizer.state[parameter]
+            elif tensor_parts.is_part(parameter):
+                for value in filter(tensor_parts.is_part, entry.values()):
+                    tensor_parts.as_tensor(value)
+                tensor_parts.cut_state(optimizer, parameter, parameter.place_of_part)
         moving.state_to_parameters(optimizer)
 
     def has_stepped(self, optimizer) -> None:

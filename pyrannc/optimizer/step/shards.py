@@ -5,6 +5,7 @@ state is theirs. For the time of a step a parameter of which this rank has a ran
 and one of which it has none has no gradient, so every optimizer leaves it out.
 """
 
+import dataclasses
 import weakref
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from pyrannc import _C
 from pyrannc.optimizer.state import shard_states
 from pyrannc.optimizer.step.participant import Lender
+from pyrannc.state import tensor_parts
 
 
 class ShardedSteps:
@@ -26,6 +28,10 @@ class ShardedSteps:
         self._deployment = weakref.ref(deployment)
         self._attached = weakref.WeakKeyDictionary()  # optimizer: its hook
         self._stepping = set()  # ids of the parameters of steps under way
+        for parameter in deployment.model.parameters():
+            if tensor_parts.is_part(parameter) and shards.mine(parameter) is not None:
+                place = parameter.place_of_part
+                parameter.place_of_part = dataclasses.replace(place, summed_in_ranges=True)
 
     def attach(self, optimizer) -> None:
         """From here on ``optimizer`` keeps what this rank steps, and no more."""

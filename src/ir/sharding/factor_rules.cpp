@@ -152,9 +152,13 @@ void softmax(FactorCall& call) { along_dimension(call, 1); }
 void reduce_by(FactorCall& call, Role role) {
   const ValueId from = call.call().tensor(0);
   const int rank = call.rank(from);
-  const bool named = !call.call().integers(1).empty();
-  std::vector<int> gone = call.call().dimensions(1, rank, 0);
-  if (!named) {
+  const std::string_view op = call.call().node().op;
+  const bool takes_dtype = op == "aten::sum" || op == "aten::mean";  // where others have dimensions
+  const bool named = !takes_dtype && !call.call().integers(1).empty();
+  std::vector<int> gone;
+  if (named) {
+    gone = call.call().dimensions(1, rank, 0);
+  } else {
     gone.resize(static_cast<size_t>(rank));
     std::iota(gone.begin(), gone.end(), 0);
   }
