@@ -133,17 +133,43 @@ def test_a_killed_rank_ends_the_job():
 # Steps of layers that two ranks compute together, in which rank 1 gets a signal.
 IN_A_GROUP = """
 import pyrannc, torch
-model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 64))
+
+class Signal(torch.autograd.Function):
+    sent = None
+
+    @staticmethod
+    def forward(ctx, x):
+        if Signal.sent is not None:
+            os.kill(os.getpid(), Signal.sent)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.clone()
+
+class Two(torch.nn.Module):
+    "Rank 0 waits in a node of the second block, once rank 1 has the signal between both."
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (
+            torch.nn.Sequential(
+                torch.nn.Linear(64, 512), torch.nn.GELU(), torch.nn.Linear(512, 64))
+            for _ in range(2))
+
+    def forward(self, x):
+        return self.second(Signal.apply(self.first(x)))
+
+model = Two()
 model = pyrannc.RaNNCModule(
     model, torch.optim.SGD(model.parameters(), lr=1e-3),
-    pyrannc.Config(tensor_parallel=2, comm_timeout_s=5))
+    pyrannc.Config(tensor_parallel=2, comm_timeout_s=5, audit="off"))
 model(torch.randn(8, 64)).sum().backward()
 assert any(hasattr(p, "place_of_part") for p in model.module.parameters())
-print("begun", time.time(), flush=True)
+os.write(1, f"begun {time.time()}\\n".encode())  # in one piece
 if world.rank == 1:
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), SIGNAL)).start()
-while True:
-    model(torch.randn(8, 64)).sum().backward()
+    Signal.sent = SIGNAL
+model(torch.randn(8, 64)).sum().backward()
 """
 
 
@@ -161,6 +187,10 @@ def test_a_rank_that_is_gone_inside_of_a_group_ends_the_job(signal):
     else:
         assert "rank 0 waited 5 s" in result.stderr, result.stderr
         assert "tensor parallel" in result.stderr, result.stderr
+        assert (
+            "It was in node 'second.2.sum' of a model that the ranks 0, 1 compute together"
+            in result.stderr
+        ), result.stderr
         assert "rank 1" in result.stderr, result.stderr
 
 

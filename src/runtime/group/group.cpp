@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
@@ -28,6 +29,7 @@ constexpr const char* kPurpose = "tensor parallel";
 /// What a node's backward needs.
 struct Cut : torch::CustomClassHolder {
   std::shared_ptr<const Group> group;
+  std::string node;
   int64_t dim = 0;
   std::shared_ptr<const Pieces> pieces;
 };
@@ -89,7 +91,7 @@ at::Tensor whole_of(const at::Tensor& part, const Cut& cut) {
   RANNC_CHECK(mine == lengths[static_cast<size_t>(cut.group->place())], "a part of another size");
   std::vector<int64_t> numbers;
   for (int64_t length : lengths) numbers.push_back(part.numel() / mine * length);
-  const std::vector<at::Tensor> parts = cut.group->gather(part, numbers);
+  const std::vector<at::Tensor> parts = cut.group->gather(part, numbers, cut.node);
   std::vector<int64_t> sizes = part.sizes().vec();
   sizes[static_cast<size_t>(cut.dim)] = whole;
   const at::Tensor joined = empty_in_order_of(part, sizes);
@@ -112,7 +114,7 @@ const Cut& cut_of(AutogradContext* context) {
 struct Sum : torch::autograd::Function<Sum> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& mine,
                             const c10::intrusive_ptr<Cut>& cut) {
-    const at::Tensor total = cut->group->sum(mine);
+    const at::Tensor total = cut->group->sum(mine, cut->node);
     if (mine.is_contiguous()) return total;
     return empty_in_order_of(mine, mine.sizes().vec()).copy_(total);
   }
@@ -128,7 +130,8 @@ struct SumGradient : torch::autograd::Function<SumGradient> {
     return whole.view_as(whole);
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    return {cut_of(context).group->sum(grads[0]), {}};
+    const Cut& cut = cut_of(context);
+    return {cut.group->sum(grads[0], cut.node), {}};
   }
 };
 
@@ -181,27 +184,37 @@ Group::Group(std::shared_ptr<comm::Communicator> comm, std::shared_ptr<comm::Str
   place_ = static_cast<int>(found - ranks_.begin());
 }
 
-at::Tensor Group::sum(const at::Tensor& mine) const {
+/// An error says which node of which group has waited.
+void Group::wait(const comm::Handle& handle, const std::string& about) const {
+  try {
+    stream_->wait(*handle);
+  } catch (const CommError& error) {
+    throw CommError(c10::str(error.what(), "\n  It was in ", about, " of a model that the ranks ",
+                             c10::Join(", ", ranks_), " compute together (tensor_parallel)."));
+  }
+}
+
+at::Tensor Group::sum(const at::Tensor& mine, const std::string& about) const {
   const at::Tensor total = mine.clone(at::MemoryFormat::Contiguous).resolve_neg();
   const std::optional<comm::Element> element = element_of(total);
   RANNC_CHECK(element, "ranks cannot sum this dtype");
-  stream_->wait(*comm_->start_sum(memory_of(total, *stream_), *element, ascending_,
-                                  {.what = kPurpose, .stage = stage_},
-                                  std::make_shared<at::Tensor>(total)));
+  wait(comm_->start_sum(memory_of(total, *stream_), *element, ascending_,
+                        {.what = kPurpose, .stage = stage_}, std::make_shared<at::Tensor>(total)),
+       about);
   return total;
 }
 
-at::Tensor Group::max(const at::Tensor& mine) const {
+at::Tensor Group::max(const at::Tensor& mine, const std::string& about) const {
   const std::vector<int64_t> sizes(ranks_.size(), mine.numel());
   at::Tensor greatest;
-  for (const at::Tensor& each : gather(mine, sizes)) {
+  for (const at::Tensor& each : gather(mine, sizes, about)) {
     greatest = greatest.defined() ? at::max(greatest, each) : each.clone();
   }
   return greatest.view(mine.sizes());
 }
 
-std::vector<at::Tensor> Group::gather(const at::Tensor& mine,
-                                      const std::vector<int64_t>& sizes) const {
+std::vector<at::Tensor> Group::gather(const at::Tensor& mine, const std::vector<int64_t>& sizes,
+                                      const std::string& about) const {
   const int64_t longest = *std::ranges::max_element(sizes);
   const auto places = static_cast<int64_t>(ranks_.size());
   const at::Tensor all = at::zeros({places, longest}, mine.options());
@@ -211,9 +224,10 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& mine,
   };
   row_of(static_cast<size_t>(place_)).copy_(mine.reshape({-1}));
   const at::Tensor bytes = all.view(at::kByte);
-  stream_->wait(*comm_->start_all_gather(memory_of(bytes, *stream_), comm::Element::uint8,
-                                         ascending_, {.what = kPurpose, .stage = stage_},
-                                         std::make_shared<at::Tensor>(all)));
+  wait(comm_->start_all_gather(memory_of(bytes, *stream_), comm::Element::uint8, ascending_,
+                               {.what = kPurpose, .stage = stage_},
+                               std::make_shared<at::Tensor>(all)),
+       about);
   std::vector<at::Tensor> parts;
   for (size_t place = 0; place < ranks_.size(); ++place) parts.push_back(row_of(place));
   return parts;
@@ -231,6 +245,7 @@ GroupCollective::GroupCollective(const ir::Graph& graph, ir::NodeId node,
   const ir::Node& about = graph[node];
   RANNC_CHECK(group_ && kKinds.contains(about.op), about.name);
   kind_ = kKinds.at(about.op);
+  node_ = c10::str("node '", about.name, "'");
   if (kind_ != Kind::all_gather && kind_ != Kind::slice) return;
   dim_ = std::get<ir::AffineInt>(about.inputs.at(1)).fixed;
   pieces_ = std::make_shared<Pieces>(
@@ -240,6 +255,7 @@ GroupCollective::GroupCollective(const ir::Graph& graph, ir::NodeId node,
 void GroupCollective::call(std::span<at::Tensor> operands, std::vector<at::Tensor>& results) const {
   auto cut = c10::make_intrusive<Cut>();
   cut->group = group_;
+  cut->node = node_;
   cut->dim = dim_;
   cut->pieces = pieces_;
   results.clear();
@@ -254,7 +270,7 @@ void GroupCollective::call(std::span<at::Tensor> operands, std::vector<at::Tenso
       return results.push_back(Slice::apply(operands[0], cut));
     case Kind::max:
       const at::NoGradGuard no_grad;
-      return results.push_back(group_->max(operands[0]));
+      return results.push_back(group_->max(operands[0], node_));
   }
 }
 

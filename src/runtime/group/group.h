@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,15 +25,19 @@ class Group {
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] int place() const { return place_; }
 
+  // `about`: the node, or what else is exchanged, for errors.
   /// A new tensor: the sum over the places.
-  [[nodiscard]] at::Tensor sum(const at::Tensor& mine) const;
+  [[nodiscard]] at::Tensor sum(const at::Tensor& mine, const std::string& about) const;
   /// A new tensor: the greatest of each element.
-  [[nodiscard]] at::Tensor max(const at::Tensor& mine) const;
+  [[nodiscard]] at::Tensor max(const at::Tensor& mine, const std::string& about) const;
   /// [place] flat, the numbers of each; `sizes`: how many they are.
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine,
-                                               const std::vector<int64_t>& sizes) const;
+                                               const std::vector<int64_t>& sizes,
+                                               const std::string& about) const;
 
  private:
+  void wait(const comm::Handle& handle, const std::string& about) const;
+
   std::shared_ptr<comm::Communicator> comm_;
   std::shared_ptr<comm::Stream> stream_;
   std::vector<int> ranks_;
@@ -58,6 +63,7 @@ class GroupCollective {
  private:
   enum class Kind { sum, sum_gradient, all_gather, slice, max };
   Kind kind_;
+  std::string node_;
   int64_t dim_ = 0;
   std::shared_ptr<const Pieces> pieces_;
   std::shared_ptr<const Group> group_;
