@@ -51,7 +51,8 @@ def done(request, starts, tmp_path_factory):
         cases = {item.nodeid: code for item in items if (code := code_of(item, number)) is not None}
         folder = tmp_path_factory.mktemp("cases")
         (folder / "cases.json").write_text(json.dumps(list(cases.values())))
-        job = mpi.run([str(mpi.JOBS / "cases.py"), str(folder)], number, timeout=300)
+        deadline = max(300, 25 * len(cases))
+        job = mpi.run([str(mpi.JOBS / "cases.py"), str(folder)], number, timeout=deadline)
         starts[number] = folder, list(cases), job
     folder, cases, job = starts[number]
     case = cases.index(request.node.nodeid)

@@ -188,7 +188,7 @@ def test_a_rank_that_is_gone_inside_of_a_group_ends_the_job(signal):
         assert "rank 0 waited 5 s" in result.stderr, result.stderr
         assert "tensor parallel" in result.stderr, result.stderr
         assert (
-            "It was in node 'second.2.sum' of a model that the ranks 0, 1 compute together"
+            "It was in node 'second.2.linear.sum' of a model that the ranks 0, 1 compute together"
             in result.stderr
         ), result.stderr
         assert "rank 1" in result.stderr, result.stderr

@@ -20,6 +20,7 @@ OF_THE_WHOLE = {
     "dist/memory_limit",
     "dist/outside_losses",
     "dist/tensor_parallel",
+    "dist/tensor_parallel_models",
     "dist/scripts",
     "dist/set_order",
     "dist/soak",

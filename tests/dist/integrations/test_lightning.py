@@ -21,6 +21,22 @@ def done(tmp_path_factory):
     return folder, ranks.stderr
 
 
+@pytest.fixture(scope="module")
+def in_groups(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("groups")
+    job = str(mpi.JOBS / "lightnings.py")
+    alone = mpi.run([job, str(folder / "1"), "child"], 1, timeout=280)
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    environment = {"IN_GROUPS": "1"}
+    ranks = mpi.run([job, str(folder / "2"), "child"], 2, timeout=280, env=environment)
+    return folder, ranks.stderr
+
+
+@pytest.mark.all
+def test_ranks_that_compute_layers_together_log_and_save_what_one_process_does(in_groups):
+    compare(in_groups, "child")
+
+
 def found(done, ranks, case):
     folder, errors = done
     path = folder / str(ranks) / f"{case}.json"
@@ -30,6 +46,10 @@ def found(done, ranks, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_logged_and_saved_is_that_of_one_process(done, case):
+    compare(done, case)
+
+
+def compare(done, case):
     expected, mine = found(done, 1, case), found(done, 2, case)
     # bfloat16 has 8 bits: sums over rows in another order differ in the last of them.
     allowed = 2e-2 if case == "bf16" else 1e-5

@@ -25,6 +25,31 @@ def done(tmp_path_factory):
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_logged_and_saved_is_that_of_one_process(done, case):
+    compare(done, case)
+
+
+#: Trainer, Accelerate, save_pretrained() of PEFT, and callbacks that generate.
+GROUPED = ("gpt2", "lora", "accelerate", "saved")
+
+
+@pytest.fixture(scope="module")
+def in_groups(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("groups")
+    job = str(mpi.JOBS / "trainers.py")
+    alone = mpi.run([job, str(folder / "1"), *GROUPED], 1, timeout=250)
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    environment = {"IN_GROUPS": "1"}
+    ranks = mpi.run([job, str(folder / "2"), *GROUPED], 2, timeout=250, env=environment)
+    return folder, ranks.stderr
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("case", GROUPED)
+def test_ranks_that_compute_layers_together_log_and_save_what_one_process_does(in_groups, case):
+    compare(in_groups, case)
+
+
+def compare(done, case):
     folder, errors = done
     path = folder / "2" / f"{case}.json"
     assert path.exists(), errors[-3000:]

@@ -3,6 +3,7 @@ Rank 0 writes by case what was logged, as JSON.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -27,7 +28,10 @@ import pyrannc
 from pyrannc import Config, ConfigError, RaNNCError
 
 SIZE = pyrannc.get_world_size()
-CONFIG = Config(partition_num=SIZE, replica_nums=[1] * SIZE, calibrate=False)
+PLAN = {"partition_num": SIZE, "replica_nums": [1] * SIZE}
+if "IN_GROUPS" in os.environ:  # all ranks compute each layer together
+    PLAN = {"tensor_parallel": SIZE, "partition_num": 1}
+CONFIG = Config(**PLAN, calibrate=False)
 
 
 class Loss(pl.LightningModule):

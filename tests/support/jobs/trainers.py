@@ -5,6 +5,7 @@ on several ranks those of pyrannc.integrations. Rank 0 prints by case what was l
 import copy
 import gc
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from torch.utils.data import Dataset
 import pyrannc
 
 SIZE = pyrannc.get_world_size()
-CONFIG = pyrannc.Config(partition_num=SIZE, replica_nums=[1] * SIZE, calibrate=False)
+PLAN = {"partition_num": SIZE, "replica_nums": [1] * SIZE}
+if "IN_GROUPS" in os.environ:  # all ranks compute each layer together
+    PLAN = {"tensor_parallel": SIZE, "partition_num": 1}
+CONFIG = pyrannc.Config(**PLAN, calibrate=False)
 if SIZE > 1:
     from pyrannc.integrations.accelerate import Accelerator
     from pyrannc.integrations.transformers import Seq2SeqTrainer, Trainer
