@@ -159,7 +159,7 @@ def _file(name: str, value, folder: str) -> str:
 
 
 def _toml(table: dict) -> str:
-    """A table of numbers and strings, with tables of such: all that a cluster has."""
+    """A table of numbers, strings and lists, with tables of such: all that a cluster has."""
     lines = [
         f"{_toml_value(str(key))} = {_toml_value(value)}\n"
         for key, value in table.items()
@@ -186,10 +186,14 @@ def _toml_value(value) -> str:
     # TOML's strings are escaped as JSON's are, and its floats are written as Python's.
     if isinstance(value, str | bool):
         return json.dumps(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
     if isinstance(value, int | float):
         # Its integers have 64 bits.
         return repr(value if abs(value) < 2**63 else float(value))
-    raise PlannerInputError(f"a cluster holds numbers and strings, not {type(value).__name__}")
+    raise PlannerInputError(
+        f"a cluster holds numbers, strings and lists, not {type(value).__name__}"
+    )
 
 
 def _run(arguments: list[str], folder: str | None = None, progress=None) -> str:

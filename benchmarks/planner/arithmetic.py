@@ -150,7 +150,8 @@ class Judge:
         self.recompute = [stage["recompute"] for stage in plan["stages"]]
 
     def host(self, rank):
-        return rank // self.cluster["devices_per_host"]
+        listed = self.cluster.get("host_of_rank")
+        return listed[rank] if listed else rank // self.cluster["devices_per_host"]
 
     # Section 4: what valid means.
 
@@ -170,7 +171,8 @@ class Judge:
                 by_group.setdefault(node["group"], set()).add(self.stage_of[node["name"]])
         found += [f"group {g} is cut" for g, stages in by_group.items() if len(stages) > 1]
 
-        world = self.cluster["hosts"] * self.cluster["devices_per_host"]
+        listed = self.cluster.get("host_of_rank")
+        world = len(listed or []) or self.cluster["hosts"] * self.cluster["devices_per_host"]
         for s, ranks in enumerate(self.ranks):
             if not ranks or len(set(ranks)) < len(ranks):
                 found.append(f"ranks of stage {s} repeat or are none")

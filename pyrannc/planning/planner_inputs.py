@@ -89,9 +89,8 @@ def _share_of_host(ranks_on_host) -> int:
 
 
 def cluster(hosts: list[str], memory: int, links):
-    """The job's ranks as hosts with equally many devices; ``hosts[rank]`` is a name.
-
-    Ranks that are not laid out host by host, equally many on each, count as a host each.
+    """The job's ranks as hosts with equal devices, also where some have fewer, or where ranks are
+    dealt out to the hosts in turn.
 
     Args:
         hosts: Name of each rank's host.
@@ -99,18 +98,18 @@ def cluster(hosts: list[str], memory: int, links):
         links: What ``_C.comm.measure_links`` found.
     """
     names = list(dict.fromkeys(hosts))
-    per_host = len(hosts) // len(names)
+    per_host = max(map(hosts.count, names))
     even = hosts == [name for name in names for _ in range(per_host)]
-    shape = (len(names), per_host) if even else (len(hosts), 1)
     # Where the job has no pair of ranks of one kind, nothing is sent over such a link either.
     intra = links.intra_host or links.inter_host
     inter = links.inter_host or links.intra_host
     return _C.cost.Cluster(
-        hosts=shape[0],
-        devices_per_host=shape[1],
+        hosts=len(names),
+        devices_per_host=per_host,
         device_memory_bytes=memory,
         intra_host=link(intra),
         inter_host=link(inter),
+        host_of_rank=[] if even else list(map(names.index, hosts)),
     )
 
 

@@ -55,6 +55,10 @@ def _described(path):
         raise PlannerInputError(
             f"{path}: hosts and devices_per_host are numbers above 0; found {hosts!r} and {each!r}"
         )
+    if "host_of_rank" in whole:
+        raise PlannerInputError(
+            f"{path}: host_of_rank is of one number of devices; advise takes equal hosts"
+        )
     return whole, hosts, each
 
 

@@ -25,7 +25,7 @@ function numbers(plan) {
     ["iteration", plan.iteration_ns ? humanTime(plan.iteration_ns) : "-"],
     plan.notes && plan.notes.step_ns ? ["step with optimizer", humanTime(plan.notes.step_ns)] : null,
     ["stages", `${plan.stages.length}`],
-    ["ranks", notes.hosts ? `${ranksOf(plan).size} of ${notes.hosts * notes.devices_per_host}` : `${ranksOf(plan).size}`],
+    ["ranks", notes.hosts ? `${ranksOf(plan).size} of ${(notes.host_of_rank || []).length || notes.hosts * notes.devices_per_host}` : `${ranksOf(plan).size}`],
     ["micro-batches", `${plan.micro_batches}`],
     rows ? ["rows of a batch", `${rows}`] : null,
     rows && plan.iteration_ns ? ["rows per second", (rows / ((notes.step_ns || plan.iteration_ns) / 1e9)).toPrecision(4)] : null,
@@ -117,18 +117,20 @@ function devices(plan, choose) {
   const notes = plan.notes || {}, stagesOf = new Map();
   plan.stages.forEach((stage, s) => stage.ranks.forEach((rank) => stagesOf.set(rank, [...(stagesOf.get(rank) || []), s])));
   const perHost = notes.devices_per_host || stagesOf.size, hosts = notes.hosts || 1;
-  const boxes = [];
+  const boxes = [], listed = notes.host_of_rank || [];
+  const hostOf = (rank) => listed.length ? listed[rank] : Math.floor(rank / perHost);
+  const all = [...Array(listed.length || hosts * perHost).keys()];
   for (let host = 0; host < hosts; ++host) {
     const cells = [];
-    for (let device = 0; device < perHost; ++device) {
-      const rank = host * perHost + device, held = stagesOf.get(rank);
+    for (const rank of all.filter((each) => hostOf(each) === host)) {
+      const held = stagesOf.get(rank);
       cells.push(held
         ? el("i", { style: tinted(held[0]), title: `rank ${rank}: stage ${held.join(", ")}, ${humanBytes(peakOf(plan, held[0]))}`, onclick: () => choose(held[0], null, null) }, `${held[0]}`)
         : el("i", { class: "idle", title: `rank ${rank}: idle` }));
     }
     boxes.push(el("div", { class: "host" }, `host ${host}`, el("div", {}, cells)));
   }
-  const hostOf = (rank) => Math.floor(rank / perHost), rows = (notes.transfers || []).map((each) => {
+  const rows = (notes.transfers || []).map((each) => {
     const ends = [...plan.stages[each.from].ranks.map(hostOf), ...plan.stages[each.to].ranks.map(hostOf)];
     return [`${each.from} → ${each.to}`, humanBytes(each.bytes), humanBytes(each.bytes * plan.micro_batches * (each.grad === false ? 1 : 2)), humanTime(each.forward_ns), each.grad === false ? "-" : humanTime(each.backward_ns),
       new Set(ends).size > 1 ? "between hosts" : "inside a host"];

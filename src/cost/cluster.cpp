@@ -1,10 +1,12 @@
 #include "rannc/cost/cluster.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "rannc/util/error.h"
@@ -78,6 +80,19 @@ class Table {
     return static_cast<int>(value);
   }
 
+  /// The elements of an array of integers from 0 on.
+  [[nodiscard]] std::vector<int> indices(std::string_view key) const {
+    const toml::node& node = at(key);
+    if (!node.is_array()) fail(node, key, "expected an array of integers");
+    std::vector<int> result;
+    for (const toml::node& each : *node.as_array()) {
+      const int64_t value = each.is_integer() ? *each.value<int64_t>() : -1;
+      if (value < 0 || value >= kMaxRanks) fail(each, key, "expected numbers of hosts, from 0 on");
+      result.push_back(static_cast<int>(value));
+    }
+    return result;
+  }
+
   [[nodiscard]] const toml::table* table(std::string_view key) const {
     const toml::node* node = table_.get(key);
     if (node == nullptr) return nullptr;
@@ -91,7 +106,7 @@ class Table {
   std::string prefix_;
 };
 
-constexpr int64_t kNewest = 2;
+constexpr int64_t kNewest = 3;
 
 /// Returns the version.
 int64_t check_header(const Table& root) {
@@ -163,7 +178,42 @@ void check_characters(std::string_view text, std::string_view file) {
   }
 }
 
+void verify_hosts_of_ranks(const Cluster& cluster) {
+  if (cluster.host_of_rank.empty()) return;
+  std::vector<int> devices(static_cast<size_t>(cluster.hosts), 0);
+  for (const int host : cluster.host_of_rank) {
+    if (host < 0 || host >= cluster.hosts) {
+      throw ConfigError(fmt::format(
+          "cluster: host_of_rank: there is no host {} among {}, from 0 on", host, cluster.hosts));
+    }
+    ++devices[static_cast<size_t>(host)];
+  }
+  if (const auto none = std::ranges::find(devices, 0); none != devices.end()) {
+    throw ConfigError(fmt::format("cluster: host_of_rank: host {} has no rank",
+                                  std::distance(devices.begin(), none)));
+  }
+  if (const int most = std::ranges::max(devices); most != cluster.devices_per_host) {
+    throw ConfigError(
+        fmt::format("cluster: host_of_rank: {} ranks are on one host, but devices_per_host, the "
+                    "most, is {}",
+                    most, cluster.devices_per_host));
+  }
+}
+
 }  // namespace
+
+std::vector<int> ranks_by_host(const Cluster& cluster) {
+  std::vector<int> ranks(static_cast<size_t>(cluster.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::ranges::stable_sort(ranks, {}, [&](int rank) { return cluster.host_of(rank); });
+  return ranks;
+}
+
+Cluster numbered_by_host(const Cluster& cluster) {
+  Cluster result = cluster;
+  std::ranges::sort(result.host_of_rank);
+  return result;
+}
 
 void verify(const Cluster& cluster) {
   verify_count(cluster.hosts, "hosts");
@@ -184,6 +234,7 @@ void verify(const Cluster& cluster) {
         "cluster: price_per_device_hour: expected a finite number of at least 0, found {}",
         cluster.price_per_device_hour));
   }
+  verify_hosts_of_ranks(cluster);
   verify_link(cluster.intra_host, "intra_host", cluster.devices_per_host > 1);
   verify_link(cluster.inter_host, "inter_host", cluster.hosts > 1);
 }
@@ -206,7 +257,9 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
   std::vector<std::string> keys{
       "format",     "version",   "hosts", "devices_per_host", "device_memory_bytes",
       "intra_host", "inter_host"};
-  if (check_header(root) > 1) keys.emplace_back("price_per_device_hour");
+  const int64_t version = check_header(root);
+  if (version > 1) keys.emplace_back("price_per_device_hour");
+  if (version > 2) keys.emplace_back("host_of_rank");
   root.allow_only(keys);
   Cluster cluster;
   cluster.hosts = root.count("hosts");
@@ -215,6 +268,8 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
   if (file.contains("price_per_device_hour")) {
     cluster.price_per_device_hour = root.number("price_per_device_hour");
   }
+
+  if (file.contains("host_of_rank")) cluster.host_of_rank = root.indices("host_of_rank");
 
   const toml::table* intra = root.table("intra_host");
   if (intra == nullptr) throw ConfigError(fmt::format("{}: [intra_host] is missing", file_name));
@@ -247,11 +302,16 @@ std::string to_toml(const Cluster& cluster) {
   std::string text = fmt::format(
       "format = \"rannc-cluster\"\nversion = {}\nhosts = {}\ndevices_per_host = {}\n"
       "device_memory_bytes = {}\n",
-      cluster.price_per_device_hour != 0 ? 2 : 1, cluster.hosts, cluster.devices_per_host,
-      json::number_text(cluster.device_memory_bytes));
+      !cluster.host_of_rank.empty()        ? 3
+      : cluster.price_per_device_hour != 0 ? 2
+                                           : 1,
+      cluster.hosts, cluster.devices_per_host, json::number_text(cluster.device_memory_bytes));
   if (cluster.price_per_device_hour != 0) {
     text += fmt::format("price_per_device_hour = {}\n",
                         json::number_text(cluster.price_per_device_hour));
+  }
+  if (!cluster.host_of_rank.empty()) {
+    text += fmt::format("host_of_rank = [{}]\n", fmt::join(cluster.host_of_rank, ", "));
   }
   text += link_text("intra_host", cluster.intra_host);
   if (cluster.hosts > 1 || cluster.inter_host != Link{} || cluster.links_per_host != 1) {

@@ -140,10 +140,11 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
   return find_plan(given, cluster, request, options, Heuristics{});
 }
 
-Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
-                const Request& request, const PlannerOptions& options, const Heuristics& with) {
-  cost::verify(given);
-  cost::verify(cluster);
+namespace {
+
+/// The ranks of each host follow each other.
+Found find_on_line(const cost::GraphProfile& given, const cost::Cluster& cluster,
+                   const Request& request, const PlannerOptions& options, const Heuristics& with) {
   if (given.nodes.empty()) {
     throw ConfigError(fmt::format(
         "graph profile '{}' has no nodes, so there is nothing to plan.\n  Try a model that "
@@ -237,6 +238,27 @@ Found find_plan(const cost::GraphProfile& given, const cost::Cluster& cluster,
   for (const Alternative& other : report.alternatives) {
     found.runners_up.push_back(to_runner_up(other));
   }
+  return found;
+}
+
+}  // namespace
+
+Found find_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                const Request& request, const PlannerOptions& options, const Heuristics& with) {
+  cost::verify(profile);
+  cost::verify(cluster);
+  const cost::Cluster line = cost::numbered_by_host(cluster);
+  Found found = find_on_line(profile, line, request, options, with);
+  if (line == cluster || !found.plan.feasible) return found;
+  const std::vector<int> ranks = cost::ranks_by_host(cluster);
+  for (plan::Stage& stage : found.plan.stages) {
+    for (plan::Rank& rank : stage.ranks) rank = ranks[static_cast<size_t>(rank)];
+    std::ranges::sort(stage.ranks);
+  }
+  const Evaluation verdict = evaluate(profile, cluster, request, found.plan);
+  RANNC_CHECK(verdict.problems.empty(),
+              "a plan is not valid with its ranks renumbered: " + verdict.problems.front());
+  found.plan = described(profile, cluster, request, std::move(found.plan), verdict);
   return found;
 }
 

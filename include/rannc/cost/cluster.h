@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rannc::cost {
 
@@ -12,7 +14,7 @@ struct Link {
 };
 
 /// Hosts with equal devices: the file `cluster.toml` of docs/planner-files.md.
-/// Rank q is device q mod devices_per_host of host q / devices_per_host.
+/// Rank q is device q mod devices_per_host of host q / devices_per_host, or is on host_of_rank[q].
 struct Cluster {
   int hosts = 1;
   int devices_per_host = 1;
@@ -21,11 +23,28 @@ struct Cluster {
   Link inter_host;
   int links_per_host = 1;
   double price_per_device_hour = 0;  ///< version 2 of the file
+  /// Version 3: where hosts have other numbers of devices, of which `devices_per_host` is the most,
+  /// or their ranks are dealt out; else empty.
+  std::vector<int> host_of_rank{};
 
-  [[nodiscard]] int ranks() const { return hosts * devices_per_host; }
-  [[nodiscard]] int host_of(int rank) const { return rank / devices_per_host; }
+  [[nodiscard]] int ranks() const {
+    return host_of_rank.empty() ? hosts * devices_per_host : static_cast<int>(host_of_rank.size());
+  }
+  [[nodiscard]] int host_of(int rank) const {
+    return host_of_rank.empty() ? rank / devices_per_host : host_of_rank[static_cast<size_t>(rank)];
+  }
+  [[nodiscard]] int devices_of(int host) const {
+    return host_of_rank.empty() ? devices_per_host
+                                : static_cast<int>(std::ranges::count(host_of_rank, host));
+  }
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
+
+/// The ranks of host 0, then those of host 1 and so on, ascending on each.
+[[nodiscard]] std::vector<int> ranks_by_host(const Cluster& cluster);
+
+/// The same cluster with its ranks numbered so.
+[[nodiscard]] Cluster numbered_by_host(const Cluster& cluster);
 
 void verify(const Cluster& cluster);  ///< throws ConfigError naming the key
 [[nodiscard]] Cluster cluster_from_toml(std::string_view toml, std::string_view file_name);

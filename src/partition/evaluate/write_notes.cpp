@@ -153,6 +153,7 @@ void add_verdict(Json& notes, const cost::Cluster& cluster, const Request& reque
   notes["memory_limit_bytes"] = whole(memory_limit(cluster, request));
   notes["hosts"] = cluster.hosts;
   notes["devices_per_host"] = cluster.devices_per_host;
+  if (!cluster.host_of_rank.empty()) notes["host_of_rank"] = cluster.host_of_rank;
   notes["parts"] = describe(parts);
   notes["transfers"] = describe(evaluation.transfers);
 }

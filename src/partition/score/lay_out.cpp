@@ -25,6 +25,7 @@ std::vector<Ranks> lay_out(const cost::Cluster& cluster, const std::vector<int>&
 }
 
 std::vector<int> column_choices(const cost::Cluster& cluster, size_t most) {
+  if (!cluster.host_of_rank.empty()) return {1};  // hosts are no columns of equal widths
   std::vector<int> divisors;
   for (int columns = 1; columns <= cluster.hosts; ++columns) {
     if (cluster.hosts % columns == 0) divisors.push_back(columns);

@@ -45,6 +45,11 @@ class Enumeration {
         everything_((Mask{1} << blocks_) - 1),
         grad_(model_.blocks() * model_.blocks(), false),
         places_(cluster_) {
+    for (int host = 0, first = 0; host < cluster_.hosts; ++host) {
+      first_ranks_.push_back(first);
+      devices_.push_back(cluster_.devices_of(host));
+      first += devices_.back();
+    }
     for (const BlockModel::Value& value : model_.values()) {
       if (!value.grad) continue;
       for (const uint32_t user : value.users) {
@@ -58,7 +63,7 @@ class Enumeration {
     // Ranks of a stage ascend, so which replica has which share depends on the order of its hosts.
     // Where that decides what stays inside a host, exchanging two hosts is no symmetry: a good plan
     // is known by now, and all orders are examined.
-    all_host_orders_ = cluster_.hosts > 2 && cluster_.devices_per_host > 1;
+    all_host_orders_ = hosts_are_alike_ && cluster_.hosts > 2 && cluster_.devices_per_host > 1;
     if (all_host_orders_ && !abandoned_) examine_all();
     return !abandoned_ && ascending_ranks_are_best();
   }
@@ -201,7 +206,7 @@ class Enumeration {
       for (const int count : counts) sum += count;
       const auto groups = static_cast<int>(draft_.groups.size());
       int left = 0;
-      for (const int used : used_) left += cluster_.devices_per_host - used;
+      for (size_t h = 0; h < used_.size(); ++h) left += devices_[h] - used_[h];
       if (all_host_orders_ && mirror_comes_first(counts)) return;
       if (sum == 0 || left - sum < groups - stage - 1) return;
       if (sum * draft_.micro_batches > request_.global_batch) return;
@@ -212,7 +217,7 @@ class Enumeration {
       for (int h = 0; h < cluster_.hosts; ++h) {
         const auto k = static_cast<size_t>(h);
         if (counts[k] == 0) continue;
-        ranks.push_back({h * cluster_.devices_per_host + used_[k], counts[k]});
+        ranks.push_back({first_ranks_[k] + used_[k], counts[k]});
       }
       for (size_t k = 0; k < counts.size(); ++k) used_[k] += counts[k];
       counts_.push_back(counts);
@@ -222,11 +227,11 @@ class Enumeration {
       return;
     }
     const auto k = static_cast<size_t>(host);
-    int most = cluster_.devices_per_host - used_[k];
-    const bool alike =
-        !all_host_orders_ && host > 0 && std::ranges::all_of(counts_, [&](const auto& earlier) {
-          return earlier[k] == earlier[k - 1];
-        });
+    int most = devices_[k] - used_[k];
+    const bool alike = hosts_are_alike_ && !all_host_orders_ && host > 0 &&
+                       std::ranges::all_of(counts_, [&](const auto& earlier) {
+                         return earlier[k] == earlier[k - 1];
+                       });
     if (alike) most = std::min(most, counts[k - 1]);
     counts.push_back(0);
     for (int count = 0; count <= most; ++count) {
@@ -461,6 +466,8 @@ class Enumeration {
   int64_t beginnings_ = 0;
   bool abandoned_ = false;
   bool all_host_orders_ = false;
+  bool hosts_are_alike_ = cluster_.host_of_rank.empty();
+  std::vector<int> devices_, first_ranks_;  // of each host
 };
 
 }  // namespace

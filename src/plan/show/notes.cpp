@@ -88,6 +88,11 @@ PlanNotes read_notes(const Plan& plan) {
   notes.memory_limit_bytes = number(root, "memory_limit_bytes");
   notes.devices_per_host = number(root, "devices_per_host");
   if (const auto found = root.find("hosts")) notes.hosts = found->integer(1, INT_MAX);
+  if (const auto found = root.find("host_of_rank")) {
+    for (const Place& place : found->elements()) {
+      notes.host_of_rank.push_back(static_cast<int>(place.integer(0, INT_MAX)));
+    }
+  }
   if (const auto found = root.find("parts")) notes.parts = read_parts(*found, plan.stages.size());
   if (const auto found = root.find("transfers")) {
     notes.transfers.emplace();

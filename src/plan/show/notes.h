@@ -48,6 +48,7 @@ struct PlanNotes {
   std::optional<double> nodes, blocks, examined, bound_ns, gap;
   std::optional<double> memory_limit_bytes, devices_per_host;
   std::optional<int64_t> hosts;
+  std::vector<int> host_of_rank;  ///< empty: as devices_per_host says
   std::optional<PartsNote> parts;
   std::optional<std::vector<TransferNote>> transfers;
   std::vector<AlternativeNote> alternatives;

@@ -42,8 +42,10 @@ std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int
   if (notes.hosts && notes.devices_per_host) {
     // Groups stand for ranks there.
     const int places = plan.stages.empty() ? 1 : plan.stages.front().axes.places();
-    text += fmt::format(" of {:.0f}",
-                        static_cast<double>(*notes.hosts) * *notes.devices_per_host * places);
+    const double all = notes.host_of_rank.empty()
+                           ? static_cast<double>(*notes.hosts) * *notes.devices_per_host
+                           : static_cast<double>(notes.host_of_rank.size());
+    text += fmt::format(" of {:.0f}", all * places);
   }
   text += ", " + count(static_cast<double>(plan.micro_batches), "micro-batch", "micro-batches");
   if (rows) {
@@ -70,7 +72,10 @@ std::string ranks_and_hosts(const Stage& stage, const PlanNotes& notes) {
   if (notes.hosts.value_or(1) == 1 || !notes.devices_per_host) return ranks;
   std::vector<int> hosts;
   for (const Rank rank : stage.ranks) {
-    const int host = static_cast<int>(rank / std::max(1.0, *notes.devices_per_host));
+    const auto k = static_cast<size_t>(rank);
+    const int host = k < notes.host_of_rank.size()
+                         ? notes.host_of_rank[k]
+                         : static_cast<int>(rank / std::max(1.0, *notes.devices_per_host));
     if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
   }
   std::ranges::sort(hosts);

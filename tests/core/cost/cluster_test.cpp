@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "rannc/util/error.h"
 
 namespace rannc::cost {
@@ -52,6 +56,32 @@ TEST(ClusterFile, ReadsBackWhatItWrites) {
   EXPECT_EQ(cluster_from_toml(to_toml(one), "f"), one);
 }
 
+TEST(ClusterFile, SaysOnWhichHostEachRankIs) {
+  Cluster dealt{2, 3, 1e10, {1e9, 0}, {1e8, 0}, 1};
+  dealt.host_of_rank = {0, 1, 0, 0};
+  const Cluster read = cluster_from_toml(to_toml(dealt), "f");
+  EXPECT_EQ(read, dealt);
+  EXPECT_EQ(read.ranks(), 4);
+  EXPECT_EQ(read.host_of(1), 1);
+  EXPECT_EQ(read.devices_of(0), 3);
+  EXPECT_EQ(ranks_by_host(read), (std::vector<int>{0, 2, 3, 1}));
+  EXPECT_EQ(numbered_by_host(read).host_of_rank, (std::vector<int>{0, 0, 0, 1}));
+  const auto error = [&](std::vector<int> hosts) {
+    Cluster wrong = dealt;
+    wrong.host_of_rank = std::move(hosts);
+    return error_of(to_toml(wrong));
+  };
+  EXPECT_EQ(error({0, 0, 0, 2}),
+            "cluster.toml: host_of_rank: there is no host 2 among 2, from 0 on");
+  EXPECT_EQ(error({0, 0, 0}), "cluster.toml: host_of_rank: host 1 has no rank");
+  EXPECT_EQ(error({0, 1}),
+            "cluster.toml: host_of_rank: 1 ranks are on one host, but "
+            "devices_per_host, the most, is 3");
+  std::string old = to_toml(dealt);
+  old.replace(old.find("version = 3"), 11, "version = 2");
+  EXPECT_NE(error_of(old).find("host_of_rank: unknown key"), std::string::npos) << error_of(old);
+}
+
 TEST(ClusterFile, TakesIntegersOfAnySize) {
   std::string text = kFile;
   text.replace(text.find("100000"), 6, "9007199254740993");  // 2^53 + 1
@@ -77,8 +107,8 @@ TEST(ClusterFile, NamesLineColumnAndKey) {
             "cluster.toml: line 4, column 19: device_per_host: unknown key; did you mean "
             "'devices_per_host'?");
   EXPECT_EQ(
-      error_with("version = 1", "version = 3"),
-      "cluster.toml: line 2, column 11: version: is unknown; this program reads versions 1 to 2");
+      error_with("version = 1", "version = 4"),
+      "cluster.toml: line 2, column 11: version: is unknown; this program reads versions 1 to 3");
   EXPECT_NE(error_with("hosts = 2", "price_per_device_hour = 2.5\nhosts = 2")
                 .find("price_per_device_hour: unknown key"),
             std::string::npos);

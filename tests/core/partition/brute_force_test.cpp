@@ -40,8 +40,8 @@ Choice random_choice(brute::Judge& judge, const Problem& problem, std::mt19937_6
                           : draw(0, 1) == 0 ? plan::Schedule::gpipe
                                             : plan::Schedule::one_f_one_b;
     choice.shape = {schedule, stages, stages / v, m};
-    int first = cluster.devices_per_host;
-    int second = cluster.hosts > 1 ? cluster.devices_per_host : 0;
+    int first = cluster.devices_of(0);
+    int second = cluster.hosts > 1 ? cluster.devices_of(1) : 0;
     bool fits = true;
     for (size_t g = 0; g < size_t(stages / v); ++g) {
       const auto a = int(draw(0, first)), b = int(draw(0, second));
@@ -65,7 +65,8 @@ INSTANTIATE_TEST_SUITE_P(, BruteForceOfVersion, ::testing::Values(1, 2));
 TEST_P(BruteForceOfVersion, AgreesWithTheEvaluatorOnEveryPlan) {
   std::mt19937_64 random(1);
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    Problem problem = random_problem(seed, {.interleaved = true, .version = GetParam()});
+    Problem problem =
+        random_problem(seed, {.interleaved = true, .version = GetParam(), .uneven = seed % 4 == 3});
     problem.request.schedules = {plan::Schedule::gpipe, plan::Schedule::one_f_one_b,
                                  plan::Schedule::interleaved};
     problem.request.max_interleave = 4;
@@ -135,9 +136,9 @@ TEST(BruteForce, FindsWhatNoListOfItsPlansBeats) {
 TEST_P(BruteForceOfVersion, ThePlannerFindsTheOptimum) {
   // A sample of what planner_quality does at length; there the share must be 99.5 %.
   int feasible = 0, equal = 0;
-  for (uint64_t seed = 0; seed < 100; ++seed) {
-    const Problem problem =
-        random_problem(seed, {.most_nodes = 6, .interleaved = true, .version = GetParam()});
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    const Problem problem = random_problem(
+        seed, {.most_nodes = 6, .interleaved = true, .version = GetParam(), .uneven = seed >= 100});
     const Optimum optimum = brute_force(problem.profile, problem.cluster, problem.request);
     plan::Plan plan;
     try {
@@ -156,6 +157,39 @@ TEST_P(BruteForceOfVersion, ThePlannerFindsTheOptimum) {
     equal += plan.iteration_ns == best_ns ? 1 : 0;
   }
   EXPECT_GE(equal, feasible - 1);
+}
+
+// Each rank counted as a host of its own where hosts had other numbers of ranks, or where ranks
+// were dealt out.
+TEST(BruteForce, RanksThatAreDealtOutAreNumberedByHost) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Problem problem = random_problem(seed, {.most_nodes = 6, .uneven = seed % 2 == 1});
+    if (problem.cluster.hosts == 1) continue;
+    const int ranks = problem.cluster.ranks();
+    const Optimum optimum = brute_force(problem.profile, problem.cluster, problem.request);
+    std::vector<int> dealt;  // 0, 1, 0, 1, and what is left
+    for (int k = 0; k < ranks; ++k) {
+      for (int host = 0; host < 2; ++host) {
+        if (k < problem.cluster.devices_of(host)) dealt.push_back(host);
+      }
+    }
+    problem.cluster.host_of_rank = dealt;
+    if (!optimum.feasible) continue;
+    const plan::Plan plan = make_plan(problem.profile, problem.cluster, problem.request);
+    ASSERT_TRUE(plan.feasible) << "seed " << seed << ": " << plan.reason;
+    const Evaluation verdict = evaluate(problem.profile, problem.cluster, problem.request, plan);
+    EXPECT_EQ(plan.iteration_ns, std::llround(verdict.iteration_ns)) << "seed " << seed;
+    // Shares go to ascending ranks, so a stage on both hosts may have them in another order.
+    bool on_one_host = true;
+    for (const plan::Stage& stage : plan.stages) {
+      for (const plan::Rank rank : stage.ranks) {
+        on_one_host &= dealt[size_t(rank)] == dealt[size_t(stage.ranks[0])];
+      }
+    }
+    if (!on_one_host) continue;
+    EXPECT_LE(static_cast<double>(plan.iteration_ns), 1.01 * optimum.iteration_ns + 1)
+        << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ void as_version_2(Dice& dice, cost::GraphProfile& profile, Request& request) {
   request.shard_optimizer = dice.chance(0.2);
 }
 
-cost::Cluster machine(Dice& dice, int most_ranks) {
+cost::Cluster machine(Dice& dice, int most_ranks, bool uneven) {
   cost::Cluster cluster;
   cluster.hosts = most_ranks >= 2 && dice.chance(0.5) ? 2 : 1;
   const int most = most_ranks / cluster.hosts;
@@ -154,6 +154,13 @@ cost::Cluster machine(Dice& dice, int most_ranks) {
   cluster.inter_host = {bandwidth / dice.magnitude(1, 20), std::floor(dice.real(0, 1000))};
   cluster.links_per_host = dice.chance(0.3) ? dice.draw(2, 4) : 1;
   cluster.device_memory_bytes = 1e15;
+  if (uneven && cluster.hosts == 2 && cluster.devices_per_host > 1) {
+    std::vector<int> devices{cluster.devices_per_host, dice.draw(1, cluster.devices_per_host - 1)};
+    if (dice.chance(0.5)) std::swap(devices[0], devices[1]);
+    for (int host = 0; host < 2; ++host) {
+      cluster.host_of_rank.insert(cluster.host_of_rank.end(), size_t(devices[size_t(host)]), host);
+    }
+  }
   return cluster;
 }
 
@@ -199,7 +206,7 @@ Problem random_problem(uint64_t seed, const ProblemOptions& options) {
   Dice dice(seed);
   Problem problem;
   problem.shape = kShapes.at(static_cast<size_t>(dice.draw(0, kShapes.size() - 1)));
-  problem.cluster = machine(dice, options.most_ranks);
+  problem.cluster = machine(dice, options.most_ranks, options.uneven);
   problem.request = wish(dice, options);
   int nodes = std::max(dice.draw(1, options.most_nodes), dice.draw(1, options.most_nodes));
   do {

@@ -22,6 +22,7 @@ struct ProblemOptions {
   int most_ranks = 8;
   bool interleaved = false;  ///< the request may allow it
   int version = 1;           ///< of the graph and the request
+  bool uneven = false;       ///< one of two hosts has fewer devices
   int64_t most_cuts = 3000;  ///< ordered; graphs with more get fewer nodes
 };
 

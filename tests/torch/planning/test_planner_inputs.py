@@ -1,6 +1,7 @@
 """Settings that the planner is given."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,3 +59,21 @@ def test_a_plan_for_another_job_is_named(tmp_path):
     path.write_text(json.dumps(plan))
     with pytest.raises(PlanError, match=r"plan\.json is no plan for this job: .* rank 3"):
         wrap(load_deployment=path)(torch.randn(4, 4))
+
+
+# Each rank counted as a host of its own where hosts had other numbers of ranks.
+@pytest.mark.parametrize(
+    "hosts, expected",
+    [
+        ("aabb", (2, 2, [])),
+        ("abb", (2, 2, [0, 1, 1])),
+        ("aaab", (2, 3, [0, 0, 0, 1])),
+        ("abab", (2, 2, [0, 1, 0, 1])),
+        ("a", (1, 1, [])),
+    ],
+)
+def test_ranks_keep_their_true_hosts(hosts, expected):
+    links = SimpleNamespace(intra_host=None, inter_host=None)
+    found = planner_inputs.cluster([*hosts], 1000, links)
+    assert (found.hosts, found.devices_per_host, found.host_of_rank) == expected
+    assert found.ranks == len(hosts)

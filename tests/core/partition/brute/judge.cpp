@@ -208,13 +208,12 @@ double Judge::least_transfer_ns(const Choice& choice, size_t from, size_t to, do
   const size_t f = from % groups, t = to % groups;
   Choice pair = choice;
   double least = std::numeric_limits<double>::infinity();
-  const int room = cluster_.devices_per_host, far_room = cluster_.hosts > 1 ? room : 0;
   for (int a = 0; a <= choice.replicas[f]; ++a) {
     for (int b = 0; b <= choice.replicas[t]; ++b) {
       if (f == t && a != b) continue;
       const int near = f == t ? a : a + b;
       const int all = f == t ? choice.replicas[f] : choice.replicas[f] + choice.replicas[t];
-      if (near > room || all - near > far_room) continue;
+      if (near > near_room() || all - near > far_room()) continue;
       pair.on_first_host[f] = a;
       pair.on_first_host[t] = b;
       least = std::min(least, transfer_ns(pair, from, to, per_row, fixed));
@@ -402,7 +401,7 @@ plan::Plan Judge::to_plan(const Choice& choice) const {
   plan.interleave = choice.shape.stages / choice.shape.groups;
   plan.micro_batches = choice.shape.micro_batches;
   std::vector<std::vector<plan::Rank>> ranks;
-  int first = 0, second = cluster_.devices_per_host;
+  int first = 0, second = near_room();
   for (size_t g = 0; g < static_cast<size_t>(choice.shape.groups); ++g) {
     std::vector<plan::Rank>& of_group = ranks.emplace_back();
     for (int k = 0; k < choice.replicas[g]; ++k) {

@@ -44,7 +44,7 @@ class Judge {
   /// Calls use(choice) for each way to put the replicas on hosts, of which mirrored ones are one.
   template <class Use>
   void for_each_placement(Choice choice, Use use) const {
-    place(choice, 0, 0, 0, /*mirrored=*/true, use);
+    place(choice, 0, 0, 0, /*mirrored=*/near_room() == far_room(), use);
   }
 
   [[nodiscard]] plan::Plan to_plan(const Choice& choice) const;
@@ -54,6 +54,9 @@ class Judge {
     double bandwidth_bytes_per_s = 1, latency_ns = 0;
   };
   using Ends = std::array<double, kMostStages>;
+
+  [[nodiscard]] int near_room() const { return cluster_.devices_of(0); }
+  [[nodiscard]] int far_room() const { return cluster_.hosts > 1 ? cluster_.devices_of(1) : 0; }
 
   template <class Use>
   void place(Choice& choice, int group, int first, int second, bool mirrored, Use& use) const {
@@ -65,8 +68,7 @@ class Judge {
     const int replicas = choice.replicas[g];
     for (int a = replicas; a >= 0; --a) {
       const int b = replicas - a;
-      if (first + a > cluster_.devices_per_host) continue;
-      if (second + b > (cluster_.hosts > 1 ? cluster_.devices_per_host : 0)) continue;
+      if (first + a > near_room() || second + b > far_room()) continue;
       if (mirrored && a < b) continue;
       choice.on_first_host[g] = a;
       place(choice, group + 1, first + a, second + b, mirrored && a == b, use);
