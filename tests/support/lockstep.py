@@ -133,7 +133,7 @@ class Place:
     """The values of one place's graph, in the form of its JSON."""
 
     def __init__(self, graph, start, rows, objects):
-        self.graph, self.rows = graph, rows
+        self.graph, self.rows, self.objects = graph, rows, objects
         self.tensors = {}
         for index, value in enumerate(graph["values"]):
             if value["kind"] == "constant":
@@ -170,6 +170,10 @@ class Place:
             self.tensors[index] = tensor
 
     def call(self, node):
+        if node.get("kind", "dispatcher") != "dispatcher":  # a function of Python, or a script
+            operands = map(self.argument, node["inputs"])
+            results = self.objects[node["object"]](*operands)
+            return self.keep(node, results if isinstance(results, list | tuple) else [results])
         namespace, name = node["op"].split("::")
         base, _, overload = name.partition(".")
         operator = getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
@@ -189,7 +193,7 @@ class Place:
             else:
                 positional.append(value)
         results = operator(*positional, **named)
-        self.keep(node, results if isinstance(results, list | tuple) else [results])
+        return self.keep(node, results if isinstance(results, list | tuple) else [results])
 
 
 def run(graphs, start, rows, objects, without=()):

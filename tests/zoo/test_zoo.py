@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import lockstep_cases
 import needs_tracer
 import pytest
 
@@ -13,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import transformers
 from architectures import KINDS
-from zoo import FRONT_ENDS, PAGE, PLANS, RANKS, trained, verdict_of
+from zoo import FRONT_ENDS, PAGE, PLANS, RANKS, in_groups, trained, verdict_of
 
 from pyrannc import _C
 
@@ -44,7 +45,10 @@ needs_ranks = pytest.mark.skipif(
     not _C.comm.mpi_available() or shutil.which("mpirun") is None,
     reason="this build has no MPI, or mpirun was not found",
 )
-TRAINED = [name for name in re.findall(r"^\| \S+ \| `(\S+)` .*\| 2 and 4 ranks \|$", TEXT, re.M)]
+TRAINED = [
+    name for name in re.findall(r"^\| \S+ \| `(\S+)` .*\| 2 and 4 ranks \| .*\|$", TEXT, re.M)
+]
+IN_GROUPS = re.findall(r"^\| (\S+) \| `(\S+)` .*\| (\w+)[^|]* \|$", TEXT, re.MULTILINE)
 
 
 def wrong(ranks, cases):
@@ -70,6 +74,28 @@ def test_an_architecture_that_trains_on_other_rows_is_not_equal():
 @pytest.mark.parametrize("name", TRAINED)
 def test_an_architecture_trains_as_the_page_says(name, ranks):
     assert not wrong(ranks, [f"{plan}/{name}" for plan in PLANS])
+
+
+def test_some_architectures_are_equal_under_two_places():
+    for kind, name in (("decoder", "gpt2"), ("encoder-decoder", "t5"), ("vision", "convnext")):
+        found = in_groups(kind, name)
+        assert found["verdict"] == "equal" and found["cut"] > 0.5, found
+
+
+def test_a_place_that_differs_is_not_equal(monkeypatch):
+    """The comparison itself: one collective is missing."""
+    error = lockstep_cases.error
+    monkeypatch.setattr(
+        lockstep_cases, "error", lambda case, ways: error(case, ways, {"group::sum_gradient"})
+    )
+    assert in_groups("decoder", "gpt2")["verdict"] == "differs"
+
+
+@pytest.mark.all
+@pytest.mark.parametrize(("kind", "name", "verdict"), IN_GROUPS)
+def test_an_architecture_under_two_places_is_as_the_page_says(kind, name, verdict):
+    found = in_groups(kind, name)
+    assert found["verdict"] == verdict, found
 
 
 def test_the_page_lists_what_needs_the_tracer():

@@ -1,9 +1,11 @@
 """Captures every architecture of the zoo with both front ends and proves the capture, and trains
-it on several ranks, one line of JSON for each; ``--page`` makes docs/zoo.md of these lines, and
+it on several ranks, and compares the graphs of two places of a group (``--groups``), one line of
+JSON for each; ``--page`` makes docs/zoo.md of these lines, and
 keeps the page's rows of architectures that they lack, and what it says of training.
 
     python tests/zoo/zoo.py results.jsonl [name ...]
     python tests/zoo/zoo.py results.jsonl --train [name ...]
+    python tests/zoo/zoo.py results.jsonl --groups [name ...]
     python tests/zoo/zoo.py results.jsonl --page
 """
 
@@ -15,11 +17,13 @@ import textwrap
 import warnings
 from pathlib import Path
 
+import lockstep_cases
 import needs_tracer
+import torch
 import transformers
 from architectures import call_of, kind_of, loss_of, model_of, names
 
-from pyrannc import RaNNCError
+from pyrannc import _C, RaNNCError
 from pyrannc.capture.model import capture
 from pyrannc.selfcheck import check
 
@@ -37,12 +41,15 @@ were replayed apart and joined again, or why not. A refusal is an error before a
 *trained* says on how many ranks three steps of the wrapped model were those of one process with the
 whole batch, each time planned freely and again with four stages: losses to 1e-5, weights to 1e-4 of
 their largest. Batch normalisations are synchronised, or are compared with one process that
-accumulates over the plan's micro-batches.
+accumulates over the plan's micro-batches. *(1,2)* says that the graphs of two ranks that compute
+layers together, run side by side in one process in float64 (or, where a model knows none, in
+float32), have the outputs and every gradient of the model, to 1e-8 (1e-4) of the largest; and the
+share of the parameters that each rank has a part of.
 Written by `tests/zoo/zoo.py`;
 {counts}.
 
-| kind | architecture | nodes | torchscript | export | rows | trained |
-|---|---|---|---|---|---|---|
+| kind | architecture | nodes | torchscript | export | rows | trained | (1,2) |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -72,6 +79,48 @@ def line_of(kind, name) -> dict:
     except Exception as error:
         return line | {"unbuilt": f"{type(error).__name__}: {_short(error)}"}
     return line | {each: verdict_of(kind, name, each) for each in FRONT_ENDS}
+
+
+def in_groups(kind, name) -> dict:
+    """What becomes of two places of a group: ``verdict``, and ``cut``, the share of parameters."""
+    try:
+        return _of_dtype(kind, name, torch.float64)
+    except Exception:  # it knows no float64
+        try:
+            return _of_dtype(kind, name, torch.float32)
+        except RaNNCError as error:
+            return {"verdict": "refused", "reason": _short(error)}
+        except Exception as error:
+            return {"verdict": "failed", "reason": f"{type(error).__name__}: {_short(error)}"}
+
+
+def line_in_groups(kind, name) -> dict:
+    line = {"kind": kind, "name": name}
+    try:
+        model_of(kind, name)
+    except Exception as error:
+        return line | {"unbuilt": f"{type(error).__name__}: {_short(error)}"}
+    return line | {"groups": in_groups(kind, name)}
+
+
+def _of_dtype(kind, name, dtype) -> dict:
+    call = {
+        key: value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() else value
+        for key, value in call_of(kind, model_of(kind, name), 4).items()
+    }
+    case = lockstep_cases.case_of(lambda: model_of(kind, name).to(dtype), (), call)
+    wrong = lockstep_cases.error(case, 2)
+    cut = {part.name for part in _C.ir.shard(case.graph, 2, 0).parts}
+    sizes = {each: p.numel() for each, p in case.model.named_parameters(remove_duplicate=False)}
+    whole = sum(p.numel() for p in case.model.parameters())
+    share = sum(sizes.get(each, 0) for each in cut) / whole
+    # Some compute their loss, or parts of themselves, in float32 whatever their weights are.
+    exact = dtype == torch.float64 and not any(
+        value.dtype == _C.ir.DType.float32 for value in case.graph.values
+    )
+    equal = wrong <= (1e-8 if exact else 1e-4)
+    reason = {} if equal else {"reason": f"{wrong:.1e} away"}
+    return {"verdict": "equal" if equal else "differs", "cut": round(share, 3), **reason}
 
 
 def trained(ranks, cases, timeout) -> dict:
@@ -116,6 +165,12 @@ def _trained_cell(line) -> str:
     return "; ".join(([f"{' and '.join(equal)} ranks"] if equal else []) + others)
 
 
+def _groups_cell(found) -> str:
+    if found["verdict"] != "equal":
+        return f"{found['verdict']}: {found['reason']}"
+    return f"equal, {100 * found['cut']:.0f} %"
+
+
 def _short(text) -> str:
     text = re.sub(r"\S*/site-packages/", "", str(text).split("\n")[0])
     text = re.sub(r"/\S+/(?=tests/|pyrannc/)", "", text).replace("|", "/")
@@ -133,7 +188,7 @@ def page(lines, before) -> str:
     made = {
         name: f"| {' | '.join(_cells(line, kept.get(name, '')))} |"
         for name, line in latest.items()
-        if "torchscript" in line
+        if "torchscript" in line or name in kept
     }
     rows = [(name, made.get(name) or kept.get(name)) for _, name in names()]
     rows = [(name, row) for name, row in rows if row]
@@ -143,9 +198,14 @@ def page(lines, before) -> str:
         f"{each}"
         for place, each in enumerate(FRONT_ENDS)
     )
+    shares = [float(found[1]) for row in cells if (found := re.match(r"equal, (\d+) %", row[7]))]
+    most = sum(each >= 90 for each in shares)
+    counts += f", {len(shares)} equal under (1,2), {most} of them with at least 90 % of their "
+    counts += "parameters sharded"
     on_ranks = sum(row[6].strip() == "2 and 4 ranks" for row in cells)
     counts += f", {on_ranks} trained on 2 and 4 ranks"
-    releases = _releases({name: name in made for name, _ in rows}, before)
+    captured = {name for name, line in latest.items() if "torchscript" in line}
+    releases = _releases({name: name in captured for name, _ in rows}, before)
     untrained = sum(
         row[6].strip() != "" and "trained" not in latest.get(name, {})
         for (name, _), row in zip(rows, cells, strict=True)
@@ -176,6 +236,11 @@ def _releases(made, before) -> str:
 
 
 def _cells(line, before) -> list[str]:
+    *captured, trained, groups = [each.strip() for each in (before or "|  |  |")[1:-1].split(" | ")]
+    trained = _trained_cell(line) if "trained" in line else trained
+    groups = _groups_cell(line["groups"]) if "groups" in line else groups
+    if "torchscript" not in line:
+        return [*captured, trained, groups]
     cells = [line["kind"], f"`{line['name']}`"]
     cells.append(str(next((line[e]["nodes"] for e in FRONT_ENDS if "nodes" in line[e]), "")))
     for each in FRONT_ENDS:
@@ -183,8 +248,7 @@ def _cells(line, before) -> list[str]:
         reason = found.get("reason", "")
         cells.append(f"{found['verdict']}{': ' if reason else ''}{reason}")
     cells.append(next((line[e]["rows"] for e in FRONT_ENDS if "rows" in line[e]), ""))
-    trained = before.strip("|").split(" | ")[-1].strip() if before else ""
-    return [*cells, _trained_cell(line) if "trained" in line else trained]
+    return [*cells, trained, groups]
 
 
 def main():
@@ -198,11 +262,14 @@ def main():
     if wanted[:1] == ["--train"]:
         _train(results, wanted[1:] or [name for _, name in names()])
         return
+    in_one_process = wanted[:1] == ["--groups"]
+    wanted = wanted[1:] if in_one_process else wanted
     for kind, name in names():
         if wanted and name not in wanted:
             continue
+        line = line_in_groups(kind, name) if in_one_process else line_of(kind, name)
         with results.open("a") as file:
-            file.write(json.dumps(line_of(kind, name)) + "\n")
+            file.write(json.dumps(line) + "\n")
 
 
 def _train(results, wanted):
