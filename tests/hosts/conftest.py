@@ -14,6 +14,8 @@ def pytest_collection_modifyitems(items):
     reason = hosts.reason_without()
     if not reason and not os.path.exists(hosts.SSHD):
         reason = f"{hosts.SSHD} was not found (Debian: apt install openssh-server)"
+    if not reason and shutil.which("nft") is None:
+        reason = "nft was not found (Debian: apt install nftables)"
     if not reason and not (_C.comm.mpi_available() and shutil.which("mpirun")):
         reason = "this build has no MPI, or mpirun was not found"
     if reason:

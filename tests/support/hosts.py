@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Several hosts on one Linux machine: namespaces with a network, a name, /tmp, /dev/shm, ~/.cache
-and processes of their own. Needs root, iproute2 and util-linux; ``--ssh`` needs openssh-server.
+and processes of their own. Needs root, iproute2 and util-linux; ``--ssh`` needs openssh-server,
+``--firewall`` nftables.
 
   hosts.py up 2 --rate 100mbit --delay-ms 5   makes h1 and h2, 10.77.0.1 and 10.77.0.2
   hosts.py on h1 CMD...                       runs CMD on h1, here ("all": on each in turn)
