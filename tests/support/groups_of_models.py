@@ -38,7 +38,8 @@ def loss_of(output):
 
 def adam(model):
     trained = [p for p in model.parameters() if p.requires_grad]
-    return torch.optim.Adam(trained, lr=0.003, eps=1e-5)
+    # Else it makes the rounding of a loss in float32 as large as a step, where gradients are small.
+    return torch.optim.Adam(trained, lr=0.003, eps=1e-3)
 
 
 def own(value, rows):
