@@ -5,6 +5,7 @@ Precedence: argument of ``Config`` > environment ``RANNC_<NAME>`` > ``rannc_conf
 error that names the closest valid one.
 """
 
+import copy
 import difflib
 import os
 import tomllib
@@ -55,8 +56,10 @@ def whole(value, least: int) -> int:
     return number
 
 
-def ways(value) -> int:
+def ways(value) -> int | str:
     """How many ranks compute a layer together."""
+    if value == "auto":
+        return value
     return 1 if value == "none" else whole(value, 1)
 
 
@@ -162,7 +165,10 @@ ITEMS = {
         fraction, 0.1, "share of that memory that plans leave free, as for what allocators reserve"
     ),
     "tensor_parallel": Item(
-        ways, 1, "ranks that compute each layer together; 1 or none: each computes whole layers"
+        ways,
+        1,
+        "ranks that compute each layer together; 1 or none: each computes whole layers; auto: the "
+        "planner decides",
     ),
     "partition_num": Item(count, 0, "number of stages; 0: the planner decides"),
     "replica_nums": Item(counts, (), "replicas of each stage, such as 1,3; empty: the planner"),
@@ -174,7 +180,8 @@ ITEMS = {
         schedule,
         "auto",
         "auto, gpipe (or fill_drain), 1f1b or interleaved; auto: 1f1b or "
-        "interleaved for a model that returns its loss, gpipe for others",
+        "interleaved for a model that returns its loss, gpipe for others, also for one that "
+        "returns a part of it beside what the loop makes the loss of",
     ),
     "recompute": Item(
         word("auto", "never", "always"), "auto", "run a stage's forward again in its backward"
@@ -414,7 +421,7 @@ class Config:
         for name, value in values.items():
             setattr(self, name, value)
         #: Ranks of a group must draw alike what each of them has whole.
-        self.draws_by_key = self.deterministic_dropout or self.tensor_parallel > 1
+        self.draws_by_key = self.deterministic_dropout or self.tensor_parallel != 1
         if isinstance(self.replica_nums, _EachStage):
             self._repeat_replicas(int(self.replica_nums))
         stages = len(self.replica_nums)
@@ -428,6 +435,12 @@ class Config:
                 f"min_pipeline = {self.min_pipeline} is larger than "
                 f"max_pipeline = {self.max_pipeline}"
             )
+
+    def with_groups(self, ways):
+        """The same where ``ways`` ranks compute layers together."""
+        made = copy.copy(self)
+        made.tensor_parallel = ways
+        return made
 
     def _repeat_replicas(self, each):
         if each and not self.partition_num:

@@ -15,7 +15,15 @@ from pyrannc.job.agreement import MODE, hosts_of, same_graph, same_settings, sam
 from pyrannc.job.same_rows import warn_of_same_rows
 from pyrannc.optimizer import per_number
 from pyrannc.original import switches
-from pyrannc.planning import candidates, dry_run, plan_file, planner_inputs, room, schedules
+from pyrannc.planning import (
+    candidates,
+    dry_run,
+    groups,
+    plan_file,
+    planner_inputs,
+    room,
+    schedules,
+)
 from pyrannc.profiling import operators, step_costs
 from pyrannc.profiling.links import Links, measure_links
 from pyrannc.ranks import on_rank
@@ -55,7 +63,9 @@ class Measured:
     links: Links
     operators: object = None  # _C.cost.CostTable
     storages: list | None = None  # see profiling.operators
-    step: step_costs.Costs | None = None
+    step: step_costs.Measured | None = None
+    timed: dict | None = None  # all operators, by what they cost by
+    group: groups.Group | None = None  # whose graph it is of; None: the whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +97,8 @@ def deploy(task: Task, call) -> Deployment:
         dry_run.plan(task, agreed, measured, proved, make_planner)
     with progress.phase("looking for the fastest plan", shown):
         chosen = choose(task, agreed, proved, measured)
+    places = max(stage.places for stage in chosen.plan.stages)
+    task = dataclasses.replace(task, config=task.config.with_groups(places))
     with progress.phase("running plans before the first step", shown):
         return start(task, call, agreed, chosen)
 
@@ -107,7 +119,8 @@ def agree(task, call) -> Agreed:
     same_versions(world)
     same_settings(config, others, world)
     on_rank(0, world, lambda: destinations.check(config))
-    on_rank(0, world, lambda: check_groups(task, world))
+    if config.tensor_parallel != "auto":
+        on_rank(0, world, lambda: check_groups(task, world, config.tensor_parallel))
     captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if task.model.training and torch.is_grad_enabled():
         warn_of_same_rows(Call(*call).tensors, captured.batch_dims, world)
@@ -118,9 +131,8 @@ def agree(task, call) -> Agreed:
     return Agreed(hosts, memory, local_rows, captured)
 
 
-def check_groups(task, world) -> None:
+def check_groups(task, world, size) -> None:
     """Refuses what ranks that compute layers together cannot do yet."""
-    size = task.config.tensor_parallel
     if size == 1:
         return
     if world.size % size:
@@ -137,6 +149,27 @@ def check_groups(task, world) -> None:
             raise ConfigError(f"tensor_parallel does not go with {name} yet; leave one of them out")
     for optimizer in task.optimizers:
         per_number.check(optimizer, "tensor_parallel")
+
+
+def why_no_groups(task, captured) -> str:
+    """Why no ranks can compute layers together; empty where they can. Collective."""
+    world = task.world
+
+    def fault():
+        try:
+            check_groups(task, world, world.size)
+        except ConfigError as error:
+            return str(error).splitlines()[0]
+        return ""
+
+    if transport.in_order(world, task.device, task.config):
+        return "they cannot exchange over NCCL yet"
+    graph = captured.graph
+    inputs = [graph.values[index] for index in graph.inputs]
+    inside = [value.name for value in inputs if _C.ir.rows_are_inside(value)]
+    if inside:
+        return f"argument '{inside[0]}' has its rows inside another dimension"
+    return on_rank(0, world, fault)
 
 
 def prove(task, call, agreed) -> Proved:
@@ -177,59 +210,70 @@ def prove(task, call, agreed) -> Proved:
             return _C.partition.Request.from_json(made)
 
     may_share = task.zero == "auto" and not mixing and world.size > 1
-    may_share = may_share and config.tensor_parallel == 1
+    may_share = may_share and config.tensor_parallel in (1, "auto")
     return Proved(mixing, request(task.zero is True), request(True) if may_share else None)
 
 
 def measure(task, agreed, proved) -> Measured:
     """Measures what the planner has to know: links, operators, and steps of the optimizer."""
-    world, graph = task.world, task.captured.graph
     if task.config.keep_freed_memory:  # from here on, as what the self-check held is too much
         process.keep_freed_memory()
     links = measure_links(task, agreed.hosts)
-    # A group of ranks is one device of the planner's, with the memory of all of them.
-    ways = task.config.tensor_parallel
-    devices = planner_inputs.cluster(agreed.hosts[::ways], agreed.memory_bytes * ways, links)
+    devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
     if task.plan_file is not None:
         return Measured(devices, links)
-    alone = task.captured.alone  # whose graph costs the same at any other number
-    table, traced = operators.profile(
-        graph,
-        task.captured.objects,
-        world,
-        max(agreed.local_rows),
-        task.config.profile_cache,
-        task.device,
-        task.config.graph_profile_file if task.config.load_graph_profile else "",
-        task.config.graph_profile_file if task.config.save_graph_profile else "",
-        [alone.rows, 2 * alone.rows] if alone else None,
-    )
-    parameters = named_tensors.tensors(task.model)
-    costs = step_costs.measure(graph, parameters, task)
+    ways = task.config.tensor_parallel
+    group = groups.of(task.captured.graph, ways, devices) if ways not in (1, "auto") else None
+    measured = measure_operators(task, agreed, Measured(devices, links, timed={}, group=group))
+    costs = step_costs.measure(named_tensors.tensors(task.model), task)
     process.give_back_freed_memory()  # single operators on whole batches need more than steps
-    return Measured(devices, links, table, traced.storages, costs)
+    return dataclasses.replace(measured, step=costs)
+
+
+def measure_operators(task, agreed, measured) -> Measured:
+    """``measured`` with the operators of its group, or of the whole graph. Collective."""
+    captured, config, group = task.captured, task.config, measured.group
+    alone = captured.alone  # whose graph costs the same at any other number
+    table, traced = operators.profile(
+        group.sharded.graph if group else captured.graph,
+        captured.objects,
+        task.world,
+        max(agreed.local_rows),
+        config.profile_cache,
+        task.device,
+        config.graph_profile_file if config.load_graph_profile else "",
+        config.graph_profile_file if config.save_graph_profile else "",
+        [alone.rows, 2 * alone.rows] if alone else None,
+        measured.timed,
+    )
+    return dataclasses.replace(measured, operators=table, storages=traced.storages)
 
 
 def choose(task, agreed, proved, measured) -> Chosen:
     """Reads the plan from its file, or makes it; both on rank 0 for all ranks."""
     world, graph, path = task.world, task.captured.graph, task.plan_file
     planner = None
+    if path is None and task.config.tensor_parallel == "auto":
+        measured, planner = choose_groups(task, agreed, proved, measured)
 
     def content():
         nonlocal planner
         if path is not None:
             return plan_file.read_plan(path, graph, sum(agreed.local_rows), world.size)
-        planner = make_planner(task, agreed, proved, measured)
-        return _C.plan.of_groups(planner.plan(), graph, task.config.tensor_parallel).to_json()
+        planner = planner or make_planner(task, agreed, proved, measured)
+        return planner.plan_of_ranks().to_json()
 
     plan = _C.plan.Plan.from_json(on_rank(0, world, content))
     places = max(stage.places for stage in plan.stages)
-    if places != task.config.tensor_parallel:
-        raise PlanError(
-            f"{path} has groups of {places} ranks, but tensor_parallel is "
-            f"{task.config.tensor_parallel}.\n  Set tensor_parallel = {places}, or take another "
-            "plan."
-        )
+    if path is not None:
+        ways = task.config.tensor_parallel
+        if ways == "auto":
+            on_rank(0, world, lambda: check_groups(task, world, places))
+        elif ways != places:
+            raise PlanError(
+                f"{path} has groups of {places} ranks, but tensor_parallel is {ways}.\n"
+                f'  Set tensor_parallel = {places} or "auto", or take another plan.'
+            )
     try:
         _C.plan.verify(plan, graph, world.size)
     except PlanError as error:
@@ -249,7 +293,35 @@ def choose(task, agreed, proved, measured) -> Chosen:
             f"{path} has several replicas or micro-batches, but "
             f"rows of the batch interact: {proved.mixing}"
         )
-    return Chosen(plan, plan_file.bucket_bytes(plan, measured.devices), planner)
+    devices = measured.group.devices if measured.group else measured.devices
+    return Chosen(plan, plan_file.bucket_bytes(plan, devices), planner)
+
+
+def choose_groups(task, agreed, proved, measured) -> tuple:
+    """What was measured for the best number of ranks that compute layers together, and, on rank 0,
+    the planner that has planned with it. Collective."""
+    choice = groups.Choice(task.world, sum(agreed.local_rows))
+    planners = {}
+
+    def find(ways, measured):
+        planners[ways] = make_planner(task, agreed, proved, measured)
+        planners[ways].plan_of_ranks()  # all stages can be cut
+        return planners[ways].plan()
+
+    choice.try_plan(1, measured, lambda: find(1, measured))
+    fault = why_no_groups(task, agreed.captured) if task.world.size > 1 else ""
+    for ways in choice.numbers():
+        if fault:
+            choice.refuse(ways, fault)
+            continue
+        group = groups.of(task.captured.graph, ways, measured.devices)
+        if choice.cannot_gain(group, measured.operators):
+            continue
+        of_group = measure_operators(task, agreed, dataclasses.replace(measured, group=group))
+        choice.try_plan(ways, of_group, lambda w=ways, m=of_group: find(w, m))
+    choice.tell()
+    ways, measured = choice.best
+    return measured, planners.get(ways)
 
 
 def warn_of_nothing_to_do(plan) -> None:
@@ -267,17 +339,29 @@ def warn_of_nothing_to_do(plan) -> None:
 
 def make_planner(task, agreed, proved, measured) -> candidates.Planner:
     """The planner of this job, on rank 0."""
-    graph, parameters = task.captured.graph, named_tensors.tensors(task.model)
-    optimizer_bytes = planner_inputs.optimizer_bytes(graph, parameters, task)
+    graph, parameters, group = (
+        task.captured.graph,
+        named_tensors.tensors(task.model),
+        measured.group,
+    )
+    ways = group.ways if group else 1
+    held = groups.held(graph, group)
+    optimizer_bytes = planner_inputs.optimizer_bytes(held, parameters, task)
     saved = [_C.cost.SavedStorage(*storage) for storage in measured.storages]
+    if group:
+        given = measured.operators, optimizer_bytes, saved, ways, group.link
+        profile, saved = _C.cost.fold_group(graph, group.sharded, *given)
+    else:
+        profile = _C.cost.fold(graph, measured.operators, optimizer_bytes, saved)
+    costs = step_costs.of_parts(measured.step, held, parameters, task, ways)
     step = _C.predict.StepModel(
-        graph=graph,
-        profile=_C.cost.fold(graph, measured.operators, optimizer_bytes, saved),
-        cluster=measured.devices,
-        costs=measured.step.time,
-        optimizer=measured.step.optimizer,
+        graph=group.graph if group else graph,
+        profile=profile,
+        cluster=group.devices if group else measured.devices,
+        costs=costs.time,
+        optimizer=costs.optimizer,
         saved=saved,
-        local_rows=_C.plan.rows_of_groups(agreed.local_rows, task.config.tensor_parallel),
+        local_rows=_C.plan.rows_of_groups(agreed.local_rows, ways),
         outputs=task.outputs,
     )
     return candidates.Planner(
@@ -286,7 +370,8 @@ def make_planner(task, agreed, proved, measured) -> candidates.Planner:
         task.config,
         proved.mixing,
         training_steps.held_bytes(task.model, task.optimizers),
-        proved.sharing,
+        proved.sharing if ways == 1 else None,
+        (lambda plan: group.of_ranks(plan, graph)) if group else None,
     )
 
 

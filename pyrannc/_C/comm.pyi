@@ -47,6 +47,10 @@ class Communicator:
         ...
     def send(self, data: str, to: typing.SupportsInt | typing.SupportsIndex, tag: typing.SupportsInt | typing.SupportsIndex = 0) -> None:
         ...
+    def sent_bytes(self, what: str) -> int:
+        """
+        Of messages that this rank has sent for a purpose.
+        """
     def start_all_gather_shards(self, buffer: typing_extensions.Buffer, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Operation:
         ...
     def start_all_reduce_sum(self, buffer: typing_extensions.Buffer, ranks: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None = None) -> Operation:

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'MatrixWork', 'NodeCost', 'SavedStorage', 'device_model', 'estimate', 'fold', 'fold_modules', 'signature', 'training_work', 'verify']
+__all__: list[str] = ['Cluster', 'CostTable', 'DeviceModel', 'GraphProfile', 'Link', 'MatrixWork', 'NodeCost', 'SavedStorage', 'collective_ns', 'device_model', 'estimate', 'fold', 'fold_group', 'fold_modules', 'of_groups', 'signature', 'training_work', 'verify']
 class Link:
     __hash__: typing.ClassVar[None] = None
     @staticmethod
@@ -174,14 +174,24 @@ class MatrixWork:
     @property
     def peak_s(self) -> float:
         ...
+def collective_ns(sharded: pyrannc._C.ir.Graph, ways: typing.SupportsInt | typing.SupportsIndex, rows: typing.SupportsInt | typing.SupportsIndex, link: Link) -> float:
+    ...
 def device_model(name: str) -> DeviceModel:
     ...
 def estimate(graph: pyrannc._C.ir.Graph, device: DeviceModel, rows: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], saved: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]] = []) -> CostTable:
     ...
 def fold(graph: pyrannc._C.ir.Graph, table: CostTable, optimizer_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] = [], saved: collections.abc.Sequence[SavedStorage] = []) -> GraphProfile:
     ...
+def fold_group(whole: pyrannc._C.ir.Graph, sharded: pyrannc._C.ir.ShardedGraph, table: CostTable, optimizer_bytes: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex], saved: collections.abc.Sequence[SavedStorage], ways: typing.SupportsInt | typing.SupportsIndex, link: Link) -> tuple[GraphProfile, list[SavedStorage]]:
+    """
+    What one of the ranks that compute layers together does, by nodes of the whole.
+    """
 def fold_modules(profile: GraphProfile, depth: typing.SupportsInt | typing.SupportsIndex = 0) -> GraphProfile:
     ...
+def of_groups(cluster: Cluster, ways: typing.SupportsInt | typing.SupportsIndex) -> tuple[Cluster, Link]:
+    """
+    Groups of ranks as devices, and the link between the ranks of one.
+    """
 def signature(graph: pyrannc._C.ir.Graph, node: typing.SupportsInt | typing.SupportsIndex) -> str:
     ...
 def training_work(graph: pyrannc._C.ir.Graph, device: DeviceModel, rows: typing.SupportsInt | typing.SupportsIndex) -> MatrixWork:

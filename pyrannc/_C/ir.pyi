@@ -1,7 +1,7 @@
 from __future__ import annotations
 import collections.abc
 import typing
-__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Trait', 'Value', 'Values', 'at_rows', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'for_rows_alone', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'may_draw', 'module_ends', 'operators', 'parse', 'requires_grad', 'row_mixes', 'row_positions', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'without_dropout', 'written_names']
+__all__: list[str] = ['Factor', 'Graph', 'HoistedSums', 'Match', 'NamedGraph', 'Node', 'Nodes', 'Part', 'RowMix', 'Rows', 'RunningStatistic', 'ShardedGraph', 'Trait', 'Value', 'Values', 'at_rows', 'by_share_nodes', 'choose_factors', 'collective_bytes', 'dense_gradients', 'depends_on_rows', 'drop_dead_nodes', 'dtypes', 'exact_means', 'explicit_draws', 'extract', 'factors', 'first_reader', 'for_rows_alone', 'held_values', 'hoist_input_sums', 'infer_rows', 'inseparable_nodes', 'match', 'may_draw', 'module_ends', 'operators', 'parse', 'requires_grad', 'row_mixes', 'row_positions', 'rows_are_inside', 'running_statistics', 'shard', 'sizes_are_linear', 'state_names', 'verify', 'verify_shard', 'whole_batch_nodes', 'whole_batch_statistics', 'why_rows_interact', 'why_rows_may_interact', 'why_shares_differ', 'with_sizes_of', 'without_dropout', 'written_names']
 class Rows:
     """
     How a value depends on the rows of the batch.
@@ -416,7 +416,9 @@ def by_share_nodes(graph: Graph) -> list[typing.Any]:
 def choose_factors(graph: Graph, ways: typing.SupportsInt | typing.SupportsIndex) -> list[str]:
     ...
 def collective_bytes(sharded: Graph, ways: typing.SupportsInt | typing.SupportsIndex, rows: typing.SupportsInt | typing.SupportsIndex) -> int:
-    ...
+    """
+    What a rank sends for the collectives of a sharded graph, by rings.
+    """
 def dense_gradients(graph: Graph) -> tuple[Graph, list[int]]:
     """
     The graph, and the nodes, by index, that are not as they were.
@@ -475,6 +477,10 @@ def row_positions(graph: Graph) -> list[tuple[int, int]]:
     """
     Of each node that takes an input for positions of rows, both indices.
     """
+def rows_are_inside(value: Value) -> bool:
+    """
+    Whether its rows stand inside another dimension.
+    """
 def running_statistics(graph: Graph) -> list[RunningStatistic]:
     ...
 def shard(graph: Graph, ways: typing.SupportsInt | typing.SupportsIndex, place: typing.SupportsInt | typing.SupportsIndex, chosen: collections.abc.Sequence[str] | None = None, held: collections.abc.Mapping[str, tuple[typing.SupportsInt | typing.SupportsIndex, collections.abc.Sequence[collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex]]]]] = {}) -> ShardedGraph:
@@ -498,6 +504,8 @@ def why_rows_interact(graph: Graph) -> str:
 def why_rows_may_interact(graph: Graph) -> str:
     ...
 def why_shares_differ(graph: Graph) -> str:
+    ...
+def with_sizes_of(whole: Graph, sharded: ShardedGraph) -> Graph:
     ...
 def without_dropout(graph: Graph) -> Graph:
     ...

@@ -23,10 +23,12 @@ class Planner:
         sharing: The same request for plans whose replicas share the state of the optimizer, where
             the faster of both is wanted.
         held_bytes: What a rank with the whole model holds before the first step.
+        of_ranks: Makes of a plan of groups one of their ranks; None where each rank is one.
     """
 
-    def __init__(self, step, request, config, mixing, held_bytes, sharing=None):
+    def __init__(self, step, request, config, mixing, held_bytes, sharing=None, of_ranks=None):
         self.step = step
+        self._of_ranks = of_ranks
         options = _C.partition.PlannerOptions(
             max_blocks=config.max_partition_num,
             one_replica=bool(mixing),
@@ -47,6 +49,10 @@ class Planner:
         """The best one that fits; all others share the state of the optimizer as it does."""
         with named_by_settings():
             return self._plan()
+
+    def plan_of_ranks(self):
+        """The same as the ranks run it, groups of which may be what plan() takes for one."""
+        return self._of_ranks(self.plan()) if self._of_ranks else self.plan()
 
     def _plan(self):
         if self._sharing is None:

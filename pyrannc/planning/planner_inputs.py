@@ -189,14 +189,22 @@ def request(global_rows, config, mixing, synced, wanted_schedules, shard_optimiz
     )
 
 
-def optimizer_bytes(graph, parameters, task) -> list[float]:
-    """For each parameter of ``graph``, in its order, the bytes of its optimizer state."""
+def optimizer_bytes(held, parameters, task) -> list[float]:
+    """For each parameter of a graph, in its order, the bytes of its optimizer state.
+
+    Args:
+        held: What :func:`pyrannc.planning.groups.held` found.
+    """
     copies, factor = {}, task.config.opt_param_factor
     for optimizer in task.optimizers:
         copies |= user_optimizer.state_copies(optimizer, factor)
     if task.counts_state:
         copies = {id(each): factor for each in parameters.values() if each.requires_grad}
-    return [_state_bytes(parameters[name], copies, task) for name in _C.ir.state_names(graph)]
+    return [
+        _state_bytes(parameters[value.name], copies, task) * mine / whole
+        for value, mine, whole in held
+        if value.kind != "constant"
+    ]
 
 
 def _state_bytes(parameter, copies, task):

@@ -23,6 +23,7 @@ def profile(
     load_file="",
     save_file="",
     rows=None,
+    known=None,
 ):
     """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
 
@@ -39,13 +40,14 @@ def profile(
         load_file: Of such costs, which count whatever machine they were measured on; or empty.
         save_file: Where all costs of this graph are written; or empty.
         rows: Numbers of them to time at; default: :func:`row_counts`.
+        known: What was timed before for this job, the same on all ranks; what is timed is added.
     """
     rows = rows or row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
     traced = trace(graph, objects, rows, device) if world.rank == 0 else None
     traced = of_rank(0, world, traced)
     files = load_file, save_file
-    costs = time_operators(graph, objects, traced, world, rows, cache_folder, device, *files)
+    costs = time_operators(graph, objects, traced, world, rows, cache_folder, device, *files, known)
     return costs, traced
 
 
@@ -59,6 +61,7 @@ def time_operators(
     device="cpu",
     load_file="",
     save_file="",
+    known=None,
 ):
     """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
     for those that rank 0 finds in the cache."""
@@ -70,7 +73,8 @@ def time_operators(
         keys = _C.profile.keys(graph, rows, traced.strides)
         return cache.read(keys) | (ProfileFile(load_file).read(keys) if load_file else {})
 
-    known = on_rank(0, world, stored)
+    before = {} if known is None else known
+    known = on_rank(0, world, stored) | before
     with progress.phase("measuring operators", world.rank == 0):
         table, measured = _C.profile.measure(
             graph,
@@ -88,6 +92,7 @@ def time_operators(
         cache.add({key: costs for key, costs in measured.items() if key not in known})
     if save_file:
         on_rank(0, world, lambda: ProfileFile(save_file).write(known | measured))
+    before |= measured
     return table
 
 

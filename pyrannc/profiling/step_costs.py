@@ -37,11 +37,18 @@ class Costs:
     optimizer: object  # _C.predict.OptimizerMemory
 
 
-def measure(graph, parameters, task) -> Costs:
+@dataclasses.dataclass
+class Measured:
+    """What a rank has measured, whatever part of the parameters it holds."""
+
+    accumulate_ns_per_byte: float
+    lines: list  # of each parameter group; see _optimizer_lines()
+
+
+def measure(parameters, task) -> Measured:
     """Every rank measures, and the median counts.
 
     Args:
-        graph: ``_C.ir.Graph``.
         parameters: All tensors of the model, by name.
         task: Whose optimizers are not touched.
     """
@@ -55,30 +62,43 @@ def measure(graph, parameters, task) -> Costs:
         [statistics.median(values) for values in zip(*group, strict=True)]
         for group in zip(*(each["groups"] for each in everyone), strict=True)
     ]
+    return Measured(statistics.median(each["accumulate"] for each in everyone), lines)
+
+
+def of_parts(measured, held, parameters, task, ways=1) -> Costs:
+    """Of what a rank holds.
+
+    Args:
+        held: What :func:`pyrannc.planning.groups.held` found.
+        parameters: All tensors of the model, by name.
+        ways: Ranks that compute layers together, and with them share the cores.
+    """
+    optimizers, world = task.optimizers, task.world
     group_of = {}
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     for index, group in enumerate(groups):
         group_of.update({id(parameter): index for parameter in group["params"]})
 
-    def of_optimizer(value):
+    def of_optimizer(value, mine, whole):
         """Time of its step; bytes that it computes with, alone and beside those of others."""
         parameter = parameters.get(value.name) if value.kind == "parameter" else None
         if parameter is None or id(parameter) not in group_of or not value.requires_grad:
             return (0.0, 0.0, 0.0)
-        fixed, *per_byte = lines[group_of[id(parameter)]]
+        fixed, *per_byte = measured.lines[group_of[id(parameter)]]
         stepped, longer = parameter.nbytes, 0
         if task.master_weights and master_weights.has_master(parameter):
             stepped = longer = master_weights.bytes_of(parameter)  # of the gradient, for a while
+        stepped, longer = (each * mine // whole for each in (stepped, longer))
         ns, largest, every = (factor * stepped for factor in per_byte)
         every += longer
         return (fixed + ns, largest, every)
 
     # In the order of the profile's parameters, which are those of the graph.
-    of_each = [of_optimizer(graph.values[index]) for index in _C.ir.held_values(graph)]
+    of_each = [of_optimizer(*each) for each in held]
     return Costs(
         _C.predict.StepCosts(
-            cores=max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)),
-            accumulate_ns_per_byte=statistics.median(each["accumulate"] for each in everyone),
+            cores=max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)) / ways,
+            accumulate_ns_per_byte=measured.accumulate_ns_per_byte,
             optimizer_ns=[ns for ns, _, _ in of_each],
             in_order=transport.in_order(world, task.device, task.config),
         ),

@@ -1,6 +1,7 @@
 """Two plans beside each other, as text."""
 
 import json
+import math
 import textwrap
 
 from pyrannc import planner
@@ -44,6 +45,8 @@ def facts(first, second) -> list[tuple]:
     found.append(("model", *_models(plans)))
     for name, of in _FACTS.items():
         found.append((name, *(of(plan) for plan in plans)))
+    if any(_places(stage) > 1 for plan in plans for stage in plan["stages"]):
+        found.append(("collectives of a micro-batch", *map(_collectives, plans)))
     for s in range(max(len(plan["stages"]) for plan in plans)):
         here = [_stage(plan, s) for plan in plans]
         if here[0] == here[1]:  # what their words leave out
@@ -78,12 +81,29 @@ def _stage(plan, stage):
     at = plan["stages"][stage]
     names = at.get("notes", {}).get("modules") or f"{len(at['nodes'])} operators"
     recomputed = ", recomputed" if at.get("recompute") else ""
-    return f"{len(at['ranks'])} x {names}{recomputed}"
+    places = _places(at)
+    together = f" on groups of {places}" if places > 1 else ""
+    return f"{len(at['ranks']) // places} x {names}{together}{recomputed}"
+
+
+def _places(stage):
+    """Ranks that compute its layers together."""
+    return math.prod(stage.get("mesh", [1]))
+
+
+def _collectives(plan):
+    notes = [stage.get("notes", {}).get("group", {}) for stage in plan["stages"]]
+    sent, ns = (
+        sum(note.get(key, 0) for note in notes) for key in ("collective_bytes", "collective_ns")
+    )
+    return f"{size(sent)}, {_time(ns)}" if sent else "none"
 
 
 def _more(plans, stage):
     """What stages of equal replicas and modules differ in: their ranks, or their operators."""
     a, b = (plan["stages"][stage] for plan in plans)
+    if a.get("factors") != b.get("factors"):
+        return [f", cut along {', '.join(each.get('factors', {})) or 'nothing'}" for each in (a, b)]
     if a["ranks"] != b["ranks"]:
         return [f" on ranks {', '.join(map(str, each['ranks']))}" for each in (a, b)]
     if set(a["nodes"]) != set(b["nodes"]):

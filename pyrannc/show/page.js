@@ -110,7 +110,20 @@ function stageTable(plan) {
   });
   const view = table(["stage", "modules", "ranks", ["rows", "n"], ["forward", "n"], ["backward", "n"], ["reduction", "n"], "recompute", ["gives", "n"], ["peak memory", "n"], ["of limit", "n"]], rows);
   for (const cell of view.querySelectorAll("td:nth-child(2)")) cell.className = "name";
-  return section("Stages", view);
+  return section("Stages", view, groupTable(plan));
+}
+
+/** Stages whose layers groups of ranks compute together; nothing where there are none. */
+function groupTable(plan) {
+  const rows = plan.stages.flatMap((stage, s) => {
+    if (!stage.mesh) return [];
+    const group = (stage.notes || {}).group;
+    return [[`${s}`, stage.mesh.join(" x "), group ? percent(group.cut_bytes, group.parameter_bytes || 1) : "-", group ? humanBytes(group.collective_bytes) : "-",
+      group && group.collective_ns ? humanTime(group.collective_ns) : "-", Object.keys(stage.factors || {}).join(", ") || "none"]];
+  });
+  if (rows.length === 0) return [];
+  return [el("p", { class: "soft" }, "Layers that groups of ranks compute together; a rank sends for one micro-batch:"),
+    table(["stage", "mesh", ["parameters cut", "n"], ["collectives send", "n"], ["take", "n"], "factors"], rows)];
 }
 
 function devices(plan, choose) {

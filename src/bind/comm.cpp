@@ -126,6 +126,8 @@ void init_comm(py::module_& m) {
       .def_property_readonly("host", &Communicator::host)
       .def_property("timeout_s", &Communicator::timeout_s, &Communicator::set_timeout_s)
       .def_property_readonly("left_messages", &Communicator::left_messages)
+      .def("sent_bytes", &Communicator::sent_bytes, "what"_a,
+           "Of messages that this rank has sent for a purpose.")
       .def("abort", &Communicator::abort, "reason"_a, Unlocked())
       .def("send", &send, "data"_a, "to"_a, "tag"_a = 0, Unlocked())
       .def(

@@ -9,6 +9,7 @@
 #include "rannc/cost/device_model.h"
 #include "rannc/cost/fold_modules.h"
 #include "rannc/cost/graph_profile.h"
+#include "rannc/cost/group_costs.h"
 
 namespace rannc::bind {
 namespace {
@@ -116,8 +117,43 @@ void init_cost(py::module_& m) {
 
   m.def("verify", py::overload_cast<const CostTable&, const ir::Graph&>(&cost::verify), "table"_a,
         "graph"_a, Unlocked());
-  m.def("fold", &cost::fold, "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
-        "saved"_a = std::vector<SavedStorage>{}, Unlocked());
+  m.def(
+      "fold",
+      [](const ir::Graph& graph, const CostTable& table, const std::vector<double>& optimizer_bytes,
+         const std::vector<SavedStorage>& saved) {
+        return cost::fold(graph, table, optimizer_bytes, saved);
+      },
+      "graph"_a, "table"_a, "optimizer_bytes"_a = std::vector<double>{},
+      "saved"_a = std::vector<SavedStorage>{}, Unlocked());
+  m.def(
+      "fold_group",
+      [](const ir::Graph& whole, const ir::ShardedGraph& sharded, CostTable table,
+         const std::vector<double>& optimizer_bytes, const std::vector<SavedStorage>& saved,
+         int ways, const Link& link) {
+        cost::GroupCosts costs =
+            cost::of_whole_nodes(whole, sharded, std::move(table), saved, ways, link);
+        const ir::Graph local = ir::with_sizes_of(whole, sharded);
+        const cost::NodePairs joined = ir::joined_by_parts(whole, sharded);
+        return std::pair(cost::fold(local, costs.table, optimizer_bytes, costs.saved, joined),
+                         std::move(costs.saved));
+      },
+      "whole"_a, "sharded"_a, "table"_a, "optimizer_bytes"_a, "saved"_a, "ways"_a, "link"_a,
+      Unlocked(),
+      "What one of the ranks that compute layers together does, by nodes of the whole.");
+  m.def(
+      "collective_ns",
+      [](const ir::Graph& sharded, int ways, int64_t rows, const Link& link) {
+        return cost::time_ns(ir::all_traffic(sharded, ways, rows), link);
+      },
+      "sharded"_a, "ways"_a, "rows"_a, "link"_a, Unlocked());
+  m.def(
+      "of_groups",
+      [](const Cluster& cluster, int ways) {
+        Link link;
+        Cluster groups = cost::of_groups(cluster, ways, &link);
+        return std::pair(std::move(groups), link);
+      },
+      "cluster"_a, "ways"_a, "Groups of ranks as devices, and the link between the ranks of one.");
   m.def("fold_modules", &cost::fold_modules, "profile"_a, "depth"_a = 0, Unlocked());
   m.def("device_model", &cost::device_model, "name"_a);
   m.def("estimate", &cost::estimate, "graph"_a, "device"_a, "rows"_a,

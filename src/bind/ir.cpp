@@ -290,7 +290,18 @@ void init_shard(py::module_& m) {
       "graph"_a, "ways"_a, "place"_a, "chosen"_a = std::nullopt, "held"_a = HeldParts(),
       Unlocked());
   m.def("verify_shard", &ir::verify_shard, "whole"_a, "places"_a, Unlocked());
-  m.def("collective_bytes", &ir::collective_bytes, "sharded"_a, "ways"_a, "rows"_a, Unlocked());
+  m.def(
+      "collective_bytes",
+      [](const ir::Graph& sharded, int ways, int64_t rows) {
+        return ir::all_traffic(sharded, ways, rows).bytes;
+      },
+      "sharded"_a, "ways"_a, "rows"_a, Unlocked(),
+      "What a rank sends for the collectives of a sharded graph, by rings.");
+  m.def(
+      "rows_are_inside",
+      [](const ir::Value& value) { return ir::has_row_dimension(value) && value.rows.outer != 1; },
+      "value"_a, "Whether its rows stand inside another dimension.");
+  m.def("with_sizes_of", &ir::with_sizes_of, "whole"_a, "sharded"_a, Unlocked());
 }
 
 void init_operators(py::module_& m) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 #include "rannc/cost/device_bytes.h"
@@ -35,10 +36,11 @@ bool is_state(ir::ValueKind kind) {
 class Folder {
  public:
   Folder(const ir::Graph& graph, const CostTable& table, const std::vector<double>& optimizer_bytes,
-         const std::vector<SavedStorage>& saved)
+         const std::vector<SavedStorage>& saved, const NodePairs& joined)
       : graph_(graph),
         table_(table),
         saved_(saved),
+        joined_(joined),
         on_rows_(ir::depends_on_rows(graph)),
         place_(graph.values.size(), kNone),
         output_(graph.values.size(), 0),
@@ -65,15 +67,38 @@ class Folder {
       if (on_rows_[index]) add_node({index});
     }
     for (const SavedStorage& storage : saved_) add_storage(storage);
-    for (const std::vector<ir::NodeId>& set : ir::inseparable_nodes(graph_)) {
-      for (ir::NodeId node : set) {
-        profile_.nodes.at(profile_index_.at(node.index)).group = graph_[set.front()].name;
-      }
-    }
+    name_groups();
     return std::move(profile_);
   }
 
  private:
+  /// A group has the name of its first node.
+  void name_groups() {
+    std::vector<uint32_t> first(profile_.nodes.size());
+    std::iota(first.begin(), first.end(), 0);
+    const auto find = [&](ir::NodeId node) {
+      uint32_t found = profile_index_.at(node.index);
+      while (first[found] != found) found = first[found] = first[first[found]];
+      return found;
+    };
+    const auto join = [&](ir::NodeId one, ir::NodeId other) {
+      const auto [low, high] = std::minmax({find(one), find(other)});
+      first[high] = low;
+    };
+    for (const std::vector<ir::NodeId>& set : ir::inseparable_nodes(graph_)) {
+      for (const ir::NodeId node : set) join(set.front(), node);
+    }
+    for (const auto& [one, other] : joined_) {
+      if (on_rows_[one.index] && on_rows_[other.index]) join(one, other);
+    }
+    for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
+      if (!on_rows_[index]) continue;
+      const uint32_t mine = profile_index_[index], group = find({index});
+      if (mine == group) continue;
+      profile_.nodes[mine].group = profile_.nodes[group].group = profile_.nodes[group].name;
+    }
+  }
+
   void add_params(const std::vector<double>& optimizer_bytes) {
     size_t states = 0;  // parameters and buffers so far
     bool named_dtype = false;
@@ -220,6 +245,7 @@ class Folder {
   const ir::Graph& graph_;
   const CostTable& table_;
   const std::vector<SavedStorage>& saved_;
+  const NodePairs& joined_;
   const std::vector<bool> on_rows_;
   bool has_host_times_ = false;
   GraphProfile profile_;
@@ -234,9 +260,9 @@ class Folder {
 
 GraphProfile fold(const ir::Graph& graph, const CostTable& table,
                   const std::vector<double>& optimizer_bytes,
-                  const std::vector<SavedStorage>& saved) {
+                  const std::vector<SavedStorage>& saved, const NodePairs& joined) {
   verify(table, graph);
-  return Folder(graph, table, optimizer_bytes, saved).fold();
+  return Folder(graph, table, optimizer_bytes, saved, joined).fold();
 }
 
 }  // namespace rannc::cost

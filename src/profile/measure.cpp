@@ -13,6 +13,7 @@
 #include "profile/operands.h"
 #include "profile/time_node.h"
 #include "rannc/cost/scaled_estimate.h"
+#include "rannc/ir/shard.h"
 #include "rannc/util/error.h"
 #include "rannc/util/log.h"
 
@@ -94,6 +95,10 @@ class Measurer {
 
   std::vector<NodeCost> measure(ir::NodeId node) {
     std::vector<NodeCost> costs;
+    if (ir::is_collective(graph_[node])) {  // that follows from the links
+      costs.resize(options_.rows.size());
+      return costs;
+    }
     try {
       for (int64_t rows : options_.rows) {
         if (!costs.empty() && !varies(graph_, node)) {
@@ -219,7 +224,8 @@ std::vector<std::string> keys(const ir::Graph& graph, const MeasureOptions& opti
   std::vector<std::string> keys;
   const std::string cache = Cache::describe(step_bytes(graph, options.rows.back()));
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
-    if (graph.nodes[index].kind != ir::OpKind::dispatcher) {
+    const ir::Node& node = graph.nodes[index];
+    if (node.kind != ir::OpKind::dispatcher || ir::is_collective(node)) {
       keys.emplace_back();
       continue;
     }

@@ -5,6 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
 
+#include "rannc/ir/shard.h"
 #include "rannc/ops/dtype.h"
 #include "rannc/ops/operator.h"
 #include "rannc/util/error.h"
@@ -27,6 +28,22 @@ Placeholders placeholders(const ir::Graph& graph, int64_t rows, c10::Device devi
   return made;
 }
 
+namespace {
+
+/// Something of the size of a collective's result, which keeps what that keeps for the backward:
+/// nothing.
+at::Tensor like_collective(const ir::Graph& graph, const ir::Node& node, const at::Tensor& operand,
+                           int64_t rows) {
+  if (node.op == "group::sum_gradient") return operand.view_as(operand);
+  std::vector<int64_t> sizes;
+  for (const ir::AffineInt& dim : graph[node.outputs.front()].dims) sizes.push_back(dim.at(rows));
+  if (node.op == "group::sum" && operand.is_contiguous()) return operand.clone();
+  if (!operand.requires_grad()) return at::empty(sizes, operand.options());
+  return operand.sum().expand(sizes).clone();
+}
+
+}  // namespace
+
 void replay(const ir::Graph& graph, const ops::Objects& objects,
             const std::vector<at::Tensor>& given, int64_t rows, c10::Device device,
             const BeforeNode& before_node) {
@@ -44,8 +61,6 @@ void replay(const ir::Graph& graph, const ops::Objects& objects,
   std::vector<std::vector<int64_t>> strides;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     const ir::Node& node = graph.nodes[index];
-    ops::Operator call(graph, {index}, objects, device);
-    call.set_rows(rows);
     operands.clear();
     strides.clear();
     for (ir::ValueId operand : graph.operands({index})) {
@@ -56,7 +71,13 @@ void replay(const ir::Graph& graph, const ops::Objects& objects,
     }
     before_node(index, strides);
     const c10::AutoGradMode grad_mode(node.grad_enabled);
-    call.call(operands, results);
+    if (ir::is_collective(node)) {
+      results = {like_collective(graph, node, operands.front(), rows)};
+    } else {
+      ops::Operator call(graph, {index}, objects, device);
+      call.set_rows(rows);
+      call.call(operands, results);
+    }
     for (size_t i = 0; i < results.size(); ++i) {
       if (node.outputs[i].valid()) values[node.outputs[i].index] = results[i];
     }

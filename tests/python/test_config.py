@@ -177,3 +177,16 @@ def test_a_trace_of_events_has_the_names_of_the_original(monkeypatch):
     monkeypatch.setenv("RANNC_EVENT_TRACE_FILE", "t.json")
     config = Config()
     assert config.trace_events and config.event_trace_file == "t.json" and not config.notes
+
+
+@pytest.mark.parametrize(("given", "taken"), [("none", 1), ("auto", "auto"), ("2", 2), (4, 4)])
+def test_ranks_that_compute_layers_together_are_a_number_or_a_word(given, taken):
+    assert Config(tensor_parallel=given).tensor_parallel == taken
+
+
+def test_where_groups_may_come_draws_are_told_by_place():
+    assert not Config().draws_by_key
+    config = Config(tensor_parallel="auto")
+    assert config.draws_by_key
+    assert config.with_groups(1).draws_by_key
+    assert (config.with_groups(2).tensor_parallel, config.tensor_parallel) == (2, "auto")

@@ -109,6 +109,10 @@ class Communicator {
   /// ::sharded; at least 8. Every rank calls it with equal arguments, and no message is under way.
   virtual void connect(const Traffic& /*traffic*/, const Buffer& /*scratch*/) {}
 
+  /// Bytes of messages that this rank has sent for a purpose (Purpose::what); 0 where a transport
+  /// does not count them.
+  [[nodiscard]] virtual int64_t sent_bytes(const std::string& /*what*/) const { return 0; }
+
   /// Ends the job on all ranks with an exit code that is not 0; `reason` is printed first on the
   /// rank that calls it. `local`: the other ranks' waits throw CommError with the reason.
   virtual void abort(const std::string& reason) = 0;

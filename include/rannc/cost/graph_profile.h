@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rannc/cost/cost_table.h"
@@ -100,15 +101,19 @@ void verify(const GraphProfile& profile);
   return values.empty() ? 0.0 : cost_at(values, points, rows);
 }
 
+using NodePairs = std::vector<std::pair<ir::NodeId, ir::NodeId>>;
+
 /// Folds a graph and its costs into the planner's input. One profile node per node of `graph` that
 /// depends on the rows, with the same name; row-independent nodes are charged to each user
 /// (their cost and parameters), as they are cloned there. `optimizer_bytes`: one number for each
 /// parameter and buffer of `graph` in value order, those of buffers unused; empty: the request's
 /// factor. Constants count as frozen parameters. `saved`: what nodes of `graph` save, instead of
 /// the table's `saved_bytes`; then it is of version 2, as it is with times of the host. Empty:
-/// these. Requires infer_rows().
+/// these. `joined`: nodes that share a stage, beside those that any plan keeps together. Requires
+/// infer_rows().
 [[nodiscard]] GraphProfile fold(const ir::Graph& graph, const CostTable& table,
                                 const std::vector<double>& optimizer_bytes,
-                                const std::vector<SavedStorage>& saved = {});
+                                const std::vector<SavedStorage>& saved = {},
+                                const NodePairs& joined = {});
 
 }  // namespace rannc::cost

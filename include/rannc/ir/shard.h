@@ -62,6 +62,7 @@ struct ShardedGraph {
   std::vector<Part> parts;           ///< parameters, buffers and constants that it has a part of
   /// Nodes that need whole what is cut in front of them, with the factor's id.
   std::vector<std::pair<NodeId, std::string>> gathered;
+  std::vector<NodeId> origins;  ///< [node] of the whole graph, which it computes a part of
 };
 /// The factors that cost fewest bytes of collectives for what they cut of the parameters, no two of
 /// them in one parameter. The same for all places.
@@ -82,8 +83,32 @@ struct ShardedGraph {
 /// replicated value whose gradient is partial but not summed, or summed but not partial, and
 /// collectives that places reach in different order. Shares no rule with shard().
 void verify_shard(const Graph& whole, const std::vector<ShardedGraph>& places);
-/// What a rank sends for the collectives of a sharded graph, forward and backward, for this number
-/// of rows, by rings.
-[[nodiscard]] int64_t collective_bytes(const Graph& sharded, int ways, int64_t rows);
+/// Whether a node exchanges what the ranks of a group have.
+[[nodiscard]] bool is_collective(const Node& node);
+/// What a rank sends for a collective, by rings.
+struct Traffic {
+  int64_t messages = 0;  ///< one after the other
+  int64_t bytes = 0;
+  Traffic& operator+=(const Traffic& other);
+};
+struct CollectiveTraffic {
+  Traffic forward, backward;
+};
+/// Of node `node` of a sharded graph, for this number of rows; nothing where it is no collective.
+[[nodiscard]] CollectiveTraffic traffic_of(const Graph& sharded, NodeId node, int ways,
+                                           int64_t rows);
+/// The same of all nodes, forward and backward.
+[[nodiscard]] Traffic all_traffic(const Graph& sharded, int ways, int64_t rows);
+
+/// How a group holds the parameters and buffers of a graph that is cut along these factors.
+[[nodiscard]] Layouts layouts(const Graph& graph, int ways,
+                              const std::vector<std::string>& factors);
+/// `whole` with the sizes of what the place of `sharded` holds of each value and makes of each
+/// result; results of the graph are whole. No graph to run: what to plan with.
+[[nodiscard]] Graph with_sizes_of(const Graph& whole, const ShardedGraph& sharded);
+/// Pairs of nodes of `whole` that a border of stages must not part, as what goes from one to the
+/// other is cut.
+[[nodiscard]] std::vector<std::pair<NodeId, NodeId>> joined_by_parts(const Graph& whole,
+                                                                     const ShardedGraph& sharded);
 
 }  // namespace rannc::ir

@@ -17,9 +17,15 @@ namespace rannc::plan {
 /// multiple of their number.
 [[nodiscard]] Plan plane_of(const Plan& plan);
 
-/// The other way round: `plan` is of groups of `places` ranks, each stage cut along the factors
-/// that cost least (ir::choose_factors()).
-[[nodiscard]] Plan of_groups(Plan plan, const ir::Graph& graph, int places);
+/// How the ranks of a group compute layers together, and what sending takes between them.
+struct Grouping {
+  int places = 1;
+  std::vector<std::string> factors;  ///< of the whole graph
+  double latency_ns = 0;             ///< of a message
+  double ns_per_byte = 0;
+};
+/// The other way round: `plan` is of groups, each stage cut as the whole graph is.
+[[nodiscard]] Plan of_groups(Plan plan, const ir::Graph& graph, const Grouping& grouping);
 
 /// Rows of each group: those that its ranks feed.
 [[nodiscard]] std::vector<int64_t> rows_of_groups(const std::vector<int64_t>& local_rows,

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,11 +27,14 @@ class ProgressCommunicator : public Communicator {
               Then then) override;
   Handle receive(void* data, int64_t bytes, int from, int64_t tag, Purpose purpose,
                  Then then) override;
+  [[nodiscard]] int64_t sent_bytes(const std::string& what) const override;
 
  private:
   const std::shared_ptr<Progress> progress_;
   const std::string host_;
   std::atomic<double> timeout_s_;
+  mutable std::mutex sent_mutex_;  // guards sent_
+  std::map<std::string, int64_t, std::less<>> sent_;
 };
 
 /// A process ends with an error: it says so where there are other ranks, and waits for none of

@@ -40,8 +40,12 @@ class Sharder {
     for (const ValueId input : graph_.inputs) {
       out_.graph.inputs.push_back(*versions_[input.index].whole);
     }
-    for (uint32_t index = 0; index < graph_.nodes.size(); ++index) add(NodeId{index});
+    for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
+      origin_ = NodeId{index};
+      add(origin_);
+    }
     for (const ValueId output : graph_.outputs) {
+      origin_ = graph_[output].producer;
       out_.graph.outputs.push_back(whole(output, output_node()));
     }
     out_.graph = in_order(out_.graph);
@@ -49,6 +53,11 @@ class Sharder {
   }
 
  private:
+  void keep_node(Node node) {
+    out_.graph.add_node(std::move(node));
+    out_.origins.push_back(origin_);
+  }
+
   /// A value of the model's in the graph of this place.
   struct Versions {
     std::optional<ValueId> whole;
@@ -133,7 +142,7 @@ class Sharder {
     names_.insert(like.name);
     const ValueId id = out_.graph.add_value(std::move(like));
     node.outputs = {id};
-    out_.graph.add_node(std::move(node));
+    keep_node(std::move(node));
     return id;
   }
 
@@ -226,7 +235,7 @@ class Sharder {
     mask.producer = {};
     const ValueId kept = out_.graph.add_value(std::move(mask));
     draw.outputs = {kept};
-    out_.graph.add_node(std::move(draw));
+    keep_node(std::move(draw));
     const int dim = *analysis_.dim(result, factor);
     const ValueId own = op(node, "kept", "group::slice",
                            {kept, AffineInt{dim, 0}, sizes_.pieces(result, dim, factor)}, like,
@@ -235,7 +244,7 @@ class Sharder {
     times.inputs = {mine, own};
     memory_.clear();
     times.outputs = {add_result(result, factor)};
-    out_.graph.add_node(std::move(times));
+    keep_node(std::move(times));
   }
 
   void gathered(NodeId id, ContentId factor) {
@@ -280,7 +289,7 @@ class Sharder {
       outputs.push_back(add_result(output, is_part ? factor : std::nullopt));
     }
     made.outputs = outputs;
-    out_.graph.add_node(std::move(made));
+    keep_node(std::move(made));
   }
 
   ValueId add_result(ValueId id, std::optional<ContentId> factor) {
@@ -498,6 +507,7 @@ class Sharder {
   size_t place_;
   std::unordered_set<std::string> names_;
   ShardedGraph out_;
+  NodeId origin_;  ///< the node of the model at work
   std::vector<Versions> versions_;
   std::map<ValueId, ValueId> memory_;  ///< of the node at work: what stands for each storage
 };

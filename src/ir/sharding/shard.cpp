@@ -66,23 +66,6 @@ std::vector<Factor> factors(const Graph& graph) {
   return found;
 }
 
-int64_t collective_bytes(const Graph& sharded, int ways, int64_t rows) {
-  int64_t total = 0;
-  for (const Node& node : sharded.nodes) {
-    if (!node.op.starts_with("group::")) continue;
-    const ValueId result = node.outputs.front();
-    const auto operand = std::get<ValueId>(node.inputs.front());
-    const int64_t grad = sharded[result].requires_grad ? 1 : 0;
-    const int64_t whole = std::max(sharded[result].bytes(rows), sharded[operand].bytes(rows));
-    const int64_t once = whole * (ways - 1) / ways;
-    if (node.op == "group::sum" || node.op == "group::max") total += 2 * once;
-    if (node.op == "group::sum_gradient") total += 2 * once * grad;
-    if (node.op == "group::all_gather") total += once;
-    if (node.op == "group::slice") total += once * grad;
-  }
-  return total;
-}
-
 namespace {
 
 std::vector<std::string> choose(const Graph& graph, const Analysis& analysis, int ways) {
@@ -93,7 +76,7 @@ std::vector<std::string> choose(const Graph& graph, const Analysis& analysis, in
   };
   std::vector<Candidate> candidates;
   const auto sent = [&](const std::set<ContentId>& cut) {
-    return collective_bytes(graph_of_place(graph, analysis, {cut}, ways, 0).graph, ways, 1);
+    return all_traffic(graph_of_place(graph, analysis, {cut}, ways, 0).graph, ways, 1).bytes;
   };
   for (const auto& [factor, about] : analysis.of_parameters()) {
     if (!about.why_not.empty() || about.units < least_units(graph, ways)) continue;

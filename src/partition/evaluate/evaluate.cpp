@@ -36,8 +36,8 @@ class Checker {
       const plan::Axes& axes = plan.stages[stage].axes;
       if (axes.places() == 1) continue;
       broken(
-          fmt::format("stage {} has the mesh [{}, {}], which has no price yet: only a deployed "
-                      "plan has one",
+          fmt::format("stage {} has the mesh [{}, {}], of ranks that compute layers together: only "
+                      "a deployed plan has one, and it has no price from files",
                       stage, axes.x, axes.y));
     }
     if (plan.micro_batches < 1) {

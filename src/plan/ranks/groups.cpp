@@ -10,6 +10,7 @@
 
 #include "rannc/ir/cut.h"
 #include "rannc/ir/shard.h"
+#include "rannc/ir/text.h"
 #include "rannc/plan/mesh.h"
 #include "rannc/util/error.h"
 #include "rannc/util/json.h"
@@ -62,9 +63,8 @@ namespace {
 constexpr size_t kMostReasons = 8;
 
 /// What the stage's notes say of its groups: src/plan/show/notes.h.
-std::string note_of(const ir::Graph& stage, int places, const std::vector<std::string>& factors,
-                    int64_t rows) {
-  const ir::ShardedGraph sharded = ir::shard(stage, places, 0, factors);
+std::string note_of(const ir::Graph& stage, const ir::ShardedGraph& sharded,
+                    const Grouping& grouping, int64_t rows) {
   std::set<std::string_view> cut;
   for (const ir::Part& part : sharded.parts) cut.insert(part.name);
   int64_t all_bytes = 0, cut_bytes = 0;
@@ -86,11 +86,13 @@ std::string note_of(const ir::Graph& stage, int places, const std::vector<std::s
   const size_t more = whole.size() - std::min(whole.size(), kMostReasons);
   whole.resize(whole.size() - more);
   for (std::string& reason : whole) reason = json::quote(reason);
+  const ir::Traffic sent = ir::all_traffic(sharded.graph, grouping.places, rows);
+  const double ns = static_cast<double>(sent.messages) * grouping.latency_ns +
+                    static_cast<double>(sent.bytes) * grouping.ns_per_byte;
   return fmt::format(
       "\"group\": {{\"parameter_bytes\": {}, \"cut_bytes\": {}, \"collective_bytes\": {}, "
-      "\"whole\": [{}], \"more_whole\": {}}}",
-      all_bytes, cut_bytes, ir::collective_bytes(sharded.graph, places, rows),
-      fmt::join(whole, ", "), more);
+      "\"collective_ns\": {:.0f}, \"whole\": [{}], \"more_whole\": {}}}",
+      all_bytes, cut_bytes, sent.bytes, ns, fmt::join(whole, ", "), more);
 }
 
 /// `notes`, a JSON object or nothing, with one member more.
@@ -103,8 +105,10 @@ std::string with_member(std::string notes, const std::string& member) {
 
 }  // namespace
 
-Plan of_groups(Plan plan, const ir::Graph& graph, int places) {
+Plan of_groups(Plan plan, const ir::Graph& graph, const Grouping& grouping) {
+  const int places = grouping.places;
   if (places == 1) return plan;
+  const ir::Layouts layouts = ir::layouts(graph, places, grouping.factors);
   std::unordered_map<std::string_view, ir::NodeId> by_name;
   for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
     by_name.emplace(graph.nodes[index].name, ir::NodeId{index});
@@ -116,11 +120,12 @@ Plan of_groups(Plan plan, const ir::Graph& graph, int places) {
     for (const std::string& name : stage.nodes) nodes.push_back(by_name.at(name));
     std::ranges::sort(nodes);
     const ir::Graph part = ir::extract(graph, nodes, outputs[index]);
-    stage.factors = ir::choose_factors(part, places);
+    const ir::ShardedGraph sharded = ir::shard(part, places, 0, std::nullopt, layouts);
+    stage.factors = sharded.factors;
     const int64_t replicas = mesh_of(stage).replicas();
     const int64_t batch = plan.made_for.global_batch.value_or(plan.micro_batches);
     const int64_t rows = batch / std::max<int64_t>(plan.micro_batches * replicas, 1);
-    stage.notes = with_member(std::move(stage.notes), note_of(part, places, stage.factors, rows));
+    stage.notes = with_member(std::move(stage.notes), note_of(part, sharded, grouping, rows));
     std::vector<Rank> ranks;
     for (const Rank group : stage.ranks) {
       for (int place = 0; place < places; ++place) ranks.push_back(group * places + place);
@@ -136,6 +141,7 @@ Plan of_groups(Plan plan, const ir::Graph& graph, int places) {
     *of_ranks = std::move(all);
   }
   if (plan.made_for.world) plan.made_for.world = *plan.made_for.world * places;
+  plan.made_for.fingerprint = ir::fingerprint(graph);  // not that of the sizes of one place
   return plan;
 }
 

@@ -67,6 +67,7 @@ GroupNote read_group(const Place& place) {
   note.parameter_bytes = place.at("parameter_bytes").number();
   note.cut_bytes = place.at("cut_bytes").number();
   note.collective_bytes = place.at("collective_bytes").number();
+  if (const auto ns = place.find("collective_ns")) note.collective_ns = ns->number();
   for (const Place& reason : place.at("whole").elements()) note.whole.push_back(reason.string());
   note.more_whole = place.at("more_whole").integer(0, INT64_MAX);
   return note;

@@ -60,6 +60,7 @@ struct PlanNotes {
 struct GroupNote {
   double parameter_bytes = 0, cut_bytes = 0;
   double collective_bytes = 0;     ///< that a rank sends for one micro-batch
+  double collective_ns = 0;        ///< what that takes
   std::vector<std::string> whole;  ///< what each rank computes or holds whole, and why
   int64_t more_whole = 0;          ///< that `whole` does not name
 };

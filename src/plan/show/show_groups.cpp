@@ -34,8 +34,9 @@ std::string group_table(const Plan& plan, size_t width) {
   table.column("mesh");
   table.column("parameters\ncut");
   table.column("collectives\nsend");
+  table.column("take");
   table.column("factors", TextTable::Side::left);
-  constexpr size_t kFactors = 4;
+  constexpr size_t kFactors = 5;
   bool any = false;
   std::string whole;
   std::vector<std::vector<std::string>> rows;
@@ -48,7 +49,8 @@ std::string group_table(const Plan& plan, size_t width) {
                     note && note->parameter_bytes > 0
                         ? fmt::format("{:.3g} %", 100 * note->cut_bytes / note->parameter_bytes)
                         : "-",
-                    note ? human_bytes(note->collective_bytes) : "-", ""});
+                    note ? human_bytes(note->collective_bytes) : "-",
+                    note && note->collective_ns > 0 ? human_ns(note->collective_ns) : "-", ""});
     table.row(rows.back());
     if (note) {
       const std::string lines = reasons(*note, width);
@@ -62,6 +64,7 @@ std::string group_table(const Plan& plan, size_t width) {
   named.column("mesh");
   named.column("parameters\ncut");
   named.column("collectives\nsend");
+  named.column("take");
   named.column("factors", TextTable::Side::left);
   size_t at = 0;
   for (const Stage& stage : plan.stages) {
@@ -83,10 +86,12 @@ std::string group_text(const Plan& plan, size_t s, size_t width) {
       "\n";
   const auto note = read_stage_notes(plan, s).group;
   if (!note) return text;
+  const std::string time =
+      note->collective_ns > 0 ? ", which takes " + human_ns(note->collective_ns) : "";
   text += wrapped(fmt::format("Of {} of parameters {} are cut. A rank sends {} for collectives of "
-                              "one micro-batch.",
+                              "one micro-batch{}.",
                               human_bytes(note->parameter_bytes), human_bytes(note->cut_bytes),
-                              human_bytes(note->collective_bytes)),
+                              human_bytes(note->collective_bytes), time),
                   width) +
           "\n";
   const std::string lines = reasons(*note, width);

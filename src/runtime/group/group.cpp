@@ -24,8 +24,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kPurpose = "tensor parallel";
-
 /// What a node's backward needs.
 struct Cut : torch::CustomClassHolder {
   std::shared_ptr<const Group> group;
@@ -198,9 +196,10 @@ at::Tensor Group::sum(const at::Tensor& mine, const std::string& about) const {
   const at::Tensor total = mine.clone(at::MemoryFormat::Contiguous).resolve_neg();
   const std::optional<comm::Element> element = element_of(total);
   RANNC_CHECK(element, "ranks cannot sum this dtype");
-  wait(comm_->start_sum(memory_of(total, *stream_), *element, ascending_,
-                        {.what = kPurpose, .stage = stage_}, std::make_shared<at::Tensor>(total)),
-       about);
+  wait(
+      comm_->start_sum(memory_of(total, *stream_), *element, ascending_,
+                       {.what = kCollective, .stage = stage_}, std::make_shared<at::Tensor>(total)),
+      about);
   return total;
 }
 
@@ -214,7 +213,7 @@ at::Tensor Group::max(const at::Tensor& mine, const std::string& about) const {
 }
 
 std::vector<at::Tensor> Group::gather(const at::Tensor& mine, const std::vector<int64_t>& sizes,
-                                      const std::string& about) const {
+                                      const std::string& about, const char* what) const {
   const int64_t longest = *std::ranges::max_element(sizes);
   const auto places = static_cast<int64_t>(ranks_.size());
   const at::Tensor all = at::zeros({places, longest}, mine.options());
@@ -225,8 +224,7 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& mine, const std::vector<
   row_of(static_cast<size_t>(place_)).copy_(mine.reshape({-1}));
   const at::Tensor bytes = all.view(at::kByte);
   wait(comm_->start_all_gather(memory_of(bytes, *stream_), comm::Element::uint8, ascending_,
-                               {.what = kPurpose, .stage = stage_},
-                               std::make_shared<at::Tensor>(all)),
+                               {.what = what, .stage = stage_}, std::make_shared<at::Tensor>(all)),
        about);
   std::vector<at::Tensor> parts;
   for (size_t place = 0; place < ranks_.size(); ++place) parts.push_back(row_of(place));

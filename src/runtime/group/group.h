@@ -18,6 +18,9 @@ namespace rannc::runtime {
 /// nodes in the same order, forward and backward, so each collective has its counterparts.
 class Group {
  public:
+  static constexpr const char* kCollective = "tensor parallel";
+  static constexpr const char* kRows = "tensor parallel arguments";
+
   /// `ranks`: [place].
   Group(std::shared_ptr<comm::Communicator> comm, std::shared_ptr<comm::Stream> stream,
         std::vector<int> ranks, int stage);
@@ -31,9 +34,11 @@ class Group {
   /// A new tensor: the greatest of each element.
   [[nodiscard]] at::Tensor max(const at::Tensor& mine, const std::string& about) const;
   /// [place] flat, the numbers of each; `sizes`: how many they are.
+  /// `what`: see comm::Purpose.
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine,
                                                const std::vector<int64_t>& sizes,
-                                               const std::string& about) const;
+                                               const std::string& about,
+                                               const char* what = kCollective) const;
 
  private:
   void wait(const comm::Handle& handle, const std::string& about) const;
@@ -54,8 +59,6 @@ using Pieces = std::vector<std::vector<std::pair<int64_t, int64_t>>>;
 class GroupCollective {
  public:
   GroupCollective(const ir::Graph& graph, ir::NodeId node, std::shared_ptr<const Group> group);
-
-  [[nodiscard]] static bool is_one(const ir::Node& node) { return node.op.starts_with("group::"); }
 
   /// As ops::Operator::call().
   void call(std::span<at::Tensor> operands, std::vector<at::Tensor>& results) const;

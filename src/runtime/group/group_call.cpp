@@ -23,7 +23,7 @@ at::Tensor joined(const Group& group, const ir::Value& value, const GroupRows& r
     const std::vector<int64_t> sizes = sizes_at(value, each);
     numbers.push_back(std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()));
   }
-  std::vector<at::Tensor> parts = group.gather(mine, numbers, "rows of the batch");
+  std::vector<at::Tensor> parts = group.gather(mine, numbers, "rows of the batch", Group::kRows);
   for (size_t place = 0; place < parts.size(); ++place) {
     parts[place] = parts[place].view(sizes_at(value, rows.of[place]));
   }

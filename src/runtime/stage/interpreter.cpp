@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "rannc/ir/draws.h"
+#include "rannc/ir/shard.h"
 #include "rannc/ops/operator.h"
 #include "rannc/util/error.h"
 #include "runtime/group/group.h"
@@ -180,7 +181,7 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
     const ir::Node& node = graph.nodes[i];
     Instruction instruction;
     instruction.grad_enabled = node.grad_enabled;
-    if (GroupCollective::is_one(node)) {
+    if (ir::is_collective(node)) {
       instruction.collective.emplace(graph, ir::NodeId{i}, group);
     } else {
       instruction.op.emplace(graph, ir::NodeId{i}, objects, device);

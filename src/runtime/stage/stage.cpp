@@ -16,6 +16,7 @@
 #include <unordered_set>
 
 #include "rannc/ir/cut.h"
+#include "rannc/ir/shard.h"
 #include "rannc/ops/make_node.h"
 #include "rannc/util/error.h"
 #include "runtime/group/group.h"
@@ -113,7 +114,7 @@ std::vector<bool> find_without_rows(const ir::Graph& whole, const ir::Graph& sta
 
 ir::ShardedGraph part_of(ir::Graph graph, const Group* group,
                          const std::vector<std::string>& factors, const ir::Layouts& held) {
-  if (group == nullptr) return {std::move(graph), {}, {}, {}};
+  if (group == nullptr) return {std::move(graph), {}, {}, {}, {}};
   const auto chosen = factors.empty() ? ir::choose_factors(graph, group->size()) : factors;
   std::vector<ir::ShardedGraph> places;
   for (int place = 0; place < group->size(); ++place) {
@@ -150,7 +151,7 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
     for (ir::ValueId value : node.writes) written.insert(graph_[graph_[value].storage].name);
   }
   only_aten_ = std::ranges::all_of(graph_.nodes, [](const ir::Node& node) {
-    return GroupCollective::is_one(node) ||
+    return ir::is_collective(node) ||
            (node.kind == ir::OpKind::dispatcher && node.op.starts_with("aten::"));
   });
   for (ir::ValueId input : graph_.inputs) {

@@ -87,3 +87,22 @@ def test_a_file_that_is_no_plan_is_named(tmp_path):
     b.write_text("{}")
     with pytest.raises(PlannerInputError, match=r"^\S*b\.json: "):
         diff.text(a, b)
+
+
+def test_groups_of_ranks_are_named_with_what_their_collectives_send_and_take(tmp_path):
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    grouped = plan([4], version=2)
+    grouped["stages"][0] |= {"mesh": [1, 2], "factors": {"head.weight:0": "y"}}
+    grouped["stages"][0]["notes"]["group"] = {
+        "parameter_bytes": 100, "cut_bytes": 50, "collective_bytes": 2048,
+        "collective_ns": 1_500_000, "whole": [], "more_whole": 0,
+    }  # fmt: skip
+    a.write_text(json.dumps(plan([4])))
+    b.write_text(json.dumps(grouped))
+    lines = {
+        line[2:30].strip(): line[30:].split("  ") for line in diff.text(a, b, 120).splitlines()
+    }
+    assert [each.strip() for each in lines["collectives of a micro-batch"] if each.strip()] == [
+        "none", "2.00 KiB, 1.500 ms",
+    ]  # fmt: skip
+    assert "2 x layers.0 on groups of 2" in "".join(lines["stage 0"])

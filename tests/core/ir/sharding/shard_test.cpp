@@ -77,7 +77,7 @@ TEST(Shard, ThePlacesDifferInSizesOnly) {
 
 TEST(Shard, BytesAreThoseOfTwoSums) {
   // Forward of the second product and backward of the first: 2 * 3/4 * 6 numbers of 4 bytes, twice.
-  EXPECT_EQ(collective_bytes(shard(mlp(), 4, 0).graph, 4, 1), 72);
+  EXPECT_EQ(all_traffic(shard(mlp(), 4, 0).graph, 4, 1).bytes, 72);
 }
 
 TEST(Shard, WhatIsNoFactorIsAnErrorThatNamesIt) {

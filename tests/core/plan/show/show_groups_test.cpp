@@ -10,7 +10,7 @@ const char* const kGroups =
     R"json({"format": "rannc-plan", "version": 2, "feasible": true, "schedule": "1f1b", "interleave": 1, "micro_batches": 2, "iteration_ns": 0,
  "stages": [
   {"nodes": ["h.up", "h.norm"], "ranks": [0, 1], "recompute": false, "mesh": [1, 2], "factors": {"h.up.weight:0": "y", "h.q.weight:0": "y"},
-   "notes": {"group": {"parameter_bytes": 4096, "cut_bytes": 3072, "collective_bytes": 2048, "whole": ["aten::sort (module 'h', model.py:7) needs all of 'h.up.weight:0'"], "more_whole": 3}}},
+   "notes": {"group": {"parameter_bytes": 4096, "cut_bytes": 3072, "collective_bytes": 2048, "collective_ns": 1500000, "whole": ["aten::sort (module 'h', model.py:7) needs all of 'h.up.weight:0'"], "more_whole": 3}}},
   {"nodes": ["head"], "ranks": [2, 3], "recompute": false, "mesh": [1, 2], "factors": {}}],
  "notes": {"hosts": 1, "devices_per_host": 2}}
 )json";
@@ -26,11 +26,11 @@ stage  ranks  modules
 
 Layers that groups of ranks compute together; a rank sends for one micro-batch
 
-stage   mesh  parameters  collectives  factors
+stage   mesh  parameters  collectives    take  factors
                      cut         send
------  -----  ----------  -----------  ---------------------------
-    0  1 x 2        75 %      2.0 KiB  h.up.weight:0, h.q.weight:0
-    1  1 x 2           -            -  none
+-----  -----  ----------  -----------  ------  ---------------------------
+    0  1 x 2        75 %      2.0 KiB  1.5 ms  h.up.weight:0, h.q.weight:0
+    1  1 x 2           -            -       -  none
 Whole on each rank of stage 0:
 - aten::sort (module 'h', model.py:7) needs all of 'h.up.weight:0'
 - and 3 more
