@@ -76,3 +76,73 @@ assert "head.weight:0" in cut, cut
 """)
 def test_a_vocabulary_that_is_most_of_a_model_is_shared_out():
     pass
+
+
+@ranks("""
+class Wide(nn.Module):
+    "One layer that a rank has no room for."
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 8192), nn.Linear(8192, 2)
+
+    def forward(self, ids):
+        x = functional.one_hot(ids, 64).double()
+        return self.down(functional.gelu(self.up(x))).square().mean()
+
+# Parameters, gradients and state of Adam of one layer take 17 MB: too much for any stage.
+limit = dict(mem_limit_gb=15 / 1024, mem_margin=0.0, recompute="never", profile_cache="off")
+try:
+    trains_alike(Wide, 64, 1, pipeline_num=1, **limit)
+    raise SystemExit("fits without groups")
+except pyrannc.errors.InfeasibleError:
+    pass
+model, _ = trains_alike(Wide, 64, 1, pipeline_num=1, tensor_parallel="auto", **limit)
+assert places(model) == {2}, places(model)
+""")
+def test_what_fits_only_in_groups_gets_them():
+    pass
+
+
+TO_THE_BYTE = """
+import json
+
+settings = dict(tensor_parallel=2, pipeline_num=2, recompute="never")
+model, optimizer = trains_alike(lambda: GPT(41, 16, 22, layers=2), 41, 6, **settings)
+(stage,) = model.plan.stages
+world = pyrannc.launch.world()
+before = world.sent_bytes("tensor parallel")
+model(torch.randint(41, (2, 6))).backward()
+sent = world.sent_bytes("tensor parallel") - before
+predicted = model.plan.micro_batches * json.loads(stage.notes)["group"]["collective_bytes"]
+assert sent == predicted > 0, (sent, predicted)
+
+if rank == 0:  # which has the larger part of what is uneven
+    states = [each["exp_avg"] for each in optimizer.state.values()]
+    mine = sum(each.nbytes for each in states)
+    assert stage.predicted.param_bytes == mine, (stage.predicted.param_bytes, mine)
+    assert stage.predicted.optimizer_bytes == 2 * mine, (stage.predicted.optimizer_bytes, mine)
+    whole = sum(p.nbytes for p in model.parameters())
+    assert mine < 0.7 * whole, (mine, whole)
+"""
+
+
+@ranks(TO_THE_BYTE)
+def test_what_is_sent_and_held_is_predicted_to_the_byte():
+    pass
+
+
+@ranks("""
+class ByNorm(torch.optim.SGD):
+    "Looks at the whole of each gradient."
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(p.grad / (p.grad.norm() + 1), alpha=group["lr"])
+
+model, _ = trains_alike(lambda: GPT(12_000, 64, 128), 12_000, 16, optimizer=ByNorm,
+                        tensor_parallel="auto")
+assert places(model) == {1}, places(model)
+""")
+def test_an_optimizer_that_needs_whole_parameters_has_no_groups():
+    pass
