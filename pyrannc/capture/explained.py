@@ -21,6 +21,10 @@ _NORMALISATIONS = (os.path.join(TORCH_PATH, "nn", "modules", "batchnorm.py"),)
 _OF_VALUES = (
     "DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode",
 )  # fmt: skip
+# Of operators that get tensors of layers which the capture does not know, beside its own.
+_OF_OUTSIDERS = (
+    "its data is not allocated yet", "requires grad as a constant", "convert all Tensors to Fake",
+)  # fmt: skip
 
 
 @shown_as(TraceError)
@@ -37,10 +41,11 @@ class SizeUnknown(OfValues):
         self.module = module
 
 
-def explain(error, module, otherwise) -> TraceError:
+def explain(error, module, otherwise, model) -> TraceError:
     """The error of a failed capture, with the user's line and the module.
 
     Args:
+        model: The one that is captured.
         module: The path of the innermost module that raised it.
         otherwise: The text where the cause is none of those that are known.
     """
@@ -93,6 +98,13 @@ def explain(error, module, otherwise) -> TraceError:
             "that is on the CPU: move inputs to the model's device before the call, and what the "
             "model keeps elsewhere in its forward()."
         )
+    outside = any(each in str(error) for each in _OF_OUTSIDERS)
+    if outside and (path := _outsider(model)):
+        return TraceError(
+            f"{where}: uses `{path}`, which is no parameter of the model, because its layer is in "
+            "a plain Python list or dict: no optimizer, checkpoint or .to(device) of the model "
+            "knows it, either.\n  Put such layers into an nn.ModuleList or nn.ModuleDict."
+        )
     if "requires grad as a constant" in str(error):
         return TraceError(
             f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
@@ -120,6 +132,23 @@ def explain(error, module, otherwise) -> TraceError:
             "an argument."
         )
     return TraceError(f"{where}: {otherwise}")
+
+
+def _outsider(model) -> str:
+    """The path of a parameter of a layer that a module keeps in a plain list or dict."""
+    known = set(map(id, model.parameters()))
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") or not isinstance(value, list | tuple | dict):
+                continue
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, layer in items:
+                if not isinstance(layer, torch.nn.Module):
+                    continue
+                for parameter, tensor in layer.named_parameters():
+                    if id(tensor) not in known:
+                        return ".".join(filter(None, [path, f"{name}[{key!r}]", parameter]))
+    return ""
 
 
 def place(error, module) -> None:

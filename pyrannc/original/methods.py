@@ -16,6 +16,8 @@ def missing(module, name):
         return functools.partial(SAME[name], module)
     if name in names.METHODS:
         return names.answer(names.METHODS, name, "RaNNCModule.")
+    if name in names.OF_TORCH:
+        raise AttributeError(f"RaNNCModule has no {name}(): {names.OF_TORCH[name]}")
     hint = ""
     if not name.startswith("_"):  # which libraries look for, often
         known = [*_public(dir(type(module))), *SAME, *_public(dir(module.module))]

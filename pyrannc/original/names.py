@@ -3,6 +3,7 @@
 import difflib
 import inspect
 
+from pyrannc.config import ITEMS
 from pyrannc.errors import RaNNCError
 
 _SHARDS = (
@@ -42,6 +43,10 @@ OPT = {
     "remove_params_from_state": _GATHER,
     "to_cuda_tensor": "use tensor.cuda()",
 }
+#: Methods of DistributedDataParallel.
+OF_TORCH = {
+    "join": "a rank without rows calls the model with none, model(x[:0]), as often as the others",
+}
 #: Methods of ``RaNNCModule``.
 METHODS = {
     "align_params": "parameters are those of the model, and nothing has to be aligned",
@@ -56,6 +61,23 @@ ARGUMENTS = {
     "allreduce_amp_master_params": (False, _APEX),
     "check_unused_values": (True, None),
     "offload_params": (False, "parameters are not offloaded: without a device they are in memory"),
+}
+#: Arguments of DistributedDataParallel and DataParallel: what to do in their place.
+_NO_NEED = "leave it out"
+_OF_TORCH = {
+    "device_ids": "move the model with .to(device), or set Config(device=...), and leave it out",
+    "output_device": "outputs are where the model is; leave it out",
+    "dim": "batch_dims={...} names the dimension that holds the rows",
+    "process_group": "all ranks of the job take part; leave it out",
+    "bucket_cap_mb": _NO_NEED,
+    "broadcast_buffers": "buffers are those of one process; leave it out",
+    "find_unused_parameters": _NO_NEED,
+    "gradient_as_bucket_view": _NO_NEED,
+    "static_graph": _NO_NEED,
+    "check_reduction": _NO_NEED,
+    "delay_all_reduce_named_params": _NO_NEED,
+    "mixed_precision": "call the model under torch.autocast, and leave it out",
+    "init_sync": _NO_NEED,
 }
 #: The same with another name here.
 RENAMED_ARGUMENTS = {"enable_zero": "zero"}
@@ -78,13 +100,20 @@ def take_arguments(given: dict, wrapper) -> list[str]:
                 lines.append(f"RaNNCModule({name}={value!r}) does nothing here: {line}")
         else:
             _, *own, _ = inspect.signature(wrapper.__init__).parameters
-            known = [*own, *ARGUMENTS, *RENAMED_ARGUMENTS]
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
             raise TypeError(
-                f"RaNNCModule() got an unexpected keyword argument '{name}'; did you mean "
-                f"'{close}'?"
+                f"RaNNCModule() got an unexpected keyword argument '{name}'{_hint(name, own)}"
             )
     return lines
+
+
+def _hint(name, own) -> str:
+    if name in _OF_TORCH:
+        return f", which is one of torch's DistributedDataParallel: {_OF_TORCH[name]}"
+    if name in ITEMS:
+        return f", which is a setting: RaNNCModule(..., pyrannc.Config({name}=...))"
+    known = [*own, *ARGUMENTS, *RENAMED_ARGUMENTS]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return f"; did you mean '{close[0]}'?" if close else f"; it takes {', '.join(own)}"
 
 
 def answer(table: dict, name: str, owner: str):

@@ -72,7 +72,9 @@ class Deployment:
             self.owners.peers,
             self.owners.held,
             task.device,
+            self.owners.questions.meet,
         )
+        self.owners.questions.agree = self.call_agreement.asking
         self.number = self.call_agreement.model  # the same on every rank
         live_deployments.add(self)
         self._bucket_bytes = bucket_bytes
@@ -403,7 +405,6 @@ class Deployment:
         given = sum(1 << i for i, each in enumerate(told) if each is not None)
         if communicates:
             given = self.call_agreement.backward(turn.number, keep_graph, given)
-            self.owners.questions.answer()  # else some ranks may leave this backward out
         with self.steps.backward(), self.shown():
             run(keep_graph, given)
         self.owners.gradients.arrivals += not turn.no_sync

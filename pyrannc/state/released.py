@@ -139,6 +139,8 @@ def _with_step(made, function, args, kwargs):
     if name.endswith("_") and not name.endswith("__"):
         if is_released(made) and hasattr(made, "step_elsewhere"):
             made.step_elsewhere = None
+        if is_released(made) and made.place_elsewhere.gradients is not None:
+            made.place_elsewhere.gradients.owners.questions.parameters_change()
     elif is_released(made) and not any(made is each for each in args):
         copied = name in _COPIES or name == "__get__"
         made.step_elsewhere = None if copied else sums_elsewhere.step_of(function, args, kwargs)

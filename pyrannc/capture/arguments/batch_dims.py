@@ -2,9 +2,17 @@
 
 import collections
 import inspect
+import re
 
 from pyrannc import _C, log
 from pyrannc.errors import ConfigError, TraceError
+
+_OF_NAMES = (AttributeError, KeyError, NameError, ImportError, NotImplementedError)
+# How torch, numpy and asserts in models speak of sizes.
+_OF_SIZES = re.compile(
+    "size|shape|dim|batch|row|match|expand|broadcast|length|range|bound|index|element|view|divi",
+    re.IGNORECASE,
+)
 
 
 def input_names(model, call):
@@ -95,6 +103,19 @@ def _list_of_examples(call):
     return found
 
 
+def _list_of_numbers(call, rows) -> str:
+    """The path of a list of as many numbers as there are rows; "" where there is none."""
+    args, kwargs = call.arguments()
+    given = {f"args[{i}]": value for i, value in enumerate(args)} | {
+        f"kwargs[{key!r}]": value for key, value in kwargs.items()
+    }
+    for path, value in given.items():
+        numbers = isinstance(value, list | tuple) and len(value) == rows
+        if numbers and all(type(each) in (int, float) for each in value):
+            return path
+    return ""
+
+
 def _tell(paths, dims, said, rows):
     """Logs which dimensions nobody has said."""
     guessed = [i for i in range(len(dims)) if i not in said]
@@ -107,13 +128,22 @@ def _tell(paths, dims, said, rows):
     )
 
 
-def doubt(call, names, dims, rows) -> str:
-    """What is told beside an error of a trace with ``rows`` rows, where the call has another
-    number, or inputs differ in whether, or where, they have rows: a wrong guess gives them sizes
-    that do not fit each other."""
+def doubt(error, call, names, dims, rows) -> str:
+    """What is told beside ``error`` of a trace with ``rows`` rows, where it may be one of sizes and
+    the call has another number, or inputs differ in whether, or where, they have rows: a wrong
+    guess gives them sizes that do not fit each other."""
+    if isinstance(error, _OF_NAMES) or not _OF_SIZES.search(str(error)):
+        return ""
+    first = next((index for index, dim in enumerate(dims) if dim is not None), None)
+    own = None if first is None else call.tensors[first].shape[dims[first]]
+    if own is not None and own != rows and (path := _list_of_numbers(call, own)):
+        return (
+            f"\n  {path} is a list with a number for each of the {own} rows, and stays so long "
+            "where the model is called with other numbers of rows: pass a tensor, which has one "
+            "for each row."
+        )
     if len(set(dims)) < 2:
-        first = next((index for index, dim in enumerate(dims) if dim is not None), None)
-        if first is None or (own := call.tensors[first].shape[dims[first]]) == rows:
+        if own is None or own == rows:
             return ""
         return (
             f"\n  The model was called with {rows} rows instead of {own}, dimension {dims[first]} "

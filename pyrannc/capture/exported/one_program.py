@@ -149,8 +149,8 @@ def one_program(
         except Exception as error:
             if modes and (found := guards.refusal(modes[-1].shape_env)):
                 raise found from error
-            text = _refusal(error) + doubt(call, names, dims, rows)
-            raise explain(error, _module_of(error, model), text) from error
+            text = _refusal(error) + doubt(error, call, names, dims, rows)
+            raise explain(error, _module_of(error, model), text, model) from error
     if found := guards.refusal(modes[-1].shape_env):
         raise found
     names = [*names, *(probe.name for probe in probes or ())]

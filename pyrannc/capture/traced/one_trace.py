@@ -88,7 +88,8 @@ def one_trace(model, call, names, dims, states, mode, fakes, rows, replaced, who
         except Exception as error:
             _, module = session.failure or (None, "")
             text = f"{type(error).__name__} while the model was traced: {error}"
-            raise explain(error, module, text + doubt(call, names, dims, rows)) from error
+            text += doubt(error, call, names, dims, rows)
+            raise explain(error, module, text, model) from error
         written = call.written(arguments, versions)
         return Traced(
             trace,

@@ -17,7 +17,7 @@ import torch
 
 from pyrannc import operators
 from pyrannc.capture.arguments import pytree
-from pyrannc.capture.replaced import replaced
+from pyrannc.capture.replaced import in_this_thread, replaced
 from pyrannc.capture.torch_patches import PythonCall
 from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
 from pyrannc.capture.values.logged_numbers import read_here
@@ -152,7 +152,7 @@ def repeated(session):
             return answer(found)
 
     def read(tensor):
-        frame = inspect.currentframe().f_back
+        frame = inspect.currentframe().f_back.f_back  # that of in_this_thread() is between
 
         def logged(tensor):
             return session.reader.number(tensor) if read_here(session, frame) else item(tensor)
@@ -164,7 +164,8 @@ def repeated(session):
             tensor, truth, lambda found: _checked(session, tensor, found, None), bool, truth
         )
 
-    with replaced(FakeTensor, item=read, __bool__=decided):
+    own = {"item": in_this_thread(read, item), "__bool__": in_this_thread(decided, truth)}
+    with replaced(FakeTensor, **own):
         yield
 
 

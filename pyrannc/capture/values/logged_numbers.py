@@ -186,17 +186,17 @@ class Reader:
                 handle(logger, record)
 
         def text_of(tensor, spec):
-            user = not inspect.currentframe().f_back.f_code.co_filename.startswith(
-                (TORCH_PATH, OWN_PATH)
-            )
+            caller = inspect.currentframe().f_back.f_back  # in_this_thread() is between
+            user = not caller.f_code.co_filename.startswith((TORCH_PATH, OWN_PATH))
             if tensor.dim() == 0 and tensor.constant is None and user:
                 return format(self.number(tensor), spec)
             return object.__format__(tensor, spec)
 
+        shown = FakeTensor.__format__
         with (
             replaced(builtins, print=in_this_thread(show_or_keep, show)),
             replaced(logging.Logger, handle=in_this_thread(handle_or_keep, handle)),
-            replaced(FakeTensor, __format__=text_of),
+            replaced(FakeTensor, __format__=in_this_thread(text_of, shown)),
         ):
             yield
         if self.refused is not None:

@@ -10,6 +10,7 @@ from pyrannc.optimizer.step.hidden_gradients import HiddenGradients
 from pyrannc.optimizer.step.late import Late
 from pyrannc.optimizer.step.masters import Masters
 from pyrannc.optimizer.step.parts import Parts
+from pyrannc.optimizer.step.penalties import Penalties
 from pyrannc.optimizer.step.shards import Shards
 from pyrannc.optimizer.step.step import Step
 from pyrannc.optimizer.step.timer import Timer
@@ -20,6 +21,7 @@ PARTICIPANTS = (
     Early(),
     Unsummed(),
     Late(),
+    Penalties(),
     Count(),
     Timer(),
     HiddenGradients(),

@@ -16,8 +16,9 @@ from pyrannc.running.alike.preemption import Boundaries
 from pyrannc.running.alike.told import Told
 
 (
-    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _REFUSED, _KINDS,
-) = range(8)  # fmt: skip
+    _FORWARD, _FORWARD_ONLY, _FORWARD_NO_SYNC, _BACKWARD, _BACKWARD_KEPT, _OTHER, _ASKING, _REFUSED,
+    _KINDS,
+) = range(9)  # fmt: skip
 
 # Beyond the number of any call: what tells the models apart begins here.
 _CALLS = 2**40
@@ -55,11 +56,13 @@ class CallAgreement:
         peers: Function that gives the ranks that share a parameter with this one.
         held: Function that gives the model and the ranks that hold each of its tensors, by name.
         device: On which this rank computes; every rank on one of that kind.
+        before: Function that is called before each agreement, on all ranks, with a function that
+            says in words what they agree on.
     """
 
-    def __init__(self, world, kept, steps, peers, held, device):
+    def __init__(self, world, kept, steps, peers, held, device, before):
         self._world, self._kept, self._steps, self._peers = world, kept, steps, peers
-        self._held, self._device = held, device
+        self._held, self._device, self._before = held, device, before
         self._calls = 0
         self._replicas_checked = 0  # at which number of steps
         self._sums = None  # of replicas, on their way from an accelerator
@@ -182,6 +185,19 @@ class CallAgreement:
     def _agree(self, own, what, number, kind, describe, whole=None, sizes=None):
         """``own``, a number, and sizes of each rank, where all do the same; else an error on
         each."""
+        self._before(describe)
+        return self._exchange(own, what, number, kind, describe, whole, sizes)
+
+    def asking(self, asks, describe) -> bool:
+        """Whether some rank asks something, which is exchanged between two agreements.
+
+        Args:
+            asks: Whether this one does.
+            describe: Function that says in words what this rank is about to do.
+        """
+        return any(self._exchange(int(asks), _ASKING, 0, 0, describe)[0])
+
+    def _exchange(self, own, what, number, kind, describe, whole=None, sizes=None):
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
         left = what != _OTHER and transport.left_messages(self._world)
@@ -195,6 +211,7 @@ class CallAgreement:
             scales=self.scales.take(_passes_to_compare(what, number)),
             whole=whole or {},
             sizes=sizes,
+            is_between=what == _ASKING,
         )
         of_ranks, same = self._world.agree(
             own, what + _KINDS * kept, number + self.model * _CALLS, mine.fingerprint()
@@ -216,7 +233,7 @@ class CallAgreement:
 
 def _passes_to_compare(what, number):
     """Of how many forward passes the scales that come from an accelerator are compared now."""
-    if what in (_BACKWARD, _BACKWARD_KEPT):
+    if what in (_BACKWARD, _BACKWARD_KEPT, _ASKING):
         return 0
     if what in (_OTHER, _REFUSED):
         return math.inf

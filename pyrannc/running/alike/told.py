@@ -42,6 +42,7 @@ class Told:
     sizes: object = None
     peers: list = ()
     text: str = ""
+    is_between: bool = False  # two things that ranks do together; of one rank a step may be there
 
     def fingerprint(self) -> int:
         kind = self.turn[-1]
@@ -58,6 +59,8 @@ class Told:
         """
         mine = dataclasses.asdict(dataclasses.replace(self, peers=peers, text=text))
         everyone = [Told(**each) for each in gathered(world, mine)]
+        if any(each.is_between for each in everyone):
+            _refuse_other_steps(everyone)
         _refuse_other_turns(everyone)
         refuse_different([each.whole for each in everyone])
         _refuse_other_steps(everyone)

@@ -2,12 +2,13 @@
 
 ``0.1 * sum(p.pow(2).sum() for p in model.parameters())`` is on each rank a number of what this
 rank holds, with the gradients of that, and the terms that it lacks. Ranks that hold the parameters
-of these compute them when the number is read, or its backward begins: all ranks do that.
+of these compute them when such a number is read, before parameters change.
 """
 
 import dataclasses
 import functools
 import operator
+import weakref
 
 import torch
 
@@ -15,10 +16,10 @@ from pyrannc.errors import RaNNCError
 from pyrannc.ranks import gathered
 from pyrannc.state import named_tensors, torch_private
 
-#: Backward passes in which ranks ask each other for such numbers, until one has asked.
+#: Steps in which ranks ask each other for such numbers, until one has asked.
 #: tuned by: a penalty is there from the first step, or from the second where that one is skipped.
 #: without it: a rank that holds all parameters would wait for nobody in each step, or answer none.
-_FIRST_ROUNDS = 2
+_FIRST_STEPS = 2
 _REDUCTIONS = "sum mean norm std var max min amax amin prod"
 _LINEAR = {
     "add": operator.add, "__add__": operator.add, "__iadd__": operator.add, "add_": operator.add,
@@ -45,14 +46,15 @@ class Leaf:
     name: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Step:
-    """A function of steps, parameters and constants."""
+    """A function of steps, parameters and constants; ``number``: what it is, once that is known."""
 
     place: str
     function: str
     args: tuple
     kwargs: dict
+    number: float | None = None
 
     def names(self):
         for each in (*self.args, *self.kwargs.values()):
@@ -117,6 +119,7 @@ def number(step, owners, dtype, device):
     with torch_private.without_subclasses():
         made = torch.zeros((), dtype=dtype, device=device).as_subclass(NumberElsewhere)
     made.lacks, made.owners, made.is_pure = [(1.0, step)], owners, True
+    owners.questions.note(made)
     return made
 
 
@@ -135,8 +138,6 @@ class NumberElsewhere(torch.Tensor):
             if name == "detach":
                 return _like(args[0], function(args[0]), args[0].lacks)
             if name in ("backward", "requires_grad_", "register_hook", "retain_grad", "grad"):
-                if name == "backward" and not hasattr(args[0], "rest"):
-                    args[0].owners.questions.waiting.append(args[0])
                 return function(*args, **kwargs)
             if len(args) == 2 and not kwargs and name in _LINEAR:
                 return _added(_LINEAR[name], *args, sign=name)
@@ -155,15 +156,9 @@ class NumberElsewhere(torch.Tensor):
     def __format__(self, spec):
         return format(_resolved(self), spec)
 
-    def resolve_if_all(self) -> set:
-        """Learns the rest where all ranks lack some of it, and so do the same now; else returns the
-        names of the parameters."""
-        names = {name for _, step in self.lacks for name in step.names()} | self._held()
-        world, ranks = self.owners.world, self.owners.ranks
-        if not all(any(r not in ranks[name] for name in names) for r in range(world.size)):
-            return names
-        answer(self.owners, [self])
-        return set()
+    def names(self) -> set:
+        """Of the parameters that it is made of."""
+        return {name for _, step in self.lacks for name in step.names()} | self._held()
 
     def _held(self) -> set:
         """Names of parameters that this rank's own part is made of, but for the model's calls."""
@@ -187,8 +182,7 @@ def _own(value):
 def _like(number, own, lacks):
     made = own.as_subclass(NumberElsewhere)
     made.lacks, made.owners, made.is_pure = lacks, number.owners, False
-    if hasattr(number, "rest") and lacks is number.lacks:
-        made.rest = number.rest
+    number.owners.questions.note(made)
     return made
 
 
@@ -259,67 +253,111 @@ def _resolved(value):
         return type(value)(map(_resolved, value))
     if not isinstance(value, NumberElsewhere):
         return value
-    if not hasattr(value, "rest"):
-        names = value.resolve_if_all()
-        if names:
-            raise RaNNCError(
-                "a number is read of a tensor that this rank has released, or of several "
-                f"({', '.join(sorted(names)[:3])}), before its backward, and some rank has "
-                "all of them.\n  Read it after loss.backward(), which ranks do together under "
-                "Config(schedule='gpipe'), or compute it in forward() of a module around the "
-                "model: `return self.model(x) + 0.1 * self.model.fc.weight.abs().sum()`."
-            )
-    return _own(value) + value.rest
+    value.owners.questions.read(value)
+    return _own(value) + sum(factor * step.number for factor, step in value.lacks)
 
 
 class Questions:
-    """Numbers of this rank whose backward begins: all ranks answer what it lacks.
+    """Terms that numbers of this rank lack: ranks tell each other, in rounds.
 
-    A rank that holds all parameters has no such number, and knows of none. So ranks ask each other
-    in the first backward passes, and go on where one had a question.
+    A rank that holds all parameters has no such number, and knows of none. So before anything that
+    all ranks do together, which are the agreements of calls and the beginnings of optimizer steps,
+    each takes part in rounds until nobody asks any more; a rank that reads a number begins one.
+    After the first steps there are none where nobody has asked.
+
+    Attributes:
+        agree: Function that says whether some rank asks; see ``CallAgreement.asking``.
     """
+
+    agree = None
 
     def __init__(self, owners):
-        self._owners, self._rounds, self._goes_on = owners, 0, False
-        self.waiting = []
+        self._owners = owners
+        self._steps, self._was_asked = 0, False
+        self._numbers = []  # references to those that may lack a term
 
-    def answer(self) -> None:
-        """Collective, at the begin of each backward that ranks have agreed on."""
-        if self._rounds < _FIRST_ROUNDS:
-            everyone = self._owners.world.size
-            if min(map(len, self._owners.ranks.values()), default=everyone) == everyone:
-                return
-        elif not self._goes_on:
-            self.waiting.clear()
+    def note(self, number) -> None:
+        """``number`` may be read."""
+        self._numbers.append(weakref.ref(number))
+
+    def meet(self, describe) -> None:
+        """Something begins that all ranks do together, in words what ``describe()`` returns.
+        Collective."""
+        while self._are_open() and self.agree(bool(self._lacking()), describe):
+            self._tell()
+        self._numbers = [each for each in self._numbers if each() is not None]
+
+    def before_step(self) -> None:
+        """A step of an optimizer begins on all ranks. Collective."""
+        self.meet(lambda: "optimizer.step()")
+        self.parameters_change()
+        self._steps += 1
+
+    def parameters_change(self) -> None:
+        """What numbers lack now can no longer be known."""
+        self._numbers.clear()
+
+    def read(self, number) -> None:
+        """Lets ``number`` lack nothing.
+
+        Raises:
+            RaNNCError: It is too late, or other ranks do not take part.
+        """
+        if all(step.number is not None for _, step in number.lacks):
             return
-        self._rounds += 1
-        waiting, self.waiting = self.waiting, []
-        self._goes_on |= answer(self._owners, waiting)
+        names = number.names()
+        if all(each() is not number for each in self._numbers):
+            raise RaNNCError(
+                f"a number is read of tensors that this rank has released ({_listed(names)}), "
+                "which have changed since.\n  Read it before optimizer.step(), and again in each "
+                "step."
+            )
+        if self._are_open():
+            self.agree(True, lambda: "a number is read that is made of parameters of other ranks")
+        elif not self._everyone_lacks_some(names):
+            raise RaNNCError(
+                f"a number is read of tensors that this rank has released ({_listed(names)}), and "
+                "some rank has all of them, which does not know of the question: nobody has asked "
+                f"in the first {_FIRST_STEPS} steps.\n  Read such a number from the first step on, "
+                "times 0 if need be; or compute it in forward() of a module around the model: "
+                "`return self.model(x) + 0.1 * self.model.fc.weight.abs().sum()`."
+            )
+        self._tell()
 
-
-def answer(owners, numbers) -> bool:
-    """Tells ``numbers`` of this rank what they lack, and those of other ranks. Collective.
-
-    Returns:
-        Whether some rank had one.
-    """
-    world, tensors = owners.world, named_tensors.tensors(owners.model)
-    asked = gathered(world, [[step for _, step in each.lacks] for each in numbers])
-    if not any(asked):
+    def _are_open(self):
+        if self._was_asked or self._steps < _FIRST_STEPS:
+            everyone = self._owners.world.size
+            return min(map(len, self._owners.ranks.values()), default=everyone) < everyone
         return False
-    found = {}
-    for rank, lists in enumerate(asked):
-        for place, step in enumerate(step for steps in lists for step in steps):
-            holders = set.intersection(*(set(owners.ranks[name]) for name in step.names()))
-            if holders and world.rank == min(holders):
-                found[rank, place] = float(step.of(tensors))
-    answers = {}
-    for each in gathered(world, found):
-        answers |= each
-    place = 0
-    for number in numbers:
-        number.rest = 0.0
-        for factor, _ in number.lacks:
-            number.rest += factor * answers[world.rank, place]
-            place += 1
-    return True
+
+    def _everyone_lacks_some(self, names):
+        ranks = self._owners.ranks
+        world = range(self._owners.world.size)
+        return all(any(rank not in ranks[name] for name in names) for rank in world)
+
+    def _lacking(self) -> list:
+        """The steps that are not known."""
+        numbers = [number for each in self._numbers if (number := each()) is not None]
+        steps = {id(step): step for number in numbers for _, step in number.lacks}
+        return [step for step in steps.values() if step.number is None]
+
+    def _tell(self) -> None:
+        """All ranks learn what they lack. Collective."""
+        owners, steps = self._owners, self._lacking()
+        asked = gathered(owners.world, steps)
+        self._was_asked |= any(asked)
+        tensors, mine = named_tensors.tensors(owners.model), {}
+        for rank, theirs in enumerate(asked):
+            for place, step in enumerate(theirs):
+                holders = set.intersection(*(set(owners.ranks[name]) for name in step.names()))
+                if holders and owners.world.rank == min(holders):
+                    mine[rank, place] = float(step.of(tensors))
+        answers = {}
+        for each in gathered(owners.world, mine):
+            answers |= each
+        for place, step in enumerate(steps):
+            step.number = answers[owners.world.rank, place]
+
+
+def _listed(names):
+    return ", ".join(sorted(names)[:3])

@@ -42,3 +42,50 @@ def test_an_error_has_the_code_to_write_and_a_public_name(function, remedy):
         capture(Free(function), (torch.randn(3, 4),))
     assert type(raised.value).__qualname__ == "TraceError"
     assert "number of rows" not in str(raised.value)
+
+
+class Listed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.inner.hidden = nn.Linear(4, 4), [nn.Linear(4, 4)]
+
+    def forward(self, x):
+        return self.inner.hidden[0](self.inner(x))
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x, lengths):
+        means = torch.stack([x[i, :length].mean(0) for i, length in enumerate(lengths)])
+        return self.linear(means) + x[:, 0]
+
+
+class Mistyped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.lineal(x)
+
+
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_a_layer_in_a_plain_list_is_named(frontend):
+    with pytest.raises(TraceError, match=r"`inner.hidden\[0\].weight`, which is no param"):
+        capture(Listed(), (torch.randn(3, 4),), front_end=frontend)
+
+
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_a_list_of_lengths_is_named(frontend):
+    with pytest.raises(TraceError, match=r"args\[1\] is a list with a number for each of the 4 "):
+        capture(Padded(), (torch.randn(4, 5, 4), [1, 2, 3, 4]), front_end=frontend)
+
+
+@pytest.mark.parametrize("frontend", ["torchscript", "export"])
+def test_an_error_that_is_not_of_sizes_has_no_hint_on_rows(frontend):
+    with pytest.raises(TraceError, match="no attribute 'lineal'") as raised:
+        capture(Mistyped(), (torch.randn(4, 4),), front_end=frontend)
+    assert " rows" not in str(raised.value)

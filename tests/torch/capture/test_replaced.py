@@ -173,6 +173,9 @@ FROM_TORCH_2_14 = {"Function.forward", "Function.setup_context", "BackwardCFunct
 #: By class or module, and attribute, what uses the attribute as another thread may.
 CASES = {
     "FakeMode.overwritten": of_other_mode,
+    "FakeTensor.__format__": on_fake(lambda x: f"{x.sum()}"),
+    "Logger.handle": lambda: logged("of.another.thread"),
+    "builtins.print": lambda: print(end=""),
     "FakeTensor.__bool__": on_fake(lambda x: bool(x.sum())),
     "FakeTensor.__getitem__": on_fake(lambda x: x[:1].shape),
     "FakeTensor.__len__": on_fake(len),

@@ -134,6 +134,16 @@ def test_arguments(name, state, words, capfd):
 def test_an_unknown_argument_is_answered_with_arguments():
     with pytest.raises(TypeError, match="'enable_zeros'; did you mean 'enable_zero'"):
         RaNNCModule(torch.nn.Linear(2, 2), enable_zeros=True)
+    model = torch.nn.Linear(2, 2)
+    for name, words in (
+        ("device_ids", "one of torch's DistributedDataParallel: move the model"),
+        ("partition_num", r"a setting: RaNNCModule\(..., pyrannc.Config\(partition_num=...\)\)"),
+        ("colour", "it takes model, optimizer, config"),
+    ):
+        with pytest.raises(TypeError, match=f"'{name}'.*{words}"):
+            RaNNCModule(model, **{name: 2})
+    with pytest.raises(AttributeError, match=r"no join\(\): a rank without rows calls the model"):
+        RaNNCModule(model).join()
     with pytest.raises(TypeError, match=r"config is False: .*gather_inputs="):
         RaNNCModule(torch.nn.Linear(2, 2), None, False)
 

@@ -43,8 +43,6 @@ PENALTIES = {
 
 
 def job(name, ranks):
-    # A rank that holds all of one layer is asked in a backward that ranks agree on.
-    schedule = "gpipe" if name == "one_layer" else "auto"
     return f"""
 {MODEL}
 
@@ -58,7 +56,7 @@ def added(loss, parameters):
 def penalised(loss, parameters, model):
     return {PENALTIES[name]}
 
-stages = dict(partition_num=2, replica_nums=[{ranks} // 2, {ranks} // 2], schedule="{schedule}")
+stages = dict(partition_num=2, replica_nums=[{ranks} // 2, {ranks} // 2])
 for plan in stages, dict(partition_num=1, replica_nums=[{ranks}]):
     anchors.clear()
     model = compare(Net, batches, step, pyrannc.Config(calibrate=False, **plan))
@@ -83,25 +81,86 @@ def test_a_penalty_counts_each_parameter_once_where_there_are_replicas_of_stages
     assert sum(held(done.stdout)) == 24
 
 
-@pytest.mark.ranks(
-    f"""
+BY_HAND = f"""
 {MODEL}
 
-def penalised(loss, parameters, model):
-    return {PENALTIES["one_layer"]}
+def shares(batch):
+    return [each.tensor_split(pyrannc.get_world_size())[pyrannc.get_rank()] for each in batch]
 
-model = pyrannc.RaNNCModule(Net().double(), config=pyrannc.Config(
+torch.manual_seed(0)
+plain = Net().double()
+torch.manual_seed(0)
+net = Net().double()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+model = pyrannc.RaNNCModule(net, optimizer, pyrannc.Config(
     partition_num=2, replica_nums=[1, 1], schedule="1f1b", calibrate=False
 ))
-half = slice(256 * pyrannc.get_rank(), 256 * pyrannc.get_rank() + 256)
-loss = penalised(model(*(each[half] for each in batches[0])), None, model)
+"""
+
+
+@pytest.mark.ranks(
+    f"""
+{BY_HAND}
+twins = torch.optim.SGD(plain.parameters(), lr=0.1)
+before, after, total = [], [], 0.0
+for batch in batches:
+    wanted = plain(*batch) + 0.1 * plain.first.weight.abs().sum()
+    loss = model(*shares(batch)) + 0.1 * model.first.weight.abs().sum()
+    if pyrannc.get_rank() == 1:  # which lacks it; the other rank goes on
+        before.append(loss.item() - wanted.item())
+    for each, of in (loss, optimizer), (wanted, twins):
+        of.zero_grad()
+        each.backward()
+        of.step()
+    after.append((loss / 2).item() - wanted.item() / 2)
+    total += loss.detach()
+    for found, of in zip(model.parameters(), plain.parameters(), strict=True):
+        after.append(found.norm().item() - of.norm().item())
+assert max(map(abs, before + after)) < 1e-9, (before, after)
+assert torch.isfinite(total)
+print("right", len(before), len(after))
+"""
+)
+def test_one_rank_alone_may_read_a_penalty_before_its_backward_and_all_after_the_step(done):
+    assert sorted(line for line in done.stdout.splitlines()) == ["right 0 39", "right 3 39"]
+
+
+@pytest.mark.ranks(
+    f"""
+{BY_HAND}
+for number, batch in enumerate(batches):
+    optimizer.zero_grad()
+    loss = model(*shares(batch))
+    if number == 2:
+        loss = loss + model.first.weight.abs().sum()
+    loss.backward()
+    if number == 2:
+        try:
+            loss.item()
+        except pyrannc.RaNNCError as error:
+            print("refused:", error)
+    optimizer.step()
+"""
+)
+def test_a_penalty_that_begins_when_no_rank_looks_for_one_is_refused_where_one_rank_has_it(done):
+    assert done.stdout.count("refused: a number is read of tensors that this rank has rel") == 1
+    assert "from the first step on, times 0" in done.stdout
+
+
+@pytest.mark.ranks(
+    f"""
+{BY_HAND}
+loss = model(*shares(batches[0])) + model.first.weight.abs().sum()
 loss.backward()
+with torch.no_grad():
+    for parameter in model.parameters():
+        parameter.mul_(0.5)
 try:
     loss.item()
 except pyrannc.RaNNCError as error:
     print("refused:", error)
 """
 )
-def test_where_backwards_are_of_each_rank_alone_the_rank_that_lacks_a_term_is_told_so(done):
-    assert done.stdout.count("refused: a number is read of a tensor that this rank has rel") == 1
-    assert "schedule='gpipe'" in done.stdout
+def test_a_penalty_is_not_read_of_parameters_that_the_loop_has_changed(done):
+    assert done.stdout.count("refused: a number is read of tensors that this rank has rel") == 1
+    assert "have changed since" in done.stdout
