@@ -445,9 +445,9 @@ def first_reader(graph: Graph, name: str) -> int | None:
     """
 def for_rows_alone(trace: Graph, rows: typing.SupportsInt | typing.SupportsIndex) -> Graph:
     ...
-def held_values(graph: Graph) -> list[typing.Any]:
+def held_values(graph: Graph, local: Graph) -> list[tuple[Value, int, int]]:
     """
-    Indices of parameters, buffers and constants, in the order of the graph.
+    Parameters, buffers and constants, in the order of the graph: each with its bytes in local, the same graph with the sizes of one rank, and those of the whole.
     """
 def hoist_input_sums(graph: Graph, by_share: bool = False) -> HoistedSums:
     ...

@@ -51,11 +51,7 @@ def of(graph, ways, devices) -> Group:
 def held(graph, group=None) -> list:
     """Each parameter, buffer and constant of ``graph``, in its order, and the share of it that a
     rank holds: its bytes and those of the whole."""
-    mine = (group.graph if group else graph).values
-    return [
-        (graph.values[index], mine[index].bytes(1), max(graph.values[index].bytes(1), 1))
-        for index in _C.ir.held_values(graph)
-    ]
+    return _C.ir.held_values(graph, group.graph if group else graph)
 
 
 class Choice:

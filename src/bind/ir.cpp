@@ -1,5 +1,8 @@
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "bind/layouts.h"
 #include "bind/module.h"
 #include "rannc/ir/contents.h"
@@ -207,8 +210,18 @@ void init_contents(py::module_& m) {
   m.def("state_names", &ir::state_names, "graph"_a, Unlocked(),
         "Parameters and buffers, in the order of the graph.");
   m.def(
-      "held_values", [](const Graph& graph) { return indices(ir::held_values(graph)); }, "graph"_a,
-      "Indices of parameters, buffers and constants, in the order of the graph.");
+      "held_values",
+      [](const Graph& graph, const Graph& local) {
+        std::vector<std::tuple<ir::Value, int64_t, int64_t>> held;
+        for (ir::ValueId id : ir::held_values(graph)) {
+          const int64_t whole = std::max<int64_t>(graph[id].bytes(1), 1);
+          held.emplace_back(graph[id], local[id].bytes(1), whole);
+        }
+        return held;
+      },
+      "graph"_a, "local"_a,
+      "Parameters, buffers and constants, in the order of the graph: each with its bytes in local, "
+      "the same graph with the sizes of one rank, and those of the whole.");
   m.def("written_names", &ir::written_names, "graph"_a, Unlocked(),
         "What some node writes, by the name of the value that holds its memory.");
   m.def(

@@ -20,7 +20,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.replaced import in_this_thread, replaced
 from pyrannc.capture.torch_patches import PythonCall
 from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
-from pyrannc.capture.values.logged_numbers import read_here
+from pyrannc.capture.values.logged_numbers import read_here, users_place
 from pyrannc.errors import RaNNCError
 from pyrannc.operators import Trait
 
@@ -222,19 +222,12 @@ def _statement_here():
     """``(text, place, what the look has to find, whether an error comes else)`` where the caller's
     innermost frame outside of torch and this library is in the test of an assertion, or of an
     ``if`` that only raises or only asks whether numbers are finite."""
-    frame = inspect.currentframe()
-    own, library = __file__.rpartition("capture")[0], torch.__file__.rpartition("__init__")[0]
-    while frame is not None and frame.f_code.co_filename.startswith((own, library)):
-        frame = frame.f_back
-    if frame is None:
+    place = users_place()
+    if place is None:
         return None
-    file = frame.f_code.co_filename
-    position = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    if None in position:
-        return None
-    line, last_line, column, last_column = position
+    file, first, last = place
     for statement, passes in _checks_of(file):
-        test, begin, end = statement.test, (line, column), (last_line, last_column)
+        test, begin, end = statement.test, first, last
         if (begin, end) == (_begin(statement), _end(statement)):
             begin, end = _begin(test), _end(test)
         if passes is not None:
@@ -247,7 +240,7 @@ def _statement_here():
             text = " ".join(ast.unparse(test).split())
             asserts = isinstance(statement, ast.Assert)
             raises = passes is not None
-            return f"{'assert' if asserts else 'if'} {text}", f"{file}:{line}", wanted, raises
+            return f"{'assert' if asserts else 'if'} {text}", f"{file}:{first[0]}", wanted, raises
     return None
 
 

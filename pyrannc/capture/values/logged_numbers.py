@@ -5,6 +5,7 @@ have put them, or are printed. Detached tensors of one number that forward() kee
 same way. A number that decides what runs, or becomes a part of a tensor, is refused.
 """
 
+import ast
 import builtins
 import contextlib
 import copy
@@ -12,6 +13,7 @@ import dataclasses
 import functools
 import gc
 import inspect
+import linecache
 import logging
 import operator
 import re
@@ -62,7 +64,7 @@ class LoggedNumber(pytree.NumberOfTensors):
         return self.__format__("")
 
     def __format__(self, spec):
-        if not self._reader.is_open:
+        if not self._reader.is_open or _is_told_by_a_check():
             return "<number of a tensor, which only a call of the model has>"
         self._reader.shown.append((self, spec))
         return f"\ue000{len(self._reader.shown) - 1}\ue001"
@@ -401,6 +403,47 @@ def read_here(session, frame) -> bool:
     """Whether a model's own code reads a number, and not torch for it."""
     file = frame.f_code.co_filename
     return session.reader is not None and not file.startswith((TORCH_PATH, OWN_PATH))
+
+
+def users_place():
+    """``(file, (line, column) of the begin, of the end)`` of the expression at which the innermost
+    frame outside of torch and this library is; None where there is none."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith((OWN_PATH, TORCH_PATH)):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    line, last_line, column, last_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    if None in (line, last_line, column, last_column):
+        return None
+    return frame.f_code.co_filename, (line, column), (last_line, last_column)
+
+
+def _is_told_by_a_check() -> bool:
+    """Whether a number is written into the message of a function that only checks, as
+    ``torch_compilable_check(a.numel() == n, f"{n} places")`` of transformers."""
+    place = users_place()
+    if place is None:
+        return False
+    file, begin, end = place
+    return any(first <= begin and end <= last for first, last in _checks_of(file))
+
+
+@functools.lru_cache(maxsize=64)
+def _checks_of(file) -> tuple:
+    """Where a file calls functions that check, and makes nothing of what they return."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:  # no Python: a template, a cell with magic commands
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            name = ast.unparse(node.value.func).rpartition(".")[2]
+            if "check" in name.lower() or "assert" in name.lower():
+                place = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+                found.append(place)
+    return tuple(found)
 
 
 def put(model, left, tensors, is_first_rank) -> None:

@@ -200,7 +200,7 @@ class CallAgreement:
     def _exchange(self, own, what, number, kind, describe, whole=None, sizes=None):
         # Without gradients, those that are kept do not matter.
         kept = 0 if what == _FORWARD_ONLY else self._kept.passes
-        left = what != _OTHER and transport.left_messages(self._world)
+        left = what not in (_OTHER, _ASKING) and transport.left_messages(self._world)
         if left:
             what = _REFUSED
         mine = Told(

@@ -30,8 +30,15 @@ import pytest
     # The call without gradients after a step is one of its end, too: part is that of the last one.
     assert calls == [(1, 1), (4, 1)], calls
 
-    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,))
+    def work():
+        begun.set()
+        time.sleep(100)
+
+    context = multiprocessing.get_context("fork")
+    begun = context.Event()
+    worker = context.Process(target=work)
     worker.start()
+    begun.wait()  # Python forgets signals that come while it forks
     worker.terminate()
     worker.join(20)
     assert worker.exitcode == -signal.SIGTERM

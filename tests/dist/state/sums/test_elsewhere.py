@@ -116,6 +116,7 @@ for batch in batches:
     total += loss.detach()
     for found, of in zip(model.parameters(), plain.parameters(), strict=True):
         after.append(found.norm().item() - of.norm().item())
+model.state_dict()  # until here ranks answer each other
 assert max(map(abs, before + after)) < 1e-9, (before, after)
 assert torch.isfinite(total)
 print("right", len(before), len(after))
