@@ -285,7 +285,8 @@ class Questions:
         Collective."""
         while self._are_open() and self.agree(bool(self._lacking()), describe):
             self._tell()
-        self._numbers = [each for each in self._numbers if each() is not None]
+        if self._numbers:
+            self._numbers = [each for each in self._numbers if each() is not None]
 
     def before_step(self) -> None:
         """A step of an optimizer begins on all ranks. Collective."""

@@ -127,6 +127,6 @@ def test_the_order_is_that_of_the_table():
     names = [type(each).__name__ for each in PARTICIPANTS]
     # Checks and counts see the model as the user does; masters are of what is lent before them.
     assert names == [
-        "Early", "Unsummed", "Late", "Count", "Timer", "HiddenGradients", "Parts", "Shards",
-        "Masters", "Fused",
+        "Early", "Unsummed", "Late", "Penalties", "Count", "Timer", "HiddenGradients", "Parts",
+        "Shards", "Masters", "Fused",
     ]  # fmt: skip
