@@ -99,12 +99,8 @@ def explain(error, module, otherwise, model) -> TraceError:
             "model keeps elsewhere in its forward()."
         )
     outside = any(each in str(error) for each in _OF_OUTSIDERS)
-    if outside and (path := _outsider(model)):
-        return TraceError(
-            f"{where}: uses `{path}`, which is no parameter of the model, because its layer is in "
-            "a plain Python list or dict: no optimizer, checkpoint or .to(device) of the model "
-            "knows it, either.\n  Put such layers into an nn.ModuleList or nn.ModuleDict."
-        )
+    if outside and (found := next(_outsiders(model), None)):
+        return TraceError(f"{where}: {_uses(found[0])}")
     if "requires grad as a constant" in str(error):
         return TraceError(
             f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
@@ -134,8 +130,26 @@ def explain(error, module, otherwise, model) -> TraceError:
     return TraceError(f"{where}: {otherwise}")
 
 
-def _outsider(model) -> str:
-    """The path of a parameter of a layer that a module keeps in a plain list or dict."""
+def refuse_outsiders(model, constants) -> None:
+    """Of a graph that has been exported: torch.export makes constants of layers which the model
+    does not know, and their gradients would be lost."""
+    tensors = [each for each in constants if isinstance(each, torch.Tensor)]
+    memory = {each.data_ptr() for each in tensors if each.layout == torch.strided} - {0}
+    for path, tensor in _outsiders(model):
+        if tensor.requires_grad and tensor.data_ptr() in memory:
+            raise TraceError(f"the model: {_uses(path)}")
+
+
+def _uses(path):
+    return (
+        f"uses `{path}`, which is no parameter of the model, because its layer is in a plain "
+        "Python list or dict: no optimizer, checkpoint or .to(device) of the model knows it, "
+        "either.\n  Put such layers into an nn.ModuleList or nn.ModuleDict."
+    )
+
+
+def _outsiders(model):
+    """Parameters of layers that a module keeps in a plain list or dict, with their paths."""
     known = set(map(id, model.parameters()))
     for path, module in model.named_modules():
         for name, value in vars(module).items():
@@ -147,8 +161,7 @@ def _outsider(model) -> str:
                     continue
                 for parameter, tensor in layer.named_parameters():
                     if id(tensor) not in known:
-                        return ".".join(filter(None, [path, f"{name}[{key!r}]", parameter]))
-    return ""
+                        yield ".".join(filter(None, [path, f"{name}[{key!r}]", parameter])), tensor
 
 
 def place(error, module) -> None:

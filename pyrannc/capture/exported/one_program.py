@@ -24,7 +24,7 @@ from pyrannc.capture import (
 from pyrannc.capture.arguments import pytree
 from pyrannc.capture.arguments.batch_dims import doubt
 from pyrannc.capture.attributes import module_attributes, new_parameters
-from pyrannc.capture.explained import OWN_PATH, TORCH_PATH, explain, place
+from pyrannc.capture.explained import OWN_PATH, TORCH_PATH, explain, place, refuse_outsiders
 from pyrannc.capture.exported import fakes, graph, guards
 from pyrannc.capture.exported.autocast import Autocast
 from pyrannc.capture.exported.exporting import Exporting
@@ -196,6 +196,7 @@ def _written(program, model, inputs, names, dims, states, session):
         writer = graph.Writer(type(model).__name__, own, cloned, attributes, autocast)
         outputs = _walked(writer, program, names, dims, states, paths, session)
         if writer.written_constants <= cloned:
+            refuse_outsiders(model, writer.objects)
             return writer.finish(outputs), writer.objects
         cloned |= writer.written_constants
 
