@@ -18,6 +18,7 @@ class Case:
     """A captured model in float64, its call, and the gradients that it has by itself."""
 
     model: torch.nn.Module
+    captured: object
     graph: _C.ir.Graph
     objects: list
     inputs: dict
@@ -27,6 +28,11 @@ class Case:
     @property
     def largest(self):
         return max(float(grad.abs().max()) for grad in self.grads.values() if grad.numel())
+
+
+def tensors_of(result):
+    """Of what the model returns."""
+    return [each for each in pytree.flatten(result)[0] if torch.is_tensor(each)]
 
 
 def combined(outputs):
@@ -56,14 +62,14 @@ def case_of(build, args, kwargs, rows=ROWS):
         sums = interpreter.run([inputs[each] for each in names(prelude)], state, rows)
         inputs.update(zip(names(captured.graph)[len(names(captured.whole)) :], sums, strict=True))
     eager = build()
-    outputs = [each for each in pytree.flatten(eager(*args, **kwargs))[0] if torch.is_tensor(each)]
+    outputs = tensors_of(eager(*args, **kwargs))
     combined(outputs).backward()
     grads = {
         each: parameter.grad
         for each, parameter in eager.named_parameters()
         if parameter.grad is not None
     }
-    return Case(model, captured.graph, captured.objects, inputs, outputs, grads)
+    return Case(model, captured, captured.graph, captured.objects, inputs, outputs, grads)
 
 
 def names(graph):
@@ -84,7 +90,8 @@ def step(case, sharded, without=()):
         held.append(mine)
     graphs = [json.loads(place.graph.to_json()) for place in sharded]
     start = [{**mine, **case.inputs} for mine in held]
-    outputs = lockstep.run(graphs, start, ROWS, case.objects, without)
+    found = lockstep.run(graphs, start, ROWS, case.objects, without)
+    outputs = [tensors_of(case.captured.unflatten(each, ROWS, pytree.ANY_NUMBER)) for each in found]
     sum(combined(each) for each in outputs).backward()
     return outputs, {name: whole_gradients(name, sharded, held) for name in case.grads}
 
