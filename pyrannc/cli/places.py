@@ -89,7 +89,7 @@ class Places:
             if gone != said:
                 _say(f"waiting for {', '.join(gone)}, which cannot be reached")
                 said = gone
-            time.sleep(1)
+            time.sleep(1)  # between two rounds of ssh to hosts that may be gone for minutes
         left = self._without(gone)
         _say(f"going on without {', '.join(gone)}: {left.ranks} ranks on {', '.join(there)}")
         return left if len(there) == 1 else self._over(reach.check(there), left)

@@ -114,14 +114,14 @@ def _started(place, command, log_dir, added, names):
         environment.setdefault("RANNC_TERMINAL_WIDTH", str(width))
     process = subprocess.Popen(argv, env=environment)
     interrupted = False
-    over_since = 0  # looks at the job
+    looks = 0  # in a row that have found the job over
     with _handing_on(process) as ended:
         while True:
             try:
                 code = process.wait(_LOOK_S if place.asked else None)
             except subprocess.TimeoutExpired:
-                over_since = over_since + 1 if place.is_over(process.pid) else 0
-                if over_since == 3:
+                looks = looks + 1 if place.is_over(process.pid) else 0
+                if looks == 3:
                     process.kill()
                 continue
             except KeyboardInterrupt:

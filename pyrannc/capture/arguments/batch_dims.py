@@ -93,9 +93,8 @@ _STACK = "If each is an example, they have none: stack them in front of the mode
 def _list_of_examples(call):
     """The first list that may hold a tensor for each row, as images of other sizes are handed to
     detectors, where no tensor stands outside of lists; its path."""
-    (args, kwargs), found = call.arguments(), ""
-    named = {f"args[{i}]": value for i, value in enumerate(args)}
-    for path, value in (named | {f"kwargs[{key!r}]": kwargs[key] for key in kwargs}).items():
+    found = ""
+    for path, value in _by_path(call).items():
         if isinstance(value, list) and len(value) > 1:
             found = found or path
         elif any(each.startswith(path) for each in call.paths):
@@ -103,13 +102,15 @@ def _list_of_examples(call):
     return found
 
 
+def _by_path(call) -> dict:
+    args, kwargs = call.arguments()
+    named = {f"kwargs[{key!r}]": value for key, value in kwargs.items()}
+    return {f"args[{i}]": value for i, value in enumerate(args)} | named
+
+
 def _list_of_numbers(call, rows) -> str:
     """The path of a list of as many numbers as there are rows; "" where there is none."""
-    args, kwargs = call.arguments()
-    given = {f"args[{i}]": value for i, value in enumerate(args)} | {
-        f"kwargs[{key!r}]": value for key, value in kwargs.items()
-    }
-    for path, value in given.items():
+    for path, value in _by_path(call).items():
         numbers = isinstance(value, list | tuple) and len(value) == rows
         if numbers and all(type(each) in (int, float) for each in value):
             return path

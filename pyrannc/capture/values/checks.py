@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import linecache
 import operator
 
 import torch
@@ -20,7 +19,7 @@ from pyrannc.capture.arguments import pytree
 from pyrannc.capture.replaced import in_this_thread, replaced
 from pyrannc.capture.torch_patches import PythonCall
 from pyrannc.capture.torch_private import READ_NUMBER, DataDependentOutputException, FakeTensor
-from pyrannc.capture.values.logged_numbers import read_here, users_place
+from pyrannc.capture.values.logged_numbers import nodes_of, read_here, users_place
 from pyrannc.errors import RaNNCError
 from pyrannc.operators import Trait
 
@@ -248,12 +247,8 @@ def _statement_here():
 def _checks_of(file) -> tuple:
     """Statements of a file that only raise errors, and what their tests have to find; and those for
     numbers that are not finite, with None."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # no Python: a template, a cell with magic commands
-        return ()
     found = []
-    for node in ast.walk(tree):
+    for node in nodes_of(file):
         if isinstance(node, ast.Assert):
             found.append((node, True))
         elif isinstance(node, ast.If):

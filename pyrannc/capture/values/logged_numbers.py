@@ -39,6 +39,8 @@ REMEDY = (
 )
 _APPENDED, _ITSELF, _SHOWN = "appended", "itself", "shown"
 _TOKEN = re.compile("\ue000(\\d+)\ue001")
+# Names of functions that check, as assert_close or torch_compilable_check; not save_checkpoint.
+_CHECKS = re.compile("(^|_)(check|assert)(?!point)")
 
 
 @shown_as(TraceError)
@@ -432,18 +434,24 @@ def _is_told_by_a_check() -> bool:
 @functools.lru_cache(maxsize=64)
 def _checks_of(file) -> tuple:
     """Where a file calls functions that check, and makes nothing of what they return."""
+    calls = [
+        node
+        for node in nodes_of(file)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ]
+    return tuple(
+        ((each.lineno, each.col_offset), (each.end_lineno, each.end_col_offset))
+        for each in calls
+        if _CHECKS.search(ast.unparse(each.value.func).rpartition(".")[2])
+    )
+
+
+def nodes_of(file):
+    """The nodes of a file's syntax tree."""
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        return ast.walk(ast.parse("".join(linecache.getlines(file))))
     except SyntaxError:  # no Python: a template, a cell with magic commands
         return ()
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            name = ast.unparse(node.value.func).rpartition(".")[2]
-            if "check" in name.lower() or "assert" in name.lower():
-                place = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
-                found.append(place)
-    return tuple(found)
 
 
 def put(model, left, tensors, is_first_rank) -> None:

@@ -41,6 +41,8 @@ class Told(nn.Module):
     def forward(self, x):
         if self.tell is check_sizes:
             check_sizes(x.shape[1] == 4, f"{x.abs().sum()} of {x.mean().item():.2f}")
+        elif self.tell is save_checkpoint:
+            save_checkpoint(f"{x.abs().sum()}")
         else:
             self.tell(f"{x.abs().sum()}")
         return self.linear(x).square().mean()
@@ -52,7 +54,13 @@ def test_a_number_in_the_message_of_a_check_is_needed_by_nobody(front_end):
     assert "sum" not in str(captured.graph)
 
 
+def save_checkpoint(text):
+    pass
+
+
 @pytest.mark.parametrize("front_end", ["torchscript", "export"])
 def test_a_number_that_goes_where_no_call_could_put_it_is_refused(front_end):
+    with pytest.raises(TraceError, match="goes where a captured model cannot put it"):
+        capture(Told(save_checkpoint), (torch.ones(4, 4),), front_end=front_end)
     with pytest.raises(TraceError, match="goes where a captured model cannot put it"):
         capture(Told([].append), (torch.ones(4, 4),), front_end=front_end)
