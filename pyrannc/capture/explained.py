@@ -7,6 +7,7 @@ import re
 import torch
 
 import pyrannc
+from pyrannc.capture.torch_private import FakeTensor
 from pyrannc.errors import TraceError, shown_as
 
 TORCH_PATH = os.path.dirname(torch.__file__) + os.sep
@@ -102,10 +103,7 @@ def explain(error, module, otherwise, model) -> TraceError:
     if outside and (found := next(_outsiders(model), None)):
         return TraceError(f"{where}: {_uses(found[0])}")
     if "requires grad as a constant" in str(error):
-        return TraceError(
-            f"{where}: uses a tensor that requires a gradient but is not a parameter of the "
-            "model.\n  Make it an nn.Parameter attribute of a module."
-        )
+        return TraceError(f"{where}: {_UNKNOWN}")
     if _frame_in(error, _DERIVATIVES):
         return TraceError(
             f"{where}: computes derivatives (torch.autograd.grad, torch.func.grad or the like), "
@@ -114,6 +112,12 @@ def explain(error, module, otherwise, model) -> TraceError:
             "torch.autograd.grad(y.sum(), x)`. What trains through them (create_graph=True) is "
             "written as operators of the model, as `(1 - torch.tanh(h) ** 2) * weight`; or wrap "
             "only the part of the model that does not need them."
+        )
+    if _OF_OUTSIDERS[0] in str(error):
+        return TraceError(
+            f"{where}: {_UNKNOWN} (Or an operator of a library in C++ reads a tensor's memory, of "
+            "which there is none while a model is traced: register a fake of it, torch.library."
+            "register_fake.)"
         )
     if "dynamo-optimized function" in str(error):
         return TraceError(
@@ -130,14 +134,33 @@ def explain(error, module, otherwise, model) -> TraceError:
     return TraceError(f"{where}: {otherwise}")
 
 
-def refuse_outsiders(model, constants) -> None:
-    """Of a graph that has been exported: torch.export makes constants of layers which the model
-    does not know, and their gradients would be lost."""
-    tensors = [each for each in constants if isinstance(each, torch.Tensor)]
-    memory = {each.data_ptr() for each in tensors if each.layout == torch.strided} - {0}
-    for path, tensor in _outsiders(model):
-        if tensor.requires_grad and tensor.data_ptr() in memory:
-            raise TraceError(f"the model: {_uses(path)}")
+def refuse_outsiders(model, constants, read) -> None:
+    """torch.export makes constants of trained tensors that the model does not know, and their
+    gradients would be lost. ``read``: the tensors that the model's forward() has used."""
+    known = set(map(id, model.parameters()))
+    trained = {
+        _memory(each): each
+        for each in read
+        if each.requires_grad and each.is_leaf and id(each) not in known
+    }
+    for constant in constants:
+        if (memory := _memory(constant)) and memory in trained:
+            found = (path for path, each in _outsiders(model) if each is trained[memory])
+            path = next(found, None)
+            raise TraceError(f"the model: {_uses(path) if path else _UNKNOWN}")
+
+
+def _memory(tensor):
+    """0: it has none."""
+    if isinstance(tensor, FakeTensor) or not isinstance(tensor, torch.Tensor):
+        return 0
+    return tensor.data_ptr() if tensor.layout == torch.strided else 0
+
+
+_UNKNOWN = (
+    "uses a tensor that requires a gradient but is not a parameter of the model.\n  Make it an "
+    "nn.Parameter attribute of a module."
+)
 
 
 def _uses(path):

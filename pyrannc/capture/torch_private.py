@@ -55,6 +55,13 @@ bind_default_args = getattr(torch.autograd.function, "_bind_default_args", None)
 transforms_are_active = torch._C._are_functorch_transforms_active
 
 
+def tensors_read(mode) -> list:
+    """The real tensors of which ``mode`` has made fake ones. Without it a parameter that no module
+    registers is a constant of what torch.export returns, and is never trained."""
+    known = mode.fake_tensor_converter.meta_converter.describer.lookup_tensor
+    return [each for each in known if not isinstance(each, FakeTensor)]
+
+
 def set_grad_unrecorded(enabled: bool) -> None:
     """Sets the grad mode without a node in the graph that torch.export records. Without it all that
     follows a kept apply() has no gradient."""

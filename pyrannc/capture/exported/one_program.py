@@ -155,6 +155,7 @@ def one_program(
         raise found
     names = [*names, *(probe.name for probe in probes or ())]
     dims = [*dims, *(probe.dim for probe in probes or ())]
+    refuse_outsiders(model, program.constants.values(), torch_private.tensors_read(modes[-1]))
     written, objects = _written(program, model, inputs, names, dims, states, session)
     return Program(written, objects, **vars(seen))
 
@@ -196,7 +197,6 @@ def _written(program, model, inputs, names, dims, states, session):
         writer = graph.Writer(type(model).__name__, own, cloned, attributes, autocast)
         outputs = _walked(writer, program, names, dims, states, paths, session)
         if writer.written_constants <= cloned:
-            refuse_outsiders(model, writer.objects)
             return writer.finish(outputs), writer.objects
         cloned |= writer.written_constants
 

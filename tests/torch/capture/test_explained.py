@@ -83,6 +83,25 @@ def test_a_layer_in_a_plain_list_is_named(front_end):
         capture(Listed(), (torch.randn(3, 4),), front_end=front_end)
 
 
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.linear, self.kept = nn.Linear(4, 4), scale
+        self.scale = lambda: scale[0] if isinstance(scale, list) else scale
+
+    def forward(self, x):
+        return self.linear(x) * self.scale()
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize(
+    "scale", [torch.ones(4, requires_grad=True), [nn.Parameter(torch.ones(4))]], ids=["own", "list"]
+)
+def test_a_trained_tensor_that_no_module_registers_is_refused(scale, front_end):
+    with pytest.raises(TraceError, match="requires a gradient but is not a parameter of the model"):
+        capture(Scaled(scale), (torch.randn(3, 4),), front_end=front_end)
+
+
 def test_a_layer_in_a_plain_list_that_is_not_trained_may_be_a_constant():
     model = Listed()
     model.inner.hidden[0].requires_grad_(False)
