@@ -27,6 +27,7 @@ from pyrannc.capture.torch_patches import (
     settings,
 )
 from pyrannc.capture.torch_private import (
+    ASK_DEVICE,
     READ_NUMBER,
     FakeTensorMode,
     TorchDispatchMode,
@@ -122,6 +123,8 @@ class _RecordByHand(TorchDispatchMode):
         self.session = session
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is ASK_DEVICE:  # which C++ does many times for each operator
+            return args[0].device
         kwargs = kwargs or {}
         if not is_tracing():  # as in operators that the tracer has recorded
             outputs = func(*args, **kwargs)

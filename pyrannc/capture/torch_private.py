@@ -83,6 +83,8 @@ GROUPED_MM = torch.ops.aten._grouped_mm.default
 CTC_LOSS = torch.ops.aten._ctc_loss.Tensor
 #: The operator behind tensor.item(). Without it no number that a model reads is known.
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
+#: Where a tensor without data lies, which C++ asks. Without it a capture takes a tenth longer.
+ASK_DEVICE = torch.ops.prim.device.default
 #: What looks whether all elements of a tensor are true, only to raise an error where one is not.
 #: Without it models that check their input so cannot be traced.
 CHECK_OF_VALUES = "_check_tensor_all_with"

@@ -6,6 +6,8 @@ import compatibility
 import mpi
 import pytest
 
+pytestmark = pytest.mark.usefixtures("audits")
+
 
 def cases_of(script):
     lines = (mpi.JOBS / script).read_text().splitlines()

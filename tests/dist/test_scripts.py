@@ -5,6 +5,8 @@ import pytest
 import torch
 from scripts import toy
 
+pytestmark = pytest.mark.usefixtures("audits")
+
 
 @pytest.fixture(scope="module")
 def found():

@@ -137,8 +137,10 @@ class _Calls:
             return self._as_later_calls(first, self.exported)
 
         # Of what is of no effect torch.export leaves out more where a number is plain.
+        fresh = rows not in (1, *self._rows)
+
         def plain(states):
-            return self._joined(states, [*self._rows, *({rows} - {1, *self._rows})])
+            return self._joined(states, [*self._rows[:2], rows] if fresh else self._rows)
 
         with module_attributes.kept(self._model):
             first = plain(self._states)

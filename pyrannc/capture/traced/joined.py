@@ -69,7 +69,7 @@ def _joined(mode, model, call, names, dims, states, choices, places, batch):
             seen = [trace(rows, None).watching.seen for rows in numbers[:2]]
             probes = hook_probes.find(*seen, *numbers[:2])
         if batch.rows not in (None, 1, *numbers):
-            numbers = [*numbers, batch.rows]
+            numbers = [*numbers[:2], batch.rows]
         found = []
         for rows in numbers:
             found.append(trace(rows, probes))

@@ -3,6 +3,8 @@
 import pytest
 import state_changes
 
+pytestmark = pytest.mark.usefixtures("audits")
+
 
 @pytest.mark.ranks(lambda name: f"import state_changes; state_changes.check({name!r})")
 @pytest.mark.parametrize("name", state_changes.CHANGES)

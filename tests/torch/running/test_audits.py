@@ -11,6 +11,8 @@ from torch import nn
 from pyrannc import _C, Config, RaNNCError, RaNNCModule
 from pyrannc.running.guards.attributes import Attributes
 
+pytestmark = pytest.mark.usefixtures("audits")
+
 
 @pytest.mark.parametrize("name", state_changes.CHANGES)
 def test_without_the_guard_of_attributes_an_audit_finds_each_change(name, monkeypatch):

@@ -13,6 +13,8 @@ from pyrannc.capture.arguments.call import CallMismatch
 from pyrannc.running import call_kinds
 from pyrannc.running.audits import Audits
 
+pytestmark = pytest.mark.usefixtures("audits")
+
 
 class Tagger(nn.Module):
     """Tokens to scores; ``mask`` may be left out, and ``scale`` is a constant of the graph."""
