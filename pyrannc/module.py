@@ -17,9 +17,8 @@ from pyrannc.capture.arguments.refusals import refuse_transforms
 from pyrannc.errors import RaNNCError
 from pyrannc.generation import generate
 from pyrannc.hooks import backward_hooks
-from pyrannc.loop import distributed_checkpoint, samplers, writers
 from pyrannc.materialize import values
-from pyrannc.optimizer import gradient_norm, scheduled_rates, shared_overflow
+from pyrannc.optimizer import gradient_norm
 from pyrannc.optimizer.step import early, participants
 from pyrannc.original import methods, switches
 from pyrannc.planning import plan_file
@@ -27,7 +26,15 @@ from pyrannc.running import copies
 from pyrannc.running.call_kinds import CallKinds
 from pyrannc.running.data_parallel_wrappers import refuse_around, refuse_ddp, refuse_wrappers
 from pyrannc.state import pretrained, summon
-from pyrannc.wrapper import compiled, first_call, given, items, on_rank_0, own_names, saved_tensors
+from pyrannc.wrapper import (
+    compiled,
+    first_call,
+    given,
+    items,
+    own_names,
+    replaced_for_good,
+    saved_tensors,
+)
 from pyrannc.wrapper.model_interface import ModelInterface
 from pyrannc.wrapper.signature import ForwardOfModel
 
@@ -132,10 +139,8 @@ class RaNNCModule(ModelInterface):
         model = compiled.made_of(model)
         _refuse_wrapped(model, "")
         refuse_wrappers(model)
-        gradient_norm.install()
-        shared_overflow.install()
+        replaced_for_good.install(replaced_for_good.WRAPPED)
         participants.install()
-        samplers.install(lambda: (launch.get_world_size(), launch.get_rank()))
         self._given = given.read(
             RaNNCModule,
             of_original,
@@ -228,10 +233,7 @@ class RaNNCModule(ModelInterface):
         task, call = first_call.task_of(self.module, self._given, call, known, self._first_values)
         self._put_to_work(deploy.deploy(task, call.arguments()), call)
         self._first_values = values.Wanted()  # a later plan keeps what was trained
-        writers.install()
-        on_rank_0.install()
-        distributed_checkpoint.install()
-        scheduled_rates.install()
+        replaced_for_good.install(replaced_for_good.FIRST_CALL)
         self._kin.follow(self, task.world)
         return call
 

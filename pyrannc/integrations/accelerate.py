@@ -11,15 +11,14 @@ import types
 
 import accelerate
 import torch
-from accelerate import PartialState
 from accelerate.utils import DistributedType, recursively_apply
 
 from pyrannc import launch
 from pyrannc.config import Config
 from pyrannc.errors import ConfigError
 from pyrannc.integrations import repeats
-from pyrannc.job import process
 from pyrannc.module import RaNNCModule
+from pyrannc.wrapper import replaced_for_good
 
 _OWN_KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")  # of DistributedType: processes that only meet
 
@@ -141,16 +140,7 @@ def _is_half(value) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16)
 
 
-def _meet_ranks_first(theirs, state, cpu=False, **kwargs):
-    """Whoever asks Accelerate who the ranks are, such as TrainingArguments, has met them; and where
-    there is no accelerator the ranks are those of the CPU, without being asked for."""
-    if launch.get_world_size() > 1:
-        launch.init()
-        cpu = cpu or not torch.accelerator.is_available()
-    theirs(state, cpu, **kwargs)
-
-
-process.replace_method(PartialState, "__init__", _meet_ranks_first)
+replaced_for_good.install(replaced_for_good.INTEGRATION)
 
 
 def adopt(accelerator, config=None, settings=None) -> None:

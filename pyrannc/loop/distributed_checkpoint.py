@@ -10,27 +10,12 @@ import copy
 import torch
 
 from pyrannc.errors import RaNNCError
-from pyrannc.job import process
 from pyrannc.optimizer import around_another, steps_on_copies
 from pyrannc.optimizer.state import kept_state, master_weights, named_state, shard_states
 from pyrannc.optimizer.step import masters
 from pyrannc.ranks import any_of, of_rank
 from pyrannc.state import checkpoint, torch_private
 from pyrannc.state.released import is_released
-
-
-def install() -> None:
-    """Where it is imported, or once it is."""
-    process.when_imported("torch.distributed.checkpoint.state_dict", _replace)
-
-
-def _replace(module):
-    for name, ours in zip(
-        torch_private.STATE_DICT_FUNCTIONS,
-        (_get_model, _load_model, _get_optimizer, _load_optimizer),
-        strict=True,
-    ):
-        process.replace_function(module, name, ours)
 
 
 def _deployment(model):
@@ -210,3 +195,13 @@ def _unflattened(state_dict, names, held, optimizer):
             }
         )
     return content, options
+
+
+#: By what they stand for.
+REPLACED = dict(
+    zip(
+        torch_private.STATE_DICT_FUNCTIONS,
+        (_get_model, _load_model, _get_optimizer, _load_optimizer),
+        strict=True,
+    )
+)

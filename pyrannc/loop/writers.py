@@ -1,27 +1,17 @@
 """Accelerate, Trainer and Lightning take each rank for the only process of the job: all of them
 would write the same files, most of them without the model.
 
-After :func:`install` their methods that write checkpoints do so on rank 0, which has the whole
+Here their methods that write checkpoints do so on rank 0, which has the whole
 model, and return on the others when it is done. Every rank calls them.
 """
 
 import sys
 
 from pyrannc import live_deployments
-from pyrannc.job import process
 from pyrannc.state import summon
 
 
-def install() -> None:
-    """For those that are imported; once per method."""
-    for module, kind, names, ours in _WRITERS:
-        owner = getattr(sys.modules.get(module), kind, None)
-        for name in names:
-            if hasattr(owner, name):
-                process.replace_method(owner, name, ours)
-
-
-def _accelerate(theirs, accelerator, *args, **kwargs):
+def of_accelerate(theirs, accelerator, *args, **kwargs):
     """Whether to write it asks the number of this process."""
     world = live_deployments.world()
     if world is None or accelerator.num_processes > 1:
@@ -41,7 +31,7 @@ def _accelerate(theirs, accelerator, *args, **kwargs):
     return result
 
 
-def _trainer(theirs, trainer, *args, **kwargs):
+def of_trainer(theirs, trainer, *args, **kwargs):
     """What it writes of a model that it knows is more than a state_dict."""
     wrapped = trainer.model
     if getattr(wrapped, "_deployment", None) is None or trainer.args.world_size > 1:
@@ -57,20 +47,9 @@ def _trainer(theirs, trainer, *args, **kwargs):
     return summon.on_rank_0(wrapped, "save_model()", write)
 
 
-def _lightning(theirs, strategy, *args, **kwargs):
+def of_lightning(theirs, strategy, *args, **kwargs):
     world = live_deployments.world()
     if world is None or world.rank == 0:
         theirs(strategy, *args, **kwargs)
     if world is not None:
         world.barrier()
-
-
-_WRITERS = (
-    ("accelerate.accelerator", "Accelerator", ("save_state", "save_model"), _accelerate),
-    ("transformers.trainer", "Trainer", ("_save",), _trainer),
-    *(
-        (f"{package}.strategies.strategy", "Strategy", ("save_checkpoint", "remove_checkpoint"),
-         _lightning)
-        for package in ("lightning.pytorch", "pytorch_lightning")
-    ),
-)  # fmt: skip

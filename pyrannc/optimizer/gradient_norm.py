@@ -1,18 +1,16 @@
 """Norms of gradients over the whole model, where torch computes that of one rank's part.
 
 ``torch.nn.utils.clip_grad_norm_``, ``get_total_norm`` and what is built on them (Accelerate,
-Trainer and Lightning among it) see the gradients that this rank holds. After :func:`install` they
-ask here.
+Trainer and Lightning among it) see the gradients that this rank holds; see
+:mod:`pyrannc.wrapper.replaced_for_good`.
 """
 
-import collections
 import functools
 
+import numpy as np
 import torch
-from torch.nn.utils import clip_grad
 
 from pyrannc import live_deployments
-from pyrannc.job import process
 from pyrannc.ranks import gathered
 from pyrannc.state import tensor_parts, torch_private
 from pyrannc.state.released import is_released
@@ -75,14 +73,6 @@ def of_model(deployment) -> float:
     return _total([deployment], gradients, 2.0, False).item()
 
 
-def install() -> None:
-    """Once per process."""
-    process.replace_in_torch(clip_grad.clip_grad_norm_, clip)
-    process.replace_in_torch(torch_private.total_norm, total_norm)
-    process.replace_in_torch(torch_private.clip_with_norm, own_only)
-    process.replace_in_torch(clip_grad.clip_grad_value_, own_only)
-
-
 def _gradients(parameters) -> list:
     own = [each for each in parameters if not is_released(each)]
     return [each.grad for each in own if each.grad is not None]
@@ -106,15 +96,6 @@ def _deployments(tensors) -> list:
     for each in found:
         each.unsummed.check(WHAT)
     return [each for each in found if each.world.size > 1]
-
-
-def _as_numbers(norms) -> dict:
-    """Of each its number and dtype, in JSON's types. An accelerator is waited for once."""
-    if not norms:
-        return {}
-    numbers = torch.stack([norm.double() for norm in norms.values()]).tolist()
-    dtypes = [str(norm.dtype).removeprefix("torch.") for norm in norms.values()]
-    return dict(zip(norms, zip(numbers, dtypes, strict=True), strict=True))
 
 
 def _to(device, number):
@@ -146,36 +127,47 @@ def _part(deployment, name, parameter):
     return tensor_parts.plain(parameter.grad).reshape(-1)[begin:end] if begin < end else None
 
 
+def _of_all_ranks(deployment, others, norm_type):
+    """The norms of a model's gradients in the order of its parameters, so that their sum is the
+    same on every rank, and their dtypes. ``others``, by id, loses those that belong to it."""
+    places, norms, world = [], [], deployment.world
+    for place, (name, parameter) in enumerate(deployment.model.named_parameters()):
+        gradient = None if is_released(parameter) else parameter.grad
+        if gradient is None or others.pop(id(gradient), None) is None:
+            continue
+        if (part := _part(deployment, name, parameter)) is not None:
+            places.append(place)
+            norms.append(torch.linalg.vector_norm(part, norm_type))
+    # An accelerator is waited for once.
+    own = torch.stack([norm.double() for norm in norms]).cpu().numpy() if norms else np.empty(0)
+    # After the numbers: what the backward has left to be read is there then, without a wait.
+    deployment.call_agreement.other(WHAT)
+    found = gathered(world, (np.array(places, dtype=np.int64), own, {norm.dtype for norm in norms}))
+    places, numbers, dtypes = zip(*found, strict=True)
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return np.concatenate(numbers)[order], set().union(*dtypes)
+
+
 def _total(deployments, gradients, norm_type, error_if_nonfinite):
     norm_type = float(norm_type)
     others = {id(gradient): gradient for gradient in gradients}
-    norms = []
+    numbers, dtypes = [], set()
     for deployment in deployments:
-        found, world = {}, deployment.world
-        for name, parameter in deployment.model.named_parameters():
-            gradient = None if is_released(parameter) else parameter.grad
-            if gradient is None or others.pop(id(gradient), None) is None:
-                continue
-            if (part := _part(deployment, name, parameter)) is not None:
-                found[name] = torch.linalg.vector_norm(part, norm_type)
-        mine, everyones = _as_numbers(found), collections.defaultdict(list)
-        # After the numbers: what the backward has left to be read is there then, without a wait.
-        deployment.call_agreement.other(WHAT)
-        for each in gathered(world, mine):
-            for name, value in each.items():
-                everyones[name].append(value)
-        # In the order of the model, so that the sum is the same on every rank.
-        for name, _ in deployment.model.named_parameters():
-            for value, dtype in everyones.get(name, ()):
-                norms.append(torch.tensor(value, dtype=getattr(torch, dtype)))
+        found, dtypes_of_ranks = _of_all_ranks(deployment, others, norm_type)
+        numbers.append(found)
+        dtypes |= dtypes_of_ranks
     device = gradients[0].device if gradients else deployments[0].task.device
-    if device.type != "cpu":
-        norms = [_to(device, norm) for norm in norms]
-    norms += [torch.linalg.vector_norm(gradient, norm_type) for gradient in others.values()]
-    if not norms:
+    own = [torch.linalg.vector_norm(gradient, norm_type) for gradient in others.values()]
+    dtypes |= {norm.dtype for norm in own}
+    if not dtypes:
         return torch.tensor(0.0)
-    wide = functools.reduce(torch.promote_types, (norm.dtype for norm in norms))
-    total = torch.linalg.vector_norm(torch.stack([norm.to(wide) for norm in norms]), norm_type)
+    wide = functools.reduce(torch.promote_types, dtypes)
+    norms = torch.from_numpy(np.concatenate(numbers)).to(wide)
+    if device.type != "cpu":
+        norms = _to(device, norms)
+    total = torch.linalg.vector_norm(
+        torch.cat([norms, *(norm.to(wide).reshape(1) for norm in own)]), norm_type
+    )
     if error_if_nonfinite and not total.isfinite():
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "

@@ -1,18 +1,8 @@
 """transformers' schedule for Adafactor reads off each group's first parameter how far it went."""
 
-from pyrannc.job import process
 
-
-def install() -> None:
-    """Where transformers is imported, or once it is."""
-    process.when_imported(
-        "transformers.optimization",
-        lambda module: process.replace_method(module.AdafactorSchedule, "get_lr", _rates),
-    )
-
-
-def _rates(theirs, schedule):
-    """The same where a rank holds no parameter of a group, whose rate stays what it was."""
+def rates(theirs, schedule):
+    """``get_lr()``, also where a rank holds no parameter of a group: its rate stays what it was."""
     optimizer, groups = schedule.optimizer, schedule.optimizer.param_groups
     held = [group for group in groups if group["params"]]
     if len(held) == len(groups):

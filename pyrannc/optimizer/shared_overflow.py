@@ -8,21 +8,14 @@ import numpy as np
 import torch
 
 from pyrannc import live_deployments
-from pyrannc.job import process
 from pyrannc.optimizer.step import masters
 from pyrannc.optimizer.step.hidden_gradients import HiddenGradients
 from pyrannc.optimizer.step.step import lent_by
-from pyrannc.state import torch_private
-
-
-def install() -> None:
-    """Once per process: :class:`torch.amp.GradScaler` asks all ranks for the optimizers of wrapped
-    models, and nobody for others."""
-    process.replace_method(torch.amp.GradScaler, torch_private.unscale.__name__, unscale)
 
 
 def unscale(torchs, scaler, optimizer, inv_scale, found_inf, allow_fp16):
-    """Collective for the optimizer of a wrapped model."""
+    """What :class:`torch.amp.GradScaler` does before a step, over all ranks for the optimizer of a
+    wrapped model."""
     masters.lengthen_gradients(optimizer)
     with lent_by(HiddenGradients(), optimizer):
         found = torchs(scaler, optimizer, inv_scale, found_inf, allow_fp16)

@@ -8,12 +8,10 @@ import inspect
 import os
 import sys
 
-import torch
 from torch import nn
 
 from pyrannc import log
 from pyrannc.errors import RaNNCError
-from pyrannc.job import process
 from pyrannc.optimizer.state.named_state import ON_RANK_0
 
 _told = [False]  # that a script goes through an empty one: once in a process
@@ -102,11 +100,6 @@ def is_in(tree) -> bool:
     if isinstance(tree, dict):
         return ON_RANK_0 in tree or any(map(is_in, tree.values()))
     return isinstance(tree, list | tuple) and any(map(is_in, tree))
-
-
-def install() -> None:
-    """Lets torch.save() do as :func:`save`; once."""
-    process.replace_function(torch, "save", save)
 
 
 def save(theirs, obj, f, *args, **kwargs):

@@ -28,7 +28,10 @@ DISK_BYTES = 10 * 2**30  # what installing takes at its peak, with a margin
 TESTS = (
     "tests/python",
     "tests/torch/accelerator/backend",
-    *(f"tests/torch/{name}" for name in ("capture", "ops", "optimizer", "runtime", "state")),
+    *(
+        f"tests/torch/{name}"
+        for name in ("capture", "ops", "optimizer", "runtime", "state", "wrapper")
+    ),
     *(f"tests/dist/test_{name}.py" for name in ("device_equality", "habits")),
 )
 DEVICES = ("standin", "bare", "standin_nccl")  # what the tests of devices load

@@ -30,9 +30,9 @@ class Fault(NamedTuple):
 FAULTS = [
     Fault(
         "pyrannc/wrapper/given.py",
-        "if self.master_weights:",
-        "if not self.master_weights:",
-        "tests/torch/optimizer/step/test_masters.py",
+        "if value not in (False, True):",
+        "if value in (False, True):",
+        "tests/torch/wrapper/test_given.py",
     ),
     Fault(
         "pyrannc/wrapper/signature.py",
@@ -131,7 +131,7 @@ FAULTS = [
         "tests/dist/test_habits.py",
     ),
     Fault(
-        "pyrannc/loop/samplers.py",
+        "pyrannc/wrapper/ranks_of_job.py",
         "and not has_group:",
         "and has_group:",
         "tests/dist/test_habits.py",

@@ -2,10 +2,7 @@
 
 import weakref
 
-import torch
-
 from pyrannc import live_deployments, log
-from pyrannc.job import process
 from pyrannc.optimizer import elementwise, per_number, user_optimizer
 from pyrannc.optimizer.state import kept_state, whole_state
 from pyrannc.optimizer.step import masters
@@ -34,8 +31,6 @@ class LateOptimizers:
         self._late = weakref.WeakSet()
         self._in_order = []  # references to these, as they were found, which is so on every rank
         self._new = None
-        for name in ("state_dict", "load_state_dict"):
-            process.replace_method(torch.optim.Optimizer, name, _found_before)
 
     def state_bytes(self) -> int:
         """Of their states on this rank; what the plan has counted for one that has not come yet."""
@@ -155,7 +150,7 @@ class Late(Participant):
             deployment.late_optimizers.has_stepped(step.optimizer)
 
 
-def _found_before(torchs, optimizer, *args, **kwargs):
+def found_before(torchs, optimizer, *args, **kwargs):
     """torch's ``state_dict()`` or ``load_state_dict()`` of an optimizer that has not stepped yet:
     what belongs to other ranks, and masters, would be taken for its own."""
     name = torchs.__name__

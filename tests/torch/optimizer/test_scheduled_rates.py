@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from pyrannc.optimizer import scheduled_rates
+from pyrannc.wrapper import replaced_for_good
 
 optimization = pytest.importorskip("transformers.optimization")
 
 
 def test_a_group_without_parameters_here_keeps_its_rate():
     """Symptom: IndexError of transformers in ``scheduler.step()``, on all ranks but one."""
-    scheduled_rates.install()
+    replaced_for_good.install(replaced_for_good.FIRST_CALL)
     whole, part = nn.ModuleList(nn.Linear(4, 2) for _ in range(2)), nn.Linear(4, 2)
     rates = []
     for groups in (
