@@ -24,7 +24,7 @@ from pyrannc.planning import (
     room,
     schedules,
 )
-from pyrannc.profiling import operators, step_costs
+from pyrannc.profiling import host_speeds, operators, step_costs
 from pyrannc.profiling.links import Links, measure_links
 from pyrannc.ranks import on_rank
 from pyrannc.report import destinations, graph_files, resident_memory, trace, training_steps
@@ -61,6 +61,7 @@ class Measured:
 
     devices: object  # _C.cost.Cluster
     links: Links
+    fastest: list | None = None  # the ranks that time operators, which are all equally fast
     operators: object = None  # _C.cost.CostTable
     storages: list | None = None  # see profiling.operators
     step: step_costs.Measured | None = None
@@ -219,13 +220,16 @@ def measure(task, agreed, proved) -> Measured:
     if task.config.keep_freed_memory:  # from here on, as what the self-check held is too much
         process.keep_freed_memory()
     links = measure_links(task, agreed.hosts)
-    devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links)
     if task.plan_file is not None:
-        return Measured(devices, links)
+        return Measured(planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links), links)
+    speeds = host_speeds.measure(task, agreed.hosts)
+    devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links, speeds.of_hosts)
     ways = task.config.tensor_parallel
     group = groups.of(task.captured.graph, ways, devices) if ways not in (1, "auto") else None
-    measured = measure_operators(task, agreed, Measured(devices, links, timed={}, group=group))
-    costs = step_costs.measure(named_tensors.tensors(task.model), task)
+    measured = measure_operators(
+        task, agreed, Measured(devices, links, speeds.fastest, timed={}, group=group)
+    )
+    costs = step_costs.measure(named_tensors.tensors(task.model), task, speeds.fastest)
     process.give_back_freed_memory()  # single operators on whole batches need more than steps
     return dataclasses.replace(measured, step=costs)
 
@@ -245,6 +249,7 @@ def measure_operators(task, agreed, measured) -> Measured:
         config.graph_profile_file if config.save_graph_profile else "",
         [alone.rows, 2 * alone.rows] if alone else None,
         measured.timed,
+        measured.fastest,
     )
     return dataclasses.replace(measured, operators=table, storages=traced.storages)
 

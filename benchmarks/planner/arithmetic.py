@@ -153,6 +153,10 @@ class Judge:
         listed = self.cluster.get("host_of_rank")
         return listed[rank] if listed else rank // self.cluster["devices_per_host"]
 
+    def speed(self, host):
+        listed = self.cluster.get("host")
+        return listed[host].get("speed", 1) if listed else 1
+
     # Section 4: what valid means.
 
     def problems(self):
@@ -231,8 +235,9 @@ class Judge:
         )
 
     def time(self, s, direction):
-        """The device's or the host's time for the stage, whichever is longer."""
-        return max(self.cost(s, f"{direction}_ns"), self.cost(s, f"{direction}_host_ns"))
+        """The device's or the host's time for the stage, whichever is longer, on its slowest."""
+        longer = max(self.cost(s, f"{direction}_ns"), self.cost(s, f"{direction}_host_ns"))
+        return max(longer / self.speed(self.host(rank)) for rank in self.ranks[s])
 
     def crossing(self, s, t):
         """Values produced in s and used in t."""

@@ -88,7 +88,7 @@ def _share_of_host(ranks_on_host) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // ranks_on_host
 
 
-def cluster(hosts: list[str], memory: int, links):
+def cluster(hosts: list[str], memory: int, links, speeds=()):
     """The job's ranks as hosts with equal devices, also where some have fewer, or where ranks are
     dealt out to the hosts in turn.
 
@@ -96,6 +96,7 @@ def cluster(hosts: list[str], memory: int, links):
         hosts: Name of each rank's host.
         memory: Bytes that a rank may use.
         links: What ``_C.comm.measure_links`` found.
+        speeds: Of each host, in the order in which they first occur; empty: all alike.
     """
     names = list(dict.fromkeys(hosts))
     per_host = max(map(hosts.count, names))
@@ -110,6 +111,7 @@ def cluster(hosts: list[str], memory: int, links):
         intra_host=link(intra),
         inter_host=link(inter),
         host_of_rank=[] if even else list(map(names.index, hosts)),
+        speed_of_host=list(speeds),
     )
 
 

@@ -24,6 +24,7 @@ def profile(
     save_file="",
     rows=None,
     known=None,
+    ranks=None,
 ):
     """Costs of all nodes of ``graph``, equal on every rank, and the :class:`Traced` behind them.
 
@@ -41,13 +42,16 @@ def profile(
         save_file: Where all costs of this graph are written; or empty.
         rows: Numbers of them to time at; default: :func:`row_counts`.
         known: What was timed before for this job, the same on all ranks; what is timed is added.
+        ranks: Those that share the work, on equal hosts; default: all.
     """
     rows = rows or row_counts(local_rows)
     # Python's share of the work is short and the same everywhere: one rank does it.
     traced = trace(graph, objects, rows, device) if world.rank == 0 else None
     traced = of_rank(0, world, traced)
     files = load_file, save_file
-    costs = time_operators(graph, objects, traced, world, rows, cache_folder, device, *files, known)
+    costs = time_operators(
+        graph, objects, traced, world, rows, cache_folder, device, *files, known, ranks
+    )
     return costs, traced
 
 
@@ -62,11 +66,14 @@ def time_operators(
     load_file="",
     save_file="",
     known=None,
+    ranks=None,
 ):
     """The measured part of :func:`profile`: times all distinct operators at each of ``rows``, but
     for those that rank 0 finds in the cache."""
     place = torch.device(device)
     environment = environment_of_process(place)
+    if ranks:
+        environment = of_rank(ranks[0], world, environment)
     cache = ProfileCache(cache_folder, environment) if world.rank == 0 else None
 
     def stored():
@@ -87,6 +94,7 @@ def time_operators(
             cache_bytes=0 if place.type == "cpu" else device_facts.cache_bytes(place),
             progress=progress.advance,
             known=known,
+            ranks=ranks or [],
         )
     if world.rank == 0:
         cache.add({key: costs for key, costs in measured.items() if key not in known})

@@ -45,8 +45,8 @@ class Measured:
     lines: list  # of each parameter group; see _optimizer_lines()
 
 
-def measure(parameters, task) -> Measured:
-    """Every rank measures, and the median counts.
+def measure(parameters, task, ranks) -> Measured:
+    """Every rank measures, and the median of ``ranks`` counts, which are equally fast.
 
     Args:
         parameters: All tensors of the model, by name.
@@ -57,7 +57,8 @@ def measure(parameters, task) -> Measured:
     trained = sum(parameter.nbytes for parameter in parameters.values() if parameter.requires_grad)
     lines = [line for optimizer in optimizers for line in _optimizer_lines(optimizer, task.device)]
     mine = {"accumulate": _accumulate_ns_per_byte(trained, task.device), "groups": lines}
-    everyone = gathered(world, mine)
+    all_ranks = gathered(world, mine)
+    everyone = [all_ranks[rank] for rank in ranks]
     lines = [
         [statistics.median(values) for values in zip(*group, strict=True)]
         for group in zip(*(each["groups"] for each in everyone), strict=True)

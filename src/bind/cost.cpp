@@ -26,7 +26,7 @@ using cost::SavedStorage;
 
 Cluster make_cluster(int hosts, int devices_per_host, double device_memory_bytes,
                      const Link& intra_host, const Link& inter_host, int links_per_host,
-                     std::vector<int> host_of_rank) {
+                     std::vector<int> host_of_rank, std::vector<double> speed_of_host) {
   Cluster cluster{hosts,
                   devices_per_host,
                   device_memory_bytes,
@@ -34,7 +34,8 @@ Cluster make_cluster(int hosts, int devices_per_host, double device_memory_bytes
                   inter_host,
                   links_per_host,
                   /*price_per_device_hour=*/0,
-                  std::move(host_of_rank)};
+                  std::move(host_of_rank),
+                  std::move(speed_of_host)};
   cost::verify(cluster);
   return cluster;
 }
@@ -61,7 +62,7 @@ void init_cost(py::module_& m) {
   py::class_<Cluster>(m, "Cluster")
       .def(py::init(&make_cluster), py::kw_only(), "hosts"_a, "devices_per_host"_a,
            "device_memory_bytes"_a, "intra_host"_a, "inter_host"_a = Link{}, "links_per_host"_a = 1,
-           "host_of_rank"_a = std::vector<int>{})
+           "host_of_rank"_a = std::vector<int>{}, "speed_of_host"_a = std::vector<double>{})
       .def_static("from_toml", &cost::cluster_from_toml, "toml"_a, "file_name"_a = "cluster.toml")
       .def("to_toml", &cost::to_toml)
       .def_property_readonly("ranks", &Cluster::ranks)
@@ -73,6 +74,7 @@ void init_cost(py::module_& m) {
       .def_readonly("inter_host", &Cluster::inter_host)
       .def_readonly("links_per_host", &Cluster::links_per_host)
       .def_readonly("host_of_rank", &Cluster::host_of_rank)
+      .def_readonly("speed_of_host", &Cluster::speed_of_host)
       .def(py::self == py::self);
 
   py::class_<NodeCost>(m, "NodeCost")

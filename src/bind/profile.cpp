@@ -44,19 +44,23 @@ Known to_python(const profile::KnownCosts& costs) {
   return known;
 }
 
-std::pair<cost::CostTable, Known> measure(
-    const ir::Graph& graph, const py::sequence& objects,
-    const std::vector<std::vector<int64_t>>& saved, comm::Communicator& comm,
-    const std::vector<int64_t>& rows, const std::vector<profile::OperandStrides>& strides,
-    int repeats, const std::string& device, int64_t cache_bytes,
-    const std::function<void(int, int)>& progress, const Known& known) {
+std::pair<cost::CostTable, Known> measure(const ir::Graph& graph, const py::sequence& objects,
+                                          const std::vector<std::vector<int64_t>>& saved,
+                                          comm::Communicator& comm,
+                                          const std::vector<int64_t>& rows,
+                                          const std::vector<profile::OperandStrides>& strides,
+                                          int repeats, const std::string& device,
+                                          int64_t cache_bytes,
+                                          const std::function<void(int, int)>& progress,
+                                          const Known& known, const std::vector<int>& ranks) {
   const ops::Objects held = to_objects(objects);
   const profile::MeasureOptions options{.rows = rows,
                                         .repeats = repeats,
                                         .device = c10::Device(device),
                                         .cache_bytes = cache_bytes,
                                         .strides = strides,
-                                        .progress = progress};
+                                        .progress = progress,
+                                        .ranks = ranks};
   const py::gil_scoped_release unlocked;
   profile::KnownCosts costs = from_python(known);
   cost::CostTable table = profile::measure(graph, held, saved, comm, options, costs);
@@ -86,7 +90,8 @@ py::tuple placeholders(const ir::Graph& graph, int64_t rows, const std::string& 
 void init_profile(py::module_& m) {
   m.def("measure", &measure, "graph"_a, "objects"_a, "saved"_a, "comm"_a, "rows"_a,
         "strides"_a = std::vector<profile::OperandStrides>(), "repeats"_a = 5, "device"_a = "cpu",
-        "cache_bytes"_a = 0, "progress"_a = py::none(), "known"_a = Known());
+        "cache_bytes"_a = 0, "progress"_a = py::none(), "known"_a = Known(),
+        "ranks"_a = std::vector<int>());
   m.def("keys", &keys, "graph"_a, "rows"_a, "strides"_a = std::vector<profile::OperandStrides>());
   m.def("placeholders", &placeholders, "graph"_a, "rows"_a, "device"_a = "cpu");
   m.def("replay", &replay, "graph"_a, "objects"_a, "given"_a, "rows"_a, "before_node"_a,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -18,9 +19,14 @@ namespace rannc::cost {
 namespace {
 
 constexpr int kMaxRanks = 1 << 24;
+/// Orders of hosts that are all searched.
+/// tuned by: a bound on the time of planning, which each order takes once.
+/// without it: hosts of many kinds are searched in each of their orders.
+constexpr size_t kMostHostOrders = 6;
 constexpr size_t kMaxFileBytes = size_t{64} << 10;
 // Time is bytes over bandwidth: between these limits it is finite.
 constexpr double kLeastBandwidth = 1e-9;
+constexpr double kLeastSpeed = 1e-6;
 
 /// One table of the file; errors name file, line, column and key.
 class Table {
@@ -90,6 +96,15 @@ class Table {
       if (value < 0 || value >= kMaxRanks) fail(each, key, "expected numbers of hosts, from 0 on");
       result.push_back(static_cast<int>(value));
     }
+    return result;
+  }
+
+  /// Those of an array of tables.
+  [[nodiscard]] std::vector<const toml::table*> tables(std::string_view key) const {
+    const toml::node& node = at(key);
+    if (!node.is_array_of_tables()) fail(node, key, "expected an array of tables");
+    std::vector<const toml::table*> result;
+    for (const toml::node& each : *node.as_array()) result.push_back(each.as_table());
     return result;
   }
 
@@ -200,19 +215,68 @@ void verify_hosts_of_ranks(const Cluster& cluster) {
   }
 }
 
+void verify_speeds(const Cluster& cluster) {
+  if (cluster.speed_of_host.empty()) return;
+  if (cluster.speed_of_host.size() != static_cast<size_t>(cluster.hosts)) {
+    throw ConfigError(fmt::format("cluster: host: {} hosts are described, but hosts = {}",
+                                  cluster.speed_of_host.size(), cluster.hosts));
+  }
+  for (const double speed : cluster.speed_of_host) {
+    if (speed >= kLeastSpeed && speed <= 1 / kLeastSpeed) continue;
+    throw ConfigError(fmt::format("cluster: host.speed: expected a number from {} to {}, found {}",
+                                  kLeastSpeed, 1 / kLeastSpeed, speed));
+  }
+}
+
 }  // namespace
 
-std::vector<int> ranks_by_host(const Cluster& cluster) {
+std::vector<int> ranks_by_host(const Cluster& cluster, const std::vector<int>& hosts) {
+  std::vector<int> place(hosts.size());
+  for (size_t k = 0; k < hosts.size(); ++k) place[static_cast<size_t>(hosts[k])] = int(k);
   std::vector<int> ranks(static_cast<size_t>(cluster.ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  std::ranges::stable_sort(ranks, {}, [&](int rank) { return cluster.host_of(rank); });
+  std::ranges::stable_sort(
+      ranks, {}, [&](int rank) { return place[static_cast<size_t>(cluster.host_of(rank))]; });
   return ranks;
 }
 
-Cluster numbered_by_host(const Cluster& cluster) {
+Cluster numbered_by_host(const Cluster& cluster, const std::vector<int>& hosts) {
   Cluster result = cluster;
-  std::ranges::sort(result.host_of_rank);
+  result.host_of_rank.clear();
+  for (size_t k = 0; k < hosts.size(); ++k) {
+    if (!cluster.speed_of_host.empty()) result.speed_of_host[k] = cluster.speed_of(hosts[k]);
+    if (cluster.host_of_rank.empty()) continue;
+    result.host_of_rank.insert(result.host_of_rank.end(),
+                               static_cast<size_t>(cluster.devices_of(hosts[k])), int(k));
+  }
   return result;
+}
+
+std::vector<std::vector<int>> host_orders(const Cluster& cluster) {
+  std::vector<int> given(static_cast<size_t>(cluster.hosts));
+  std::iota(given.begin(), given.end(), 0);
+  if (cluster.speed_of_host.empty()) return {given};
+  std::map<std::pair<double, int>, std::vector<int>> hosts_of_kinds;
+  for (const int host : given) {
+    hosts_of_kinds[{cluster.speed_of(host), cluster.devices_of(host)}].push_back(host);
+  }
+  std::vector<size_t> line;  // kinds from the slowest on
+  std::vector<std::vector<int>> kinds;
+  for (auto& [kind, hosts] : hosts_of_kinds) {
+    line.insert(line.end(), hosts.size(), kinds.size());
+    kinds.push_back(std::move(hosts));
+  }
+  std::vector<std::vector<int>> orders;
+  do {
+    std::vector<size_t> used(kinds.size(), 0);
+    std::vector<int>& order = orders.emplace_back();
+    for (const size_t kind : line) order.push_back(kinds[kind][used[kind]++]);
+  } while (orders.size() <= kMostHostOrders && std::ranges::next_permutation(line).found);
+  if (orders.size() > kMostHostOrders) {
+    const std::vector<int> rising = orders.front();
+    orders = {rising, {rising.rbegin(), rising.rend()}, given};
+  }
+  return orders;
 }
 
 void verify(const Cluster& cluster) {
@@ -235,6 +299,7 @@ void verify(const Cluster& cluster) {
         cluster.price_per_device_hour));
   }
   verify_hosts_of_ranks(cluster);
+  verify_speeds(cluster);
   verify_link(cluster.intra_host, "intra_host", cluster.devices_per_host > 1);
   verify_link(cluster.inter_host, "inter_host", cluster.hosts > 1);
 }
@@ -259,7 +324,7 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
       "intra_host", "inter_host"};
   const int64_t version = check_header(root);
   if (version > 1) keys.emplace_back("price_per_device_hour");
-  if (version > 2) keys.emplace_back("host_of_rank");
+  if (version > 2) keys.insert(keys.end(), {"host_of_rank", "host"});
   root.allow_only(keys);
   Cluster cluster;
   cluster.hosts = root.count("hosts");
@@ -270,6 +335,14 @@ Cluster cluster_from_toml(std::string_view text, std::string_view file_name) {
   }
 
   if (file.contains("host_of_rank")) cluster.host_of_rank = root.indices("host_of_rank");
+
+  if (file.contains("host")) {
+    for (const toml::table* each : root.tables("host")) {
+      const Table host(*each, file_name, "host.");
+      host.allow_only({"speed"});
+      cluster.speed_of_host.push_back(each->contains("speed") ? host.number("speed") : 1);
+    }
+  }
 
   const toml::table* intra = root.table("intra_host");
   if (intra == nullptr) throw ConfigError(fmt::format("{}: [intra_host] is missing", file_name));
@@ -302,9 +375,9 @@ std::string to_toml(const Cluster& cluster) {
   std::string text = fmt::format(
       "format = \"rannc-cluster\"\nversion = {}\nhosts = {}\ndevices_per_host = {}\n"
       "device_memory_bytes = {}\n",
-      !cluster.host_of_rank.empty()        ? 3
-      : cluster.price_per_device_hour != 0 ? 2
-                                           : 1,
+      !cluster.host_of_rank.empty() || !cluster.speed_of_host.empty() ? 3
+      : cluster.price_per_device_hour != 0                            ? 2
+                                                                      : 1,
       cluster.hosts, cluster.devices_per_host, json::number_text(cluster.device_memory_bytes));
   if (cluster.price_per_device_hour != 0) {
     text += fmt::format("price_per_device_hour = {}\n",
@@ -317,6 +390,9 @@ std::string to_toml(const Cluster& cluster) {
   if (cluster.hosts > 1 || cluster.inter_host != Link{} || cluster.links_per_host != 1) {
     text += link_text("inter_host", cluster.inter_host);
     text += fmt::format("links_per_host = {}\n", cluster.links_per_host);
+  }
+  for (const double speed : cluster.speed_of_host) {
+    text += fmt::format("[[host]]\nspeed = {}\n", json::number_text(speed));
   }
   return text;
 }

@@ -79,9 +79,12 @@ Cluster of_groups(const Cluster& cluster, int ways, Link* link) {
   Cluster groups = cluster;
   bool on_one_host = true;
   std::vector<int> hosts;
+  std::vector<double> speeds(static_cast<size_t>(cluster.ranks() / ways), cluster.fastest());
   for (int rank = 0; rank < cluster.ranks(); ++rank) {
     if (rank % ways == 0) hosts.push_back(cluster.host_of(rank));
     on_one_host = on_one_host && cluster.host_of(rank) == hosts.back();
+    double& slowest = speeds[static_cast<size_t>(rank / ways)];
+    slowest = std::min(slowest, cluster.speed_of(cluster.host_of(rank)));
   }
   *link = on_one_host ? cluster.intra_host : cluster.inter_host;
   const int sharing = std::min(ways, cluster.devices_per_host);
@@ -94,6 +97,7 @@ Cluster of_groups(const Cluster& cluster, int ways, Link* link) {
   groups.hosts = cluster.ranks() / ways;
   groups.devices_per_host = 1;
   groups.host_of_rank.clear();
+  if (!cluster.speed_of_host.empty()) groups.speed_of_host = std::move(speeds);
   groups.intra_host = groups.inter_host;
   return groups;
 }

@@ -241,16 +241,14 @@ Found find_on_line(const cost::GraphProfile& given, const cost::Cluster& cluster
   return found;
 }
 
-}  // namespace
-
-Found find_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                const Request& request, const PlannerOptions& options, const Heuristics& with) {
-  cost::verify(profile);
-  cost::verify(cluster);
-  const cost::Cluster line = cost::numbered_by_host(cluster);
+/// With the hosts in the order `hosts` on the line.
+Found find_in_order(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                    const std::vector<int>& hosts, const Request& request,
+                    const PlannerOptions& options, const Heuristics& with) {
+  const cost::Cluster line = cost::numbered_by_host(cluster, hosts);
   Found found = find_on_line(profile, line, request, options, with);
-  if (line == cluster || !found.plan.feasible) return found;
-  const std::vector<int> ranks = cost::ranks_by_host(cluster);
+  const std::vector<int> ranks = cost::ranks_by_host(cluster, hosts);
+  if (std::ranges::is_sorted(ranks) || !found.plan.feasible) return found;
   for (plan::Stage& stage : found.plan.stages) {
     for (plan::Rank& rank : stage.ranks) rank = ranks[static_cast<size_t>(rank)];
     std::ranges::sort(stage.ranks);
@@ -260,6 +258,31 @@ Found find_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
               "a plan is not valid with its ranks renumbered: " + verdict.problems.front());
   found.plan = described(profile, cluster, request, std::move(found.plan), verdict);
   return found;
+}
+
+}  // namespace
+
+Found find_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                const Request& request, const PlannerOptions& options, const Heuristics& with) {
+  cost::verify(profile);
+  cost::verify(cluster);
+  const std::vector<std::vector<int>> orders = cost::host_orders(cluster);
+  const auto count = static_cast<double>(orders.size());
+  PlannerOptions each = options;
+  each.time_limit_s /= count;
+  std::optional<Found> best;
+  for (size_t k = 0; k < orders.size(); ++k) {
+    if (options.progress) {
+      each.progress = [&](double share) {
+        options.progress((static_cast<double>(k) + share) / count);
+      };
+    }
+    Found found = find_in_order(profile, cluster, orders[k], request, each, with);
+    const bool better = !best || (found.plan.feasible && !best->plan.feasible) ||
+                        (found.plan.feasible && found.plan.iteration_ns < best->plan.iteration_ns);
+    if (better) best = std::move(found);
+  }
+  return std::move(*best);
 }
 
 }  // namespace rannc::partition

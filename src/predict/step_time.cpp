@@ -253,7 +253,7 @@ class Walk {
   /// The optimizer's step, and the parameters' way back to all ranks that share it.
   [[nodiscard]] double optimizer_ns(Rank rank) {
     const std::set<int>& stages = state(rank).stages;
-    double ns = stages_.optimizer_ns(stages);
+    double ns = stages_.optimizer_ns(stages) / speed_of(rank);
     if (!shard_optimizer_ || stages.empty()) return ns;
     ns /= program_.mesh(*stages.begin()).replicas();
     for (const plan::Reduction& reduction : program_.reductions) {
@@ -276,6 +276,10 @@ class Walk {
     state.computes = ns > 0;
   }
 
+  [[nodiscard]] double speed_of(Rank rank) const {
+    return cluster_.speed_of(cluster_.host_of(rank));
+  }
+
   /// Of a forward or backward on its device, or on a host without one.
   [[nodiscard]] double computed_ns(Rank rank, const Action& action) {
     RankState& state = this->state(rank);
@@ -283,15 +287,20 @@ class Walk {
       return costs_.measured.at(static_cast<size_t>(rank)).at(state.next).work_ns;
     }
     const auto stage = static_cast<size_t>(action.stage);
-    if (action.kind == ActionKind::forward) return stages_.forward_ns(stage, rows(rank, action));
-    return stages_.backward_ns(stage, rows(rank, action), state.backwards[action.stage]++ == 0);
+    const double ns =
+        action.kind == ActionKind::forward
+            ? stages_.forward_ns(stage, rows(rank, action))
+            : stages_.backward_ns(stage, rows(rank, action), state.backwards[action.stage]++ == 0);
+    return ns / speed_of(rank);
   }
 
   /// What the host takes to issue it.
   [[nodiscard]] double host_ns(Rank rank, const Action& action) const {
     const auto stage = static_cast<size_t>(action.stage);
-    return action.kind == ActionKind::forward ? stages_.forward_host_ns(stage, rows(rank, action))
-                                              : stages_.backward_host_ns(stage, rows(rank, action));
+    const double ns = action.kind == ActionKind::forward
+                          ? stages_.forward_host_ns(stage, rows(rank, action))
+                          : stages_.backward_host_ns(stage, rows(rank, action));
+    return ns / speed_of(rank);
   }
 
   void compute_or_issue(Rank rank, const Action& action) {

@@ -152,33 +152,39 @@ void append(std::string& bytes, const std::vector<NodeCost>& costs) {
   bytes.append(reinterpret_cast<const char*>(costs.data()), costs.size() * sizeof(NodeCost));
 }
 
-/// Costs of `nodes`, [index][row index]: rank r measures every size-th from r on.
+/// Costs of `nodes`, [index][row index]: the r-th of the ranks that share them measures every
+/// `sharers`-th from r on.
 std::vector<std::vector<NodeCost>> share(const std::vector<ir::NodeId>& nodes, Measurer& measurer,
                                          comm::Communicator& comm, const MeasureOptions& options) {
   const size_t total = nodes.size();
   const auto size = static_cast<size_t>(comm.size());
-  const auto first = static_cast<size_t>(comm.rank());
-  const int mine = static_cast<int>((total + size - 1 - first) / size);
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::vector<int>& sharing = options.ranks.empty() ? ranks : options.ranks;
+  const size_t sharers = sharing.size();
+  const auto first = static_cast<size_t>(std::ranges::find(sharing, comm.rank()) - sharing.begin());
+  const size_t mine_ends = first < sharers ? total : 0;
+  const int mine =
+      static_cast<int>((mine_ends + sharers - 1 - std::min(first, sharers - 1)) / sharers);
   std::string bytes;
   int done = 0;
-  for (size_t i = first; i < total; i += size) {
+  for (size_t i = first; i < mine_ends; i += sharers) {
     append(bytes, measurer.measure(nodes[i]));
     if (options.progress) options.progress(++done, mine);
   }
 
   std::vector<std::string> all{bytes};
   if (size > 1) {
-    std::vector<int> ranks(size);
-    std::iota(ranks.begin(), ranks.end(), 0);
     all = comm::all_gather(comm, bytes, ranks, {.what = "measured costs"});
   }
   std::vector<std::vector<NodeCost>> costs(total, std::vector<NodeCost>(options.rows.size()));
   const size_t stride = options.rows.size() * sizeof(NodeCost);
   for (size_t i = 0; i < total; ++i) {
-    const std::string& from = all.at(i % size);
-    RANNC_CHECK(from.size() >= (i / size + 1) * stride,
-                c10::str("rank ", i % size, " measured ", from.size(), " bytes of costs, too few"));
-    std::memcpy(costs[i].data(), from.data() + i / size * stride, stride);
+    const int rank = sharing[i % sharers];
+    const std::string& from = all.at(static_cast<size_t>(rank));
+    RANNC_CHECK(from.size() >= (i / sharers + 1) * stride,
+                c10::str("rank ", rank, " measured ", from.size(), " bytes of costs, too few"));
+    std::memcpy(costs[i].data(), from.data() + i / sharers * stride, stride);
   }
   return costs;
 }

@@ -27,6 +27,8 @@ struct MeasureOptions {
   /// empty: contiguous. A transposed operand costs more, and its reshape is a copy.
   std::vector<OperandStrides> strides = {};
   std::function<void(int done, int total)> progress;  ///< signatures timed; may be empty
+  /// That share the signatures; empty: all. The others wait for what these have timed.
+  std::vector<int> ranks = {};
 };
 
 /// Times every distinct operator signature of `graph` once, forward and backward, on random data of

@@ -18,7 +18,8 @@ using plan::Rank;
 
 using NodeTimes = std::vector<double> cost::ProfileNode::*;
 
-/// What a stage takes: the larger of what its device computes and of what its host issues.
+/// What a stage takes on its slowest rank: the larger of what its device computes and of what its
+/// host issues.
 double longer_sum(const Layout& layout, size_t stage, NodeTimes device, NodeTimes host) {
   double computed = 0, issued = 0;
   for (uint32_t index : layout.nodes[stage]) {
@@ -27,7 +28,11 @@ double longer_sum(const Layout& layout, size_t stage, NodeTimes device, NodeTime
     if ((node.*host).empty()) continue;
     issued += cost::cost_at(node.*host, layout.profile.rows, layout.rows[stage]);
   }
-  return std::max(computed, issued);
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const Rank rank : layout.ranks(stage)) {
+    slowest = std::min(slowest, layout.cluster.speed_of(layout.cluster.host_of(rank)));
+  }
+  return std::max(computed, issued) / slowest;
 }
 
 /// How many bytes each device and each host sends and receives over one class of links.

@@ -4,6 +4,8 @@
 #include <map>
 #include <numeric>
 
+#include "partition/problem/slowdown.h"
+
 namespace rannc::partition {
 namespace {
 
@@ -48,6 +50,11 @@ void Assessor::fill(const Draft& draft) {
     add(stage.graph_in, model_.own_input(block));
   }
   if (!costs.front()->forward_host_ns.empty()) add_host_times(draft, costs);
+  for (size_t s = 0; s < count; ++s) {
+    const double longer = slowdown(cluster_, draft.ranks(static_cast<int>(s)));
+    sheet_.stages[s].forward_ns *= longer;
+    sheet_.stages[s].gradient_ns *= longer;
+  }
   fill_shared(draft);
   fill_values(draft);
   if (model_.moments() == nullptr) return;

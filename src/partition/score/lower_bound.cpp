@@ -50,8 +50,13 @@ double bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs,
         backward[node] = std::min(backward[node], back);
       }
     }
+    // Work of a host of speed 1; no way through the graph is faster than the fastest host.
     double work = 0;
     for (const double ns : least) work += ns;
+    double speeds = 0;
+    for (int rank = 0; rank < cluster.ranks(); ++rank) {
+      speeds += cluster.speed_of(cluster.host_of(rank));
+    }
     // Longest paths: to a node (both directions are walked on the way back), and through it.
     std::vector<double> way(count, 0.0), home(count, 0.0);
     std::vector<double> heaviest(count, 0.0);  // least work on a path that ends with the node
@@ -74,8 +79,8 @@ double bound_ns(const cost::GraphProfile& profile, const BlockCosts& costs,
             ? 0.0
             : path / (most * (1 - std::pow(1 - 1 / static_cast<double>(m),
                                            static_cast<double>(cluster.ranks()) / most)));
-    best =
-        std::min(best, std::max({static_cast<double>(m) * work / cluster.ranks(), longest, ramp}));
+    best = std::min(best, std::max({static_cast<double>(m) * work / speeds,
+                                    longest / cluster.fastest(), ramp / cluster.fastest()}));
   }
   return best;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "partition/blocks/down_sets.h"
+#include "partition/problem/slowdown.h"
 
 namespace rannc::partition {
 namespace {
@@ -149,6 +150,10 @@ class Enumeration {
         least_host_ns_[block] = std::min(least_host_ns_[block], issued);
       }
     }
+    for (std::vector<double>* least :
+         {&least_ns_, &least_forward_, &least_backward_, &least_host_ns_}) {
+      for (double& ns : *least) ns /= cluster_.fastest();
+    }
   }
 
   int64_t rows(int replicas) const { return (micro_rows_ + replicas - 1) / replicas; }
@@ -265,7 +270,8 @@ class Enumeration {
       if (costs.forward_host_ns.empty()) continue;
       host_ns += extra * costs.forward_host_ns[block] + costs.backward_host_ns[block];
     }
-    ns = std::max(ns, host_ns);  // at most what the stage takes
+    // At most what the stage takes.
+    ns = std::max(ns, host_ns) * slowdown(cluster_, draft_.groups[group]);
     double rest_host_ns = 0;
     for (Mask rest = everything_ & ~next; rest != 0; rest &= rest - 1) {
       const auto block = static_cast<size_t>(std::countr_zero(rest));
@@ -332,8 +338,10 @@ class Enumeration {
       forward_host += costs.forward_host_ns[block];
       backward_host += costs.backward_host_ns[block] + extra * costs.forward_host_ns[block];
     }
-    forward = std::max(forward, forward_host);
-    backward = std::max(backward, backward_host);  // at most what the stage takes
+    // At most what the stage takes.
+    const double longer = slowdown(cluster_, draft_.ranks(stage));
+    forward = std::max(forward, forward_host) * longer;
+    backward = std::max(backward, backward_host) * longer;
     measure_arrivals(stage, placed);
     const auto count_m = static_cast<double>(draft_.micro_batches);
     const int here = places_.id(draft_.ranks(stage));
@@ -466,7 +474,7 @@ class Enumeration {
   int64_t beginnings_ = 0;
   bool abandoned_ = false;
   bool all_host_orders_ = false;
-  bool hosts_are_alike_ = cluster_.host_of_rank.empty();
+  bool hosts_are_alike_ = cluster_.host_of_rank.empty() && cluster_.speed_of_host.empty();
   std::vector<int> devices_, first_ranks_;  // of each host
 };
 

@@ -104,7 +104,8 @@ void search_chunks(Assessor& assessor, const RangeCosts& ranges, const std::vect
         const int64_t micro_rows = (request.global_batch + m - 1) / m;
         const int64_t step = static_cast<int64_t>(counts.front()) * grid.columns;
         const RangeCosts::Table& table = ranges.at_rows((micro_rows + step - 1) / step);
-        const double whole = table.compute_ns(0, blocks) / p * static_cast<double>(m);
+        const double whole =
+            table.compute_ns(0, blocks) / cluster.fastest() / p * static_cast<double>(m);
         if (space.replicas.empty() && whole > best.iteration_ns()) continue;
         const std::vector<int> starts = balanced_ranges(table, blocks, ends);
         if (starts.empty()) continue;

@@ -6,11 +6,12 @@
 namespace rannc::partition {
 namespace {
 
-/// The smaller of both link classes in each figure.
+/// The smaller of both link classes in each figure, on the fastest hosts.
 StageTime fastest(const StageCosts& costs, int first, int last, int replicas, bool hosts_differ) {
-  StageTime time = costs.time(first, last, replicas, {});
+  const double slowdown = costs.least_slowdown();
+  StageTime time = costs.time(first, last, replicas, {.slowdown = slowdown});
   if (!hosts_differ) return time;
-  const StageTime far = costs.time(first, last, replicas, {true, true, true});
+  const StageTime far = costs.time(first, last, replicas, {true, true, true, slowdown});
   time.forward_ns = std::min(time.forward_ns, far.forward_ns);
   time.backward_ns = std::min(time.backward_ns, far.backward_ns);
   time.transfer_ns = std::min(time.transfer_ns, far.transfer_ns);

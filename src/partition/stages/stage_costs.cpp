@@ -38,7 +38,7 @@ int64_t StageCosts::rows(int replicas) const {
 }
 
 LinkClasses StageCosts::classes(int first_rank, int replicas) const {
-  // Every column looks like the first one.
+  // Every column looks like the first one, but for how fast it is.
   const int first = first_rank * grid_.unit, end = (first_rank + replicas) * grid_.unit;
   const int first_host = cluster_.host_of(first), last_host = cluster_.host_of(end - 1);
   LinkClasses classes;
@@ -47,6 +47,16 @@ LinkClasses StageCosts::classes(int first_rank, int replicas) const {
   classes.ring_inter =
       first_host != last_host ||
       (grid_.columns > 1 && cluster_.ranks() / grid_.columns >= cluster_.devices_per_host);
+  if (cluster_.speed_of_host.empty()) return classes;
+  double slowest = cluster_.fastest();
+  for (int column = 0; column < grid_.columns; ++column) {
+    const int offset = column * (cluster_.ranks() / grid_.columns);
+    const int last = cluster_.host_of(offset + end - 1);
+    for (int host = cluster_.host_of(offset + first); host <= last; ++host) {
+      slowest = std::min(slowest, cluster_.speed_of(host));
+    }
+  }
+  classes.slowdown = 1 / slowest;
   return classes;
 }
 
@@ -81,7 +91,9 @@ double StageCosts::own_ring(double bytes, int replicas, bool inter) const {
 }
 
 StageTime StageCosts::time(int first, int last, int replicas, const LinkClasses& classes) const {
-  const RangeCosts::Work work = tables_[static_cast<size_t>(replicas - 1)]->work(first, last);
+  RangeCosts::Work work = tables_[static_cast<size_t>(replicas - 1)]->work(first, last);
+  work.forward_ns *= classes.slowdown;
+  work.backward_ns *= classes.slowdown;
   const RangeCosts::Border& border = ranges_.border(first, last);
   const RangeCosts::Parameters& params = ranges_.parameters(first, last);
   const auto share = static_cast<double>(rows(replicas));

@@ -54,12 +54,14 @@ struct InFlight {
   int64_t recompute = 0;  ///< not worked out where `plain` is all of them
 };
 
-/// The links that a stage needs, from where its ranks lie: the class of a transfer is "between
-/// hosts" when the neighbouring rank and the far end of the stage are on different hosts.
+/// The links that a stage needs, and how fast it is, from where its ranks lie: the class of a
+/// transfer is "between hosts" when the neighbouring rank and the far end of the stage are on
+/// different hosts.
 struct LinkClasses {
   bool in_inter = false;
   bool out_inter = false;
   bool ring_inter = false;
+  double slowdown = 1;  ///< how many times the graph's costs it takes there
   [[nodiscard]] int index() const { return in_inter + 2 * out_inter + 4 * ring_inter; }
 };
 
@@ -110,9 +112,11 @@ class StageCosts {
   static constexpr int kFewRanks = 32;
 
   LinkClasses classes(int first_rank, int replicas) const;
-  /// Forward and backward compute; never falls when `last` rises.
+  /// On the fastest hosts.
+  double least_slowdown() const { return 1 / cluster_.fastest(); }
+  /// Forward and backward compute there; never falls when `last` rises.
   double compute_ns(int first, int last, int replicas) const {
-    return tables_[static_cast<size_t>(replicas - 1)]->compute_ns(first, last);
+    return tables_[static_cast<size_t>(replicas - 1)]->compute_ns(first, last) * least_slowdown_;
   }
   StageTime time(int first, int last, int replicas, const LinkClasses& classes) const;
   /// What ranges from `first` on hold, which the following ask for.
@@ -151,6 +155,7 @@ class StageCosts {
   Figure figure_;
   int max_replicas_;
   double available_bytes_;
+  double least_slowdown_ = least_slowdown();
   std::vector<const RangeCosts::Table*> tables_;  // per replicas - 1
 };
 

@@ -1,7 +1,6 @@
 #include "partition/stages/stage_solver.h"
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <map>
 #include <optional>
@@ -100,10 +99,16 @@ class Solver {
     classes_.resize(static_cast<size_t>(ranks_ + 1) * static_cast<size_t>(ranks_ + 1));
     for (int first = 0; first < ranks_; ++first) {
       for (int replicas = 1; first + replicas <= ranks_; ++replicas) {
-        classes_[static_cast<size_t>(first) * static_cast<size_t>(ranks_ + 1) +
-                 static_cast<size_t>(replicas)] = costs.classes(first, replicas);
+        LinkClasses& classes =
+            classes_[static_cast<size_t>(first) * static_cast<size_t>(ranks_ + 1) +
+                     static_cast<size_t>(replicas)];
+        classes = costs.classes(first, replicas);
+        if (std::ranges::find(slowdowns_, classes.slowdown) == slowdowns_.end()) {
+          slowdowns_.push_back(classes.slowdown);
+        }
       }
     }
+    times_.resize(8 * slowdowns_.size());
   }
 
   StageAnswer run() {
@@ -118,6 +123,11 @@ class Solver {
   }
 
  private:
+  /// Among those that stages have, which are few.
+  std::ptrdiff_t kind_of(double slowdown) const {
+    return std::ranges::find(slowdowns_, slowdown) - slowdowns_.begin();
+  }
+
   Frontier& cell(int border, int ranks) {
     return cells_[static_cast<size_t>(border) * static_cast<size_t>(ranks_ + 1) +
                   static_cast<size_t>(ranks)];
@@ -177,7 +187,7 @@ class Solver {
     for (int last = first + 1; last <= end_; ++last) {
       if (!ranges_.nested(first, last)) continue;
       if (!search_.pins.empty()) pins = pins_of(first, last, pins);
-      std::array<std::optional<StageTime>, 8> times;  // per link classes
+      times_.assign(times_.size(), std::nullopt);
       const double compute = costs_.compute_ns(first, last, replicas);
       // In a line, compute and memory only grow with `last`.
       if (front.sum_ns + compute + repeats_ * std::max(front.period_ns, compute) > limit_) {
@@ -201,7 +211,8 @@ class Solver {
         const LinkClasses& classes =
             classes_[static_cast<size_t>(first_rank) * static_cast<size_t>(ranks_ + 1) +
                      static_cast<size_t>(replicas)];
-        std::optional<StageTime>& time = times[static_cast<size_t>(classes.index())];
+        std::optional<StageTime>& time =
+            times_[static_cast<size_t>(8 * kind_of(classes.slowdown) + classes.index())];
         if (!time) time = costs_.time(first, last, replicas, classes);
         for (size_t k = 0; k < states.size(); ++k) {
           if (!allowed(states[k], first, replicas)) continue;
@@ -296,9 +307,11 @@ class Solver {
   const RangeCosts& ranges_;
   int end_, ranks_;
   double repeats_, limit_;
-  std::vector<Frontier> cells_;       // (border, ranks used behind it)
-  std::vector<LinkClasses> classes_;  // (first rank, replicas)
-  int wanted_ = 0;                    // stages; 0: any number
+  std::vector<Frontier> cells_;                  // (border, ranks used behind it)
+  std::vector<LinkClasses> classes_;             // (first rank, replicas)
+  std::vector<double> slowdowns_;                // that occur in them
+  std::vector<std::optional<StageTime>> times_;  // of a range, by slowdown and link classes
+  int wanted_ = 0;                               // stages; 0: any number
   int most_stages_ = 0, max_replicas_ = 0;
   int64_t kept_ = 0;
   bool memory_mattered_ = false;

@@ -64,8 +64,11 @@ TEST(ClusterFile, SaysOnWhichHostEachRankIs) {
   EXPECT_EQ(read.ranks(), 4);
   EXPECT_EQ(read.host_of(1), 1);
   EXPECT_EQ(read.devices_of(0), 3);
-  EXPECT_EQ(ranks_by_host(read), (std::vector<int>{0, 2, 3, 1}));
-  EXPECT_EQ(numbered_by_host(read).host_of_rank, (std::vector<int>{0, 0, 0, 1}));
+  EXPECT_EQ(ranks_by_host(read, {0, 1}), (std::vector<int>{0, 2, 3, 1}));
+  EXPECT_EQ(ranks_by_host(read, {1, 0}), (std::vector<int>{1, 0, 2, 3}));
+  EXPECT_EQ(numbered_by_host(read, {0, 1}).host_of_rank, (std::vector<int>{0, 0, 0, 1}));
+  EXPECT_EQ(numbered_by_host(read, {1, 0}).host_of_rank, (std::vector<int>{0, 1, 1, 1}));
+  EXPECT_EQ(host_orders(read), (std::vector<std::vector<int>>{{0, 1}}));
   const auto error = [&](std::vector<int> hosts) {
     Cluster wrong = dealt;
     wrong.host_of_rank = std::move(hosts);
@@ -80,6 +83,25 @@ TEST(ClusterFile, SaysOnWhichHostEachRankIs) {
   std::string old = to_toml(dealt);
   old.replace(old.find("version = 3"), 11, "version = 2");
   EXPECT_NE(error_of(old).find("host_of_rank: unknown key"), std::string::npos) << error_of(old);
+}
+
+TEST(ClusterFile, SaysHowFastEachHostIs) {
+  Cluster mixed{3, 2, 1e10, {1e9, 0}, {1e8, 0}, 1};
+  EXPECT_EQ(mixed.speed_of(2), 1);
+  mixed.speed_of_host = {1, 0.25, 1};
+  const Cluster read = cluster_from_toml(to_toml(mixed), "f");
+  EXPECT_EQ(read, mixed);
+  EXPECT_EQ(read.speed_of(1), 0.25);
+  EXPECT_EQ(host_orders(read), (std::vector<std::vector<int>>{{1, 0, 2}, {0, 1, 2}, {0, 2, 1}}));
+  EXPECT_EQ(numbered_by_host(read, {1, 0, 2}).speed_of_host, (std::vector<double>{0.25, 1, 1}));
+  std::string few = to_toml(mixed);
+  few.resize(few.rfind("[[host]]"));
+  EXPECT_EQ(error_of(few), "cluster.toml: host: 2 hosts are described, but hosts = 3");
+  EXPECT_EQ(cluster_from_toml(few + "[[host]]\n", "f"), mixed);
+  EXPECT_NE(error_of(few + "[[host]]\nspeed = 0\n").find("host.speed: expected a number from"),
+            std::string::npos);
+  EXPECT_NE(error_of(few + "[[host]]\nfast = 1\n").find("host.fast: unknown key"),
+            std::string::npos);
 }
 
 TEST(ClusterFile, TakesIntegersOfAnySize) {

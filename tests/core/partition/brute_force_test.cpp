@@ -65,8 +65,10 @@ INSTANTIATE_TEST_SUITE_P(, BruteForceOfVersion, ::testing::Values(1, 2));
 TEST_P(BruteForceOfVersion, AgreesWithTheEvaluatorOnEveryPlan) {
   std::mt19937_64 random(1);
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    Problem problem =
-        random_problem(seed, {.interleaved = true, .version = GetParam(), .uneven = seed % 4 == 3});
+    Problem problem = random_problem(seed, {.interleaved = true,
+                                            .version = GetParam(),
+                                            .uneven = seed % 4 == 3,
+                                            .speeds = seed % 8 > 4});
     problem.request.schedules = {plan::Schedule::gpipe, plan::Schedule::one_f_one_b,
                                  plan::Schedule::interleaved};
     problem.request.max_interleave = 4;
@@ -157,6 +159,33 @@ TEST_P(BruteForceOfVersion, ThePlannerFindsTheOptimum) {
     equal += plan.iteration_ns == best_ns ? 1 : 0;
   }
   EXPECT_GE(equal, feasible - 1);
+}
+
+// A stage's time is that of its slowest rank, so which hosts have which stage is a choice.
+TEST_P(BruteForceOfVersion, ThePlannerFindsTheOptimumOfHostsOfOtherSpeeds) {
+  int feasible = 0;
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const Problem problem = random_problem(seed, {.most_nodes = 6,
+                                                  .most_ranks = 4,
+                                                  .version = GetParam(),
+                                                  .uneven = seed % 2 == 1,
+                                                  .speeds = true});
+    if (problem.cluster.speed_of_host.empty()) continue;
+    const Optimum optimum = brute_force(problem.profile, problem.cluster, problem.request);
+    plan::Plan plan;
+    try {
+      plan = make_plan(problem.profile, problem.cluster, problem.request);
+    } catch (const ConfigError&) {  // more stages are forced than can be
+      plan.feasible = false;
+    }
+    ASSERT_EQ(plan.feasible, optimum.feasible) << "seed " << seed;
+    if (!plan.feasible) continue;
+    const double found_ns =
+        evaluate(problem.profile, problem.cluster, problem.request, plan).iteration_ns;
+    EXPECT_NEAR(found_ns, optimum.iteration_ns, 1e-9 * found_ns) << "seed " << seed;
+    ++feasible;
+  }
+  EXPECT_GT(feasible, 150);
 }
 
 // Each rank counted as a host of its own where hosts had other numbers of ranks, or where ranks

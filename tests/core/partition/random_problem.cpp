@@ -207,6 +207,13 @@ Problem random_problem(uint64_t seed, const ProblemOptions& options) {
   Problem problem;
   problem.shape = kShapes.at(static_cast<size_t>(dice.draw(0, kShapes.size() - 1)));
   problem.cluster = machine(dice, options.most_ranks, options.uneven);
+  if (options.speeds && problem.cluster.hosts == 2) {
+    Dice speed(seed + 1);
+    problem.cluster.speed_of_host = {1, speed.magnitude(0.1, 1)};
+    if (speed.chance(0.5))
+      std::swap(problem.cluster.speed_of_host[0], problem.cluster.speed_of_host[1]);
+    if (speed.chance(0.2)) problem.cluster.speed_of_host[0] *= 2;
+  }
   problem.request = wish(dice, options);
   int nodes = std::max(dice.draw(1, options.most_nodes), dice.draw(1, options.most_nodes));
   do {

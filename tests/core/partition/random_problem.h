@@ -23,6 +23,7 @@ struct ProblemOptions {
   bool interleaved = false;  ///< the request may allow it
   int version = 1;           ///< of the graph and the request
   bool uneven = false;       ///< one of two hosts has fewer devices
+  bool speeds = false;       ///< one of two hosts is slower
   int64_t most_cuts = 3000;  ///< ordered; graphs with more get fewer nodes
 };
 

@@ -77,3 +77,5 @@ def test_ranks_keep_their_true_hosts(hosts, expected):
     found = planner_inputs.cluster([*hosts], 1000, links)
     assert (found.hosts, found.devices_per_host, found.host_of_rank) == expected
     assert found.ranks == len(hosts)
+    mixed = planner_inputs.cluster([*hosts], 1000, links, [1, 0.5][: found.hosts])
+    assert mixed.speed_of_host == [1, 0.5][: found.hosts]

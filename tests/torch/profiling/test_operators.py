@@ -182,9 +182,14 @@ def test_bags_of_an_embedding_begin_within_their_indices(capfd):
     assert "cannot time" not in capfd.readouterr().err
 
 
-def test_ranks_share_the_work_and_agree_on_one_table():
-    ranks = _C.comm.make_local(2)
-    counted, tables = [[], []], [None, None]
+# Eight distinct signatures; fast and slow ranks shared them, and times were mixed.
+@pytest.mark.parametrize(
+    "sharing, counts", [([], [4, 4, 0]), ([0, 1], [4, 4, 0]), ([1], [0, 8, 0]), ([1, 2], [0, 4, 4])]
+)
+def test_ranks_share_the_work_and_agree_on_one_table(sharing, counts):
+    size = 3 if sharing else 2
+    ranks = _C.comm.make_local(size)
+    counted, tables = [[], [], []], [None] * size
 
     def run(rank):
         tables[rank], _ = _C.profile.measure(
@@ -194,17 +199,17 @@ def test_ranks_share_the_work_and_agree_on_one_table():
             ranks[rank],
             [2, 4],
             progress=lambda done, total: counted[rank].append((done, total)),
+            ranks=sharing,
         )
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert tables[0].to_json() == tables[1].to_json()
+    assert len({table.to_json() for table in tables}) == 1
     assert tables[0].node[3][1].saved_bytes == 6
-    # Eight distinct signatures, four each.
-    assert counted == [[(1, 4), (2, 4), (3, 4), (4, 4)]] * 2
+    assert counted == [[(done + 1, count) for done in range(count)] for count in counts]
 
 
 def test_profile_is_one_table_that_fits_the_graph():

@@ -136,7 +136,16 @@ double Judge::peak_bytes(const Choice& choice, int group) {
   return tables_.weights(all).sum() + activations + again + buffers + workspace;
 }
 
-Timeline Judge::compute(const Choice& choice) {
+/// By the page's rule for hosts of other speeds, on each group's slowest rank; before replicas are
+/// placed, none is slower than the fastest host.
+double Judge::speed(const Choice& choice, size_t group, bool placed) const {
+  const double near = cluster_.speed_of(0), far = cluster_.hosts > 1 ? cluster_.speed_of(1) : near;
+  if (!placed) return std::max(near, far);
+  if (choice.on_first_host[group] == choice.replicas[group]) return near;
+  return choice.on_first_host[group] == 0 ? far : std::min(near, far);
+}
+
+Timeline Judge::compute(const Choice& choice, bool placed) {
   Timeline timeline;
   const size_t stages = choice.stages.size();
   for (size_t s = 0; s < stages; ++s) {
@@ -146,6 +155,9 @@ Timeline Judge::compute(const Choice& choice) {
     timeline.forward_ns[s] = share.forward_ns;
     timeline.backward_ns[s] =
         share.backward_ns + ((choice.recompute >> s & 1) != 0 ? share.forward_ns : 0);
+    const double speed = this->speed(choice, s % static_cast<size_t>(choice.shape.groups), placed);
+    timeline.forward_ns[s] /= speed;
+    timeline.backward_ns[s] /= speed;
     for (size_t t = s + 1; t < stages; ++t) {
       const Crossing& crossing = tables_.crossing(choice.stages[s], choice.stages[t]);
       if (crossing.forward) timeline.forward_from[t] |= 1u << s;
@@ -242,10 +254,16 @@ double Judge::reduce(const Choice& choice, const Ends& ends, bool one_after_anot
     const size_t s = sequence[index];
     const double bytes = tables_.own_gradient_bytes(choice.stages[s]);
     if (bytes > 0) {
+      // Before replicas are placed: the earliest that a bucket may be ready.
+      const double speed = one_after_another ? this->speed(choice, s % groups, /*placed=*/true)
+                                             : std::ranges::min(cluster_.speed_of_host.empty()
+                                                                    ? std::vector{1.0}
+                                                                    : cluster_.speed_of_host);
       const double backward = tables_
                                   .share(choice.stages[s], rows(choice.shape.micro_batches,
                                                                 choice.replicas[s % groups]))
-                                  .backward_ns;
+                                  .backward_ns /
+                              speed;
       const double ring = ring_of(1u << s, bytes / buckets);
       double now = one_after_another ? group_free[s % groups] : 0;
       for (double k = 1; k <= buckets; ++k) {
@@ -270,7 +288,7 @@ double Judge::reduce(const Choice& choice, const Ends& ends, bool one_after_anot
 }
 
 double Judge::iteration_ns(const Choice& choice) {
-  Timeline timeline = compute(choice);
+  Timeline timeline = compute(choice, /*placed=*/true);
   const size_t stages = choice.stages.size();
   for (size_t s = 0; s < stages; ++s) {
     for (size_t t = s + 1; t < stages; ++t) {
@@ -347,7 +365,7 @@ double Judge::bound_after(const Choice& choice, const Ends& ends) {
 }
 
 double Judge::work_bound(const Choice& choice) {
-  const Timeline timeline = compute(choice);
+  const Timeline timeline = compute(choice, /*placed=*/false);
   const size_t stages = choice.stages.size();
   const auto groups = static_cast<size_t>(choice.shape.groups);
   const auto m = static_cast<double>(choice.shape.micro_batches);
@@ -377,7 +395,7 @@ double Judge::work_bound(const Choice& choice) {
 }
 
 double Judge::simulated_bound(const Choice& choice) {
-  Timeline timeline = compute(choice);
+  Timeline timeline = compute(choice, /*placed=*/false);
   const size_t stages = choice.stages.size();
   for (size_t s = 0; s < stages; ++s) {
     for (size_t t = s + 1; t < stages; ++t) {

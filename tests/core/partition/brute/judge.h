@@ -44,7 +44,9 @@ class Judge {
   /// Calls use(choice) for each way to put the replicas on hosts, of which mirrored ones are one.
   template <class Use>
   void for_each_placement(Choice choice, Use use) const {
-    place(choice, 0, 0, 0, /*mirrored=*/near_room() == far_room(), use);
+    const bool mirrored = near_room() == far_room() && cluster_.speed_of(0) == cluster_.fastest() &&
+                          (cluster_.hosts == 1 || cluster_.speed_of(1) == cluster_.fastest());
+    place(choice, 0, 0, 0, mirrored, use);
   }
 
   [[nodiscard]] plan::Plan to_plan(const Choice& choice) const;
@@ -75,7 +77,8 @@ class Judge {
     }
   }
 
-  Timeline compute(const Choice& choice);
+  Timeline compute(const Choice& choice, bool placed);
+  [[nodiscard]] double speed(const Choice& choice, size_t group, bool placed) const;
   [[nodiscard]] double transfer_ns(const Choice& choice, size_t from, size_t to, double per_row,
                                    double fixed) const;
   [[nodiscard]] double least_transfer_ns(const Choice& choice, size_t from, size_t to,

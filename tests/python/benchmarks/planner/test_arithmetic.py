@@ -44,7 +44,10 @@ def price_line(cluster):
 def core_verdict(graph, cluster, request, plan):
     return _C.partition.evaluate(
         _C.cost.GraphProfile.from_json(json.dumps(graph)),
-        _C.cost.Cluster.from_toml(TOML.format(**cluster, price=price_line(cluster))),
+        _C.cost.Cluster.from_toml(
+            TOML.format(**cluster, price=price_line(cluster))
+            + "".join(f"[[host]]\nspeed = {host['speed']!r}\n" for host in cluster.get("host", []))
+        ),
         _C.partition.Request.from_json(json.dumps(request)),
         _C.plan.Plan.from_json(json.dumps(plan)),
     )
@@ -62,6 +65,9 @@ def random_case(seed, version=1):
             "master_bytes_per_param_byte": dice.choice([0, 2]),
             "shard_optimizer": dice.random() < 0.5,
         }
+        if seed % 2:  # hosts that are not equally fast
+            speeds = [{"speed": dice.choice([1, 0.25, 1.5])} for _ in range(cluster["hosts"])]
+            cluster |= {"version": 3, "host": speeds}
     return dice, graph, cluster, request, random_plan(dice, graph, cluster, request)
 
 
