@@ -15,12 +15,11 @@ from pyrannc.ranks import gathered
 #: How long every rank counts.
 #: tuned by: hosts that a control group limits to 0.25 core compute for 25 ms of each 100.
 #: without it: in a shorter while such a host is as fast as others, or does nothing at all.
-_SECONDS = 1.0
+_COUNTED_S = 1.0
 #: Hosts with the same processor whose counts differ by less than this factor are of one kind.
 #: tuned by: equal hosts on two cores that other programs use, too.
 #: without it: hosts that something else slows down for a moment get less to do in the whole run.
 _ALIKE = 1.3
-_ROWS, _WIDTH = 64, 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +47,7 @@ def measure(task, hosts) -> HostSpeeds:
         return HostSpeeds([], list(range(len(hosts))))
     counts = _counter(task.device)
     task.world.barrier()  # side by side, as in a step
-    mine = {"rate": counts(_SECONDS), "processor": _processor(task.device)}
+    mine = {"rate": counts(_COUNTED_S), "processor": _processor(task.device)}
     ranks = gathered(task.world, mine)
     rates = [
         statistics.median(each["rate"] for each, on in zip(ranks, hosts, strict=True) if on == name)
@@ -90,8 +89,8 @@ def _processor(device) -> str:
 
 def _counter(device):
     """A function that computes for so many seconds, and returns how often a second it could."""
-    layer = torch.nn.Linear(_WIDTH, _WIDTH, device=device)
-    rows = torch.ones(_ROWS, _WIDTH, device=device)
+    layer = torch.nn.Linear(256, 256, device=device)
+    rows = torch.ones(64, 256, device=device)
 
     def once():
         with torch.enable_grad():

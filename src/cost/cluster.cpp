@@ -19,14 +19,15 @@ namespace rannc::cost {
 namespace {
 
 constexpr int kMaxRanks = 1 << 24;
-/// Orders of hosts that are all searched.
-/// tuned by: a bound on the time of planning, which each order takes once.
-/// without it: hosts of many kinds are searched in each of their orders.
-constexpr size_t kMostHostOrders = 6;
 constexpr size_t kMaxFileBytes = size_t{64} << 10;
 // Time is bytes over bandwidth: between these limits it is finite.
 constexpr double kLeastBandwidth = 1e-9;
 constexpr double kLeastSpeed = 1e-6;
+
+/// Orders of hosts that are all searched.
+/// tuned by: a bound on the time of planning, which each order takes once.
+/// without it: hosts of many kinds are searched in each of their orders.
+constexpr size_t kMostHostOrders = 6;
 
 /// One table of the file; errors name file, line, column and key.
 class Table {

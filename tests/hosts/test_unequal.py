@@ -26,7 +26,7 @@ def step_s(file):
     model = pyrannc.RaNNCModule(model, optimizer, load_deployment=file or None)
     batch = torch.randn(128, 1024, generator=torch.Generator().manual_seed(0))
     times = []
-    for step in range(10):
+    for step in range(6):
         begin = time.perf_counter()
         optimizer.zero_grad()
         model(batch.chunk(ranks)[rank]).square().mean().backward()
@@ -80,9 +80,8 @@ def test_a_slow_host_gets_little_to_do(folder):
             files.append(folder / f"by-hand-{number}.json")
             files[-1].write_text(json.dumps(by_hand(plan, *each)))
         first = times(1, files)
-        best = sorted(first, key=lambda file: min(first[file]))[:3]
+        best = sorted(first, key=lambda file: min(first[file]))[:2]
         again = times(ROUNDS, ["", *best])  # side by side, as the machine is not always as fast
     automatic = min(again.pop(""))
     fastest = min(min(each) for each in again.values())
-    shown = {json.dumps(plans[int(f.split("-")[-1][:-5])][0:3]): s for f, s in first.items()}
-    assert automatic <= 1.1 * fastest, f"{automatic} {fastest} {plan['stages']} {shown}"
+    assert automatic <= 1.1 * fastest, (again, plan["stages"], dict(zip(files, plans, strict=True)))

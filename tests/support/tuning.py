@@ -35,6 +35,7 @@ NOT_TUNED = {
     ),
     "limits of what files and arguments may say": (
         "kMaxRows kMaxStages kMaxRanks kMaxFileBytes kLeastBandwidth kLongest kLongestTime kNewest"
+        " kLeastSpeed"
         " kMostOutputs MOST_COUNT MOST_GIB"
     ),
     "tags of messages, and what MPI allows": (

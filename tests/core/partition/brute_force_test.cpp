@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "partition/problems.h"
@@ -186,6 +187,114 @@ TEST_P(BruteForceOfVersion, ThePlannerFindsTheOptimumOfHostsOfOtherSpeeds) {
     ++feasible;
   }
   EXPECT_GT(feasible, 150);
+}
+
+/// The least time of all plans without recompute, each judged by the evaluator: cuts, then how many
+/// ranks of each host each stage has.
+class OfSeveralHosts {
+ public:
+  explicit OfSeveralHosts(const Problem& problem)
+      : problem_(problem), judge_tables_(problem.profile, problem.cluster, problem.request) {
+    for (int host = 0; host < problem.cluster.hosts; ++host) {
+      left_.push_back(problem.cluster.devices_of(host));
+    }
+  }
+
+  double least_ns() {
+    const size_t most = problem_.request.force.stages.value_or(brute::kMostNodes);
+    for (const std::vector<Mask>& cut : testing::all_cuts(judge_tables_, most)) {
+      plan_.stages.clear();
+      for (const Mask mask : cut) {
+        plan::Stage& stage = plan_.stages.emplace_back();
+        for (size_t k = 0; k < problem_.profile.nodes.size(); ++k) {
+          if ((mask >> k & 1) != 0) stage.nodes.push_back(problem_.profile.nodes[k].name);
+        }
+      }
+      place(0, 0);
+    }
+    return least_ns_;
+  }
+
+ private:
+  void place(size_t stage, int host) {
+    if (stage == plan_.stages.size()) return judge();
+    if (host == problem_.cluster.hosts) {
+      if (!plan_.stages[stage].ranks.empty()) place(stage + 1, 0);
+      return;
+    }
+    std::vector<plan::Rank>& ranks = plan_.stages[stage].ranks;
+    const size_t before = ranks.size();
+    int first = 0;
+    for (int other = 0; other < host; ++other) first += problem_.cluster.devices_of(other);
+    int& left = left_[static_cast<size_t>(host)];
+    const int all = left, used = problem_.cluster.devices_of(host) - all;
+    for (int count = 0; count <= all; ++count) {
+      if (count > 0) ranks.push_back(first + used + count - 1);
+      left = all - count;
+      place(stage, host + 1);
+    }
+    left = all;
+    ranks.resize(before);
+  }
+
+  void judge() {
+    for (const int64_t m : allowed_micro_batches(problem_.request)) {
+      for (const plan::Schedule schedule : problem_.request.schedules) {
+        plan_.micro_batches = m;
+        plan_.schedule = schedule;
+        const Evaluation verdict =
+            evaluate(problem_.profile, problem_.cluster, problem_.request, plan_);
+        if (verdict.problems.empty()) least_ns_ = std::min(least_ns_, verdict.iteration_ns);
+      }
+    }
+  }
+
+  const Problem& problem_;
+  brute::Tables judge_tables_;
+  std::vector<int> left_;  // devices of each host
+  plan::Plan plan_;
+  double least_ns_ = std::numeric_limits<double>::infinity();
+};
+
+TEST(BruteForce, ThePlannerFindsTheOptimumOfThreeHostsOfOtherSpeeds) {
+  constexpr uint64_t kSeeds = 24;
+  int feasible = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Problem problem = random_problem(seed, {.most_nodes = 4, .most_ranks = 4});
+    const bool large = seed % 4 == 3;
+    const std::vector<int> devices = large ? std::vector{8, 4, 1} : std::vector{2, 2, 1};
+    cost::Cluster& cluster = problem.cluster;
+    cluster.hosts = 3;
+    cluster.devices_per_host = devices[0];
+    cluster.device_memory_bytes = 1e15;
+    cluster.inter_host = {cluster.intra_host.bandwidth_bytes_per_s / 4,
+                          cluster.intra_host.latency_ns + 100};
+    cluster.host_of_rank.clear();
+    for (int host = 0; host < 3; ++host) {
+      cluster.host_of_rank.insert(cluster.host_of_rank.end(), size_t(devices[size_t(host)]), host);
+    }
+    std::mt19937_64 random(seed);
+    for (int host = 0; host < 3; ++host) {
+      cluster.speed_of_host.push_back(std::vector{1.0, 0.5, 0.2}[random() % 3]);
+    }
+    problem.request.recompute = Recompute::never;
+    problem.request.force = {};
+    if (large) problem.request.force.stages = 2;
+    problem.request.micro_batches = {1, 4};
+    const double least_ns = OfSeveralHosts(problem).least_ns();
+    plan::Plan plan;
+    try {
+      plan = make_plan(problem.profile, cluster, problem.request);
+    } catch (const ConfigError&) {  // more stages are forced than can be
+      plan.feasible = false;
+    }
+    ASSERT_EQ(plan.feasible, std::isfinite(least_ns)) << "seed " << seed;
+    if (!plan.feasible) continue;
+    ++feasible;
+    const double found_ns = evaluate(problem.profile, cluster, problem.request, plan).iteration_ns;
+    EXPECT_NEAR(found_ns, least_ns, 1e-9 * least_ns) << "seed " << seed;
+  }
+  EXPECT_GT(feasible, static_cast<int>(kSeeds) * 2 / 3);
 }
 
 // Each rank counted as a host of its own where hosts had other numbers of ranks, or where ranks
