@@ -321,7 +321,7 @@ def test_forked_children_and_blocked_daemon_threads_do_not_disturb_the_end():
         """
     )
     assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
+    assert mpi.without_leaks_of_triton(result.stderr) == ""
 
 
 # The hook failed when it flushed standard output, and the job went on without the thread.
