@@ -6,7 +6,6 @@ error that names the closest valid one.
 """
 
 import copy
-import difflib
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Set
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyrannc import files
-from pyrannc.errors import ConfigError
+from pyrannc.errors import ConfigError, meant
 from pyrannc.original import loggers
 from pyrannc.original import settings as original
 
@@ -204,7 +203,8 @@ ITEMS = {
     "audit": Item(
         word("auto", "off"),
         "auto",
-        "capture the second call of a kind once more, and later ones within 1 % of the time, and "
+        "capture the second, fourth and eighth call of a kind once more, and later ones within 1 % "
+        "of the time, and "
         "compare with what runs; off: none",
     ),
     "calibrate": Item(
@@ -317,8 +317,8 @@ ITEMS = {
 def _unknown(name: str, where: str) -> ConfigError:
     names = [*ITEMS, *original.RENAMED, *original.REPLACED]
     written = name.lower().removeprefix("rannc_")
-    close = difflib.get_close_matches(written, names, n=1, cutoff=0)
-    return ConfigError(f"unknown setting '{name}' {where}; did you mean '{close[0]}'?")
+    hint = meant(written, names) or ". docs/settings.md lists them all"
+    return ConfigError(f"unknown setting '{name}' {where}{hint}")
 
 
 def _parse(name: str, value, where: str, parse=None):

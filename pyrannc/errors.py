@@ -10,6 +10,23 @@ InfeasibleError = _C.util.InfeasibleError
 CommError = _C.util.CommError
 
 
+def meant(word, known) -> str:
+    """ "; did you mean 'it'?" for what is at most two letters away from ``word``, else nothing."""
+    close = _C.util.closest(word, [*known])
+    return f"; did you mean '{close}'?" if _letters_between(word, close) <= 2 else ""
+
+
+def _letters_between(one, other) -> int:
+    """Letters to put in, leave out or replace (Levenshtein)."""
+    row = [*range(len(other) + 1)]
+    for i, letter in enumerate(one, 1):
+        diagonal, row[0] = row[0], i
+        for j, against in enumerate(other, 1):
+            replaced = diagonal + (letter != against)
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, replaced)
+    return row[-1]
+
+
 def shown_as(kind):
     """A class of errors that users see, and other ranks raise, under the name of ``kind``."""
 

@@ -6,6 +6,8 @@ import typer
 
 from pyrannc.cli import ckpt
 
+_RANKS = ("-n", "-np", "--ranks", "--nproc_per_node", "--nproc-per-node")
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -25,7 +27,9 @@ app.add_typer(ckpt.app, name="ckpt")
 def run(
     context: typer.Context,
     script: Annotated[str, typer.Argument(help="Python script")],
-    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="number of ranks")] = 1,
+    ranks: Annotated[
+        int | None, typer.Option("-n", "-np", "--ranks", min=1, help="number of ranks; else 1")
+    ] = None,
     hosts: Annotated[str, typer.Option(help="hosts and their ranks, a:2,b:2")] = "",
     hostfile: Annotated[str, typer.Option(help="file of hosts, as mpirun reads it")] = "",
     log_dir: Annotated[
@@ -45,8 +49,16 @@ def run(
     from pyrannc.cli.run import run as start
 
     command = [script, *context.args]
+    late = next((each for each in context.args if each in _RANKS), None)
+    if ranks is None and late is not None:
+        raise typer.BadParameter(
+            f"{late} stands after the script, to which it would go, and there is no number of ranks"
+            f" before it: rannc run -n 4 {script} ... (-n 1 where the script is to get it)"
+        )
     raise typer.Exit(
-        start(ranks, command, hosts, hostfile, log_dir, max_restarts, tuple(env or ()), min_hosts)
+        start(
+            ranks or 1, command, hosts, hostfile, log_dir, max_restarts, tuple(env or ()), min_hosts
+        )
     )
 
 

@@ -142,11 +142,17 @@ class _Check:
         self.tolerance = compare.tolerance(self.graph, self.device)
         self.report = CheckReport(self.rows)
         rows, paths = capture.batch_size(args, kwargs), capture.paths_of_inputs()
+        self.own_rows = rows
         self.batch = row_parts.other_batch(
             self.originals, self.layouts, rows, self.rows, seed, paths
         )
-        # For a model that refuses made-up numbers, as of quaternions that have lost their length.
-        self.own_batch = row_parts.own_batch(self.originals, self.layouts, rows, self.rows)
+        # For a model that refuses made-up numbers, as of quaternions that have lost their length,
+        # or rows in another order or twice.
+        self.others = [
+            (count, row_parts.own_batch(self.originals, self.layouts, rows, count))
+            for count in (self.rows, rows)
+            if not capture.alone or count == self.rows
+        ]
 
     def compare_with_model(self):
         random_states.seed(self.seed, self.device)
@@ -217,17 +223,20 @@ class _Check:
                 return seen_by_hooks.result_of(self.model, args, kwargs, self.capture.hooks)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            if self.own_batch is not None:
-                self.batch, self.own_batch = self.own_batch, None
+            if self.others:
+                self.rows, self.batch = self.others.pop(0)
+                self.report.rows = self.rows
                 self.report.skipped.append(
-                    f"numbers that the self-check makes up, because the model fails on them: {text}"
+                    "data that the self-check made up, on which the model fails while this batch "
+                    f"passes: {text}"
                 )
                 self.put_state_back()
                 random_states.seed(self.seed, self.device)
                 return self.run_model()
+            of_batch = "" if self.rows == self.own_rows else " that the self-check put together"
             raise TraceError(
-                f"the model fails on {self.rows} rows of this call: {text}\n  If dimension 0 of "
-                "some input is not the batch, name the batch dimensions with "
+                f"the model fails on {self.rows} rows of this call{of_batch}: {text}\n  If "
+                "dimension 0 of some input is not the batch, name the batch dimensions with "
                 "RaNNCModule(batch_dims=...)."
             ) from error
 
@@ -353,6 +362,9 @@ class _Check:
             return
         # Unequal, so that a mean that is not weighted by rows shows.
         sizes = [2, self.rows - 2]
+        if self.rows < 3:
+            self.report.skipped.append(f"row ranges apart, of which {self.rows} rows make none")
+            return
         try:
             batches = row_parts.parts_of(self.batch, self.layouts, sizes)
             parts = [outputs for outputs, _ in self.replay_parts(graph, sizes, batches)]

@@ -46,6 +46,18 @@ def test_run_starts_the_script_on_every_rank_with_its_arguments(tmp_path, ranks,
     assert lines == [f"{rank} ['--steps', '3']" for rank in range(ranks)]
 
 
+def test_a_number_of_ranks_behind_the_script_alone_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(mpi.ROOT))
+    script = tmp_path / "show.py"
+    script.write_text(SHOW)
+    for late in ("-n", "-np"):
+        result = rannc("run", str(script), late, "4")
+        assert result.returncode == 2 and not result.stdout
+        assert "stands after the script" in result.stderr
+    result = rannc("run", "-np", "1", str(script), "-n", "4")
+    assert result.stdout == "0 ['-n', '4']\n", result.stderr
+
+
 # mpirun of Open MPI 4 refused to start in containers, which have no program for other hosts.
 def test_ranks_start_where_there_is_no_ssh(tmp_path, monkeypatch):
     for name in filter(shutil.which, ("mpirun", "orted", "prte", "prted", "prterun")):

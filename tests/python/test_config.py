@@ -111,9 +111,14 @@ def test_a_malformed_file_is_an_error_with_file_and_line(monkeypatch, tmp_path):
 
 
 def test_an_unknown_name_in_the_file_names_file_and_closest(monkeypatch, tmp_path):
-    write_conf(monkeypatch, tmp_path, "partitions = 2\n")
-    with pytest.raises(ConfigError, match=r"'partitions' in .*rannc_conf\.toml; did you mean"):
+    write_conf(monkeypatch, tmp_path, "partition_nums = 2\n")
+    with pytest.raises(ConfigError, match=r"'partition_nums' in .*rannc_conf\.toml; did you mean"):
         Config()
+
+
+def test_what_is_like_no_setting_gets_no_guess():
+    with pytest.raises(ConfigError, match=r"setting 'batch' in Config\(...\)\. docs/settings.md"):
+        Config(batch=3)
 
 
 def test_a_named_folder_without_the_file_is_an_error(monkeypatch, tmp_path):

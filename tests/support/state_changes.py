@@ -4,6 +4,7 @@
 call computes with it; with AUDITED no guard does, and an audit is an error.
 """
 
+import array
 import collections
 import contextvars
 import functools
@@ -18,6 +19,7 @@ import typing
 import weakref
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,6 +31,7 @@ FACTOR, TABLE, LONG, TEACHER = 1.0, {"gain": 1.0}, list(range(6000)), [1.0]
 OF_CACHE, OF_GENERATOR, OF_WEAK = [1.0], [1.0], weakref.WeakKeyDictionary()
 OF_ITERATOR, OF_CHAIN = [1.0], collections.ChainMap({}, {"gain": 1.0})
 CONTEXT = contextvars.ContextVar("state_changes", default=1.0)
+BOX = [1.0]
 LOGGER = logging.getLogger("state_changes")
 FILE = Path(tempfile.gettempdir()) / f"state_changes_{os.getpid()}"
 ELSEWHERE = types.ModuleType("state_changes_elsewhere")  # of the user's
@@ -107,6 +110,33 @@ def with_code_changed(x):
 with_attribute.gain = 1.0
 
 
+def with_list(x, gains=[1.0], *, more=[1.0]):  # noqa: B006
+    return x * gains[0] * more[0]
+
+
+def of_list(x, gains):
+    return x * gains[0]
+
+
+def times_first(box):
+    return lambda x: x * box[0]
+
+
+class Doubled:
+    """A descriptor."""
+
+    def __get__(self, net, kind=None):
+        return net.__dict__["_raw"] * 2
+
+    def __set__(self, net, value):
+        net.__dict__["_raw"] = value
+
+
+class Tripled(nn.Linear):
+    def forward(self, x):
+        return 3 * super().forward(x)
+
+
 def closed(gain, table):
     def call(x):
         return x * gain * table["gain"]
@@ -124,6 +154,7 @@ CLOSED, change_closed = closed(1.0, CLOSED_TABLE := {"gain": 1.0})
 class Net(nn.Module):
     rate = 1.0
     rates: typing.ClassVar = {"a": 1.0}
+    doubled = Doubled()
 
     def __init__(self):
         super().__init__()
@@ -144,6 +175,17 @@ class Net(nn.Module):
         self.dropout = nn.Dropout(0.0)
         self.fresh = None
         OF_WEAK[self] = 1.0
+        self.of_list_first = functools.partial(of_list, gains=[1.0])
+        self.bytes, self.c_array = bytearray([1] * 4), array.array("d", [1.0] * 4)
+        self.other, self.doubled = Schedule(), 0.5
+        self.referred = weakref.ref(self.other)
+        self.optimizers = [torch.optim.SGD([torch.zeros(1)], lr=1.0)]
+        self.rated_by = torch.optim.lr_scheduler.LambdaLR(self.optimizers[0], lambda step: 1.0)
+        self.deep = {"a": {"b": {"c": {"d": [1.0]}}}}
+        self.rows = [{"gain": 1.0} for _ in range(100)]
+        self.grid, self.by_pair = np.array([one, None], dtype=object), {(0, 1): one}
+        self.wide = np.ones((100, 100))
+        self.functions = [times_first(BOX)]
 
     @property
     def rated(self):
@@ -173,6 +215,12 @@ class Net(nn.Module):
         x = x * CONTEXT.get() * float(os.environ.get("STATE_CHANGES", 1))
         x = x * (3 if LOGGER.isEnabledFor(logging.DEBUG) else 1)
         x = x * (float(FILE.read_text()) if FILE.exists() else 1.0)
+        for op in (*filter(None, self.grid), *self.by_pair.values()):
+            x = x + torch.tanh(op(x))
+        x = self.of_list_first(with_list(x)) * self.bytes[2] * self.c_array[2] * self.doubled
+        x = x * self.referred().first * self.optimizers[0].param_groups[0]["lr"]
+        x = x * self.rated_by.get_last_lr()[0] * self.deep["a"]["b"]["c"]["d"][0]
+        x = self.functions[0](x) * self.rows[99]["gain"] * float(self.wide[50, 50])
         return self.dropout(x).square().mean()
 
 
@@ -200,7 +248,7 @@ CHANGES = {
     "a module in a dict": (RIGHT, lambda net: net.named.update(first=net.ops[3])),
     "a module in lists of a list": (RIGHT, lambda net: net.nested[1].append(net.ops[3])),
     "an entry of a subclass of dict": (RIGHT, lambda net: net.of_class.update(gain=3.0)),
-    "an attribute of a subclass of list": (AUDITED, lambda net: setattr(net.of_list, "gain", 3.0)),
+    "an attribute of a subclass of list": (RIGHT, lambda net: setattr(net.of_list, "gain", 3.0)),
     "an attribute of an object": (RIGHT, lambda net: setattr(net.schedule, "first", 3.0)),
     "an attribute of a namespace": (RIGHT, lambda net: setattr(net.args, "gain", 3.0)),
     "an entry of a very long list": (AUDITED, lambda net: net.long.__setitem__(7, 3.0)),
@@ -209,9 +257,9 @@ CHANGES = {
     "a number of the class": (RIGHT, lambda net: setattr(Net, "rate", 3.0)),
     "a number over that of the class": (RIGHT, setting("rate", 5.0)),
     "an entry of the class": (RIGHT, lambda net: Net.rates.update(a=3.0)),
-    "a number of another class": (AUDITED, lambda net: setattr(Schedule, "decay", 3.0)),
+    "a number of another class": (RIGHT, lambda net: setattr(Schedule, "decay", 3.0)),
     "a method of another class": (
-        AUDITED,
+        RIGHT,
         lambda net: setattr(Doubling, "__call__", lambda self, x: x * 2),
     ),
     "a property of the class": (RIGHT, lambda net: setattr(Net, "rated", 7.0)),
@@ -227,7 +275,7 @@ CHANGES = {
     "a global of a library": (AUDITED, lambda net: setattr(string, "FACTOR", 3.0)),
     "a variable of a closure": (RIGHT, lambda net: change_closed(3.0)),
     "an entry in a closure": (RIGHT, lambda net: CLOSED_TABLE.update(gain=3.0)),
-    "an entry of a weak dict": (AUDITED, lambda net: OF_WEAK.update({net: 3.0})),
+    "an entry of a weak dict": (RIGHT, lambda net: OF_WEAK.update({net: 3.0})),
     "an entry of a chain of dicts": (RIGHT, lambda net: OF_CHAIN.update(gain=3.0)),
     "a cached function": (
         AUDITED,
@@ -240,15 +288,40 @@ CHANGES = {
         AUDITED,
         lambda net: setattr(with_default, "__defaults__", (3.0,)),
     ),
-    "an attribute of a function": (AUDITED, lambda net: setattr(with_attribute, "gain", 3.0)),
+    "an attribute of a function": (RIGHT, lambda net: setattr(with_attribute, "gain", 3.0)),
     "the code of a function": (
         AUDITED,
         lambda net: setattr(with_code, "__code__", with_code_changed.__code__),
     ),
-    "a context variable": (AUDITED, lambda net: CONTEXT.set(3.0)),
-    "the environment": (AUDITED, lambda net: os.environ.update(STATE_CHANGES="3")),
-    "the level of a logger": (AUDITED, lambda net: LOGGER.setLevel(logging.DEBUG)),
+    "a context variable": (RIGHT, lambda net: CONTEXT.set(3.0)),
+    "the environment": (RIGHT, lambda net: os.environ.update(STATE_CHANGES="3")),
+    "the level of a logger": (RIGHT, lambda net: LOGGER.setLevel(logging.DEBUG)),
     "a file": (AUDITED, lambda net: FILE.write_text("3.0")),
+    "in a list in a partial": (
+        RIGHT,
+        lambda net: net.of_list_first.keywords["gains"].__setitem__(0, 3.0),
+    ),
+    "a default that is a list": (RIGHT, lambda net: with_list.__defaults__[0].__setitem__(0, 3.0)),
+    "a default by name that is a list": (
+        RIGHT,
+        lambda net: with_list.__kwdefaults__["more"].__setitem__(0, 3.0),
+    ),
+    "a byte": (RIGHT, lambda net: net.bytes.__setitem__(2, 3)),
+    "an element of an array of C": (RIGHT, lambda net: net.c_array.__setitem__(2, 3.0)),
+    "an element of a large array of numpy": (RIGHT, lambda net: net.wide.fill(3.0)),
+    "behind a descriptor": (RIGHT, setting("doubled", 3.0)),
+    "behind a weak reference": (RIGHT, lambda net: setattr(net.other, "first", 3.0)),
+    "the rate of an optimizer": (
+        RIGHT,
+        lambda net: net.optimizers[0].param_groups[0].update(lr=3.0),
+    ),
+    "the rate of a scheduler": (RIGHT, lambda net: setattr(net.rated_by, "_last_lr", [3.0])),
+    "deep in dicts": (RIGHT, lambda net: net.deep["a"]["b"]["c"]["d"].__setitem__(0, 3.0)),
+    "in the last of many dicts": (RIGHT, lambda net: net.rows[99].update(gain=3.0)),
+    "a module in an array of objects": (RIGHT, lambda net: net.grid.__setitem__(1, net.ops[3])),
+    "a module by two numbers": (RIGHT, lambda net: net.by_pair.update({(0, 1): net.ops[3]})),
+    "in a closure of a function in a list": (RIGHT, lambda net: BOX.__setitem__(0, 3.0)),
+    "the class of a layer": (RIGHT, lambda net: setattr(net.ops[0], "__class__", Tripled)),
 }
 
 

@@ -149,7 +149,7 @@ def doubt(error, call, names, dims, rows) -> str:
         return (
             f"\n  The model was called with {rows} rows instead of {own}, dimension {dims[first]} "
             f"of {names[first]} being that of the batch, which one example alone needs, too "
-            "(x[None])."
+            f"(x[None]).{_taken_too(names, dims)}"
         )
     places = ", ".join(
         f"{path} {'none' if dim is None else f'in dimension {dim}'}"
@@ -158,6 +158,18 @@ def doubt(error, call, names, dims, rows) -> str:
     return (
         f"\n  The model was called with {rows} rows, which inputs have so: {places}. Where that is "
         "wrong, name the dimensions: RaNNCModule(..., batch_dims={...}); None: no rows."
+    )
+
+
+def _taken_too(names, dims) -> str:
+    """What is told of inputs that have as many entries as the first has rows, as weights of classes
+    may by chance."""
+    others = [name for name, dim in zip(names, dims, strict=True) if dim is not None][1:]
+    if not others:
+        return ""
+    return (
+        f" Rows of {', '.join(map(str, others))} are counted with it, as there are as many: for an "
+        f"argument that has none, say RaNNCModule(..., batch_dims={{{others[-1]!r}: None}})."
     )
 
 

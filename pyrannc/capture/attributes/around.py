@@ -5,20 +5,22 @@ Like attributes of modules these hold numbers that forward() computes with, and 
 leaves there. Code of libraries is left alone.
 """
 
+import collections
 import dataclasses
 import dis
 import functools
 import inspect
 import itertools
+import os
 import types
 from collections.abc import Callable
 
 from pyrannc.capture.attributes.user_code import (
     LIBRARIES,
+    has_attributes,
     is_class_of_user,
     is_frame,
     is_module_of_user,
-    is_object,
     is_of_user,
 )
 
@@ -26,9 +28,13 @@ from pyrannc.capture.attributes.user_code import (
 ABSENT = object()
 
 # Methods that code calls without naming them.
-_WITHOUT_A_NAME = ("__bool__", "__call__", "__float__", "__getattr__", "__getitem__", "__int__")
+_WITHOUT_A_NAME = (
+    "__bool__", "__call__", "__float__", "__get__", "__getattr__", "__getitem__", "__int__",
+)  # fmt: skip
 # What reads attributes whose names stand nowhere in the code.
 _BY_ANY_NAME = {"__dict__", "__getattribute__", "attrgetter", "getattr", "vars"}
+# By these code reads the environment.
+_OF_ENVIRONMENT = {"environ", "getenv"}
 #: Entries of a list, a dict or an object in which the user's objects are looked for.
 #: tuned by: a safety margin: settings have some tens of entries.
 #: without it: a list with an entry for each class or token would be gone through.
@@ -36,7 +42,7 @@ _MOST_HELD = 64
 #: How many containers within one are looked into, as those of `self.config.loss.weights`.
 #: tuned by: a safety margin: settings are read from files with two or three levels.
 #: without it: all that an object leads to would be gone through in every call.
-DEEPEST = 3
+DEEPEST = 6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,6 +76,7 @@ def _with_names_in(functions, places):
     for function in functions:
         _add_globals(places, function)
         _add_variables(places, function)
+        _add_own(places, function)
     return [Place(path, *both) for path, both in sorted(places.items())]
 
 
@@ -96,9 +103,24 @@ def read_by_calls(model) -> tuple[list, set]:
         (name, each)
         for module in modules
         for name, each in vars(module).items()
-        if isinstance(each, types.FunctionType | types.MethodType)
+        if isinstance(each, types.FunctionType | types.MethodType | functools.partial)
     ]
-    waiting = [
+    methods += [
+        ("__get__", getter)
+        for kind in kinds
+        if is_of_user(kind)
+        for each in vars(kind).values()
+        if is_of_user(type(each)) and (getter := vars(type(each)).get("__get__"))
+    ]
+    in_containers = [
+        each
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, list | tuple | dict | collections.deque)
+        for each in objects_in([value])
+        if (found := _function(each)) and is_of_user(found)
+    ]
+    waiting = in_containers + [
         hook
         for module in modules
         for registry in (module._forward_pre_hooks, module._forward_hooks)
@@ -121,6 +143,10 @@ def read_by_calls(model) -> tuple[list, set]:
             break
     if not own.isdisjoint(_BY_ANY_NAME):
         names.update(name for module in modules for name in vars(module))
+    frames = {kind for module in modules for kind in type(module).__mro__ if is_frame(kind)}
+    for getter in [vars(kind).get(name) for kind in frames for name in names]:
+        if isinstance(getter, property) and (function := _function(getter)):
+            names.update(_names(function.__code__))  # as Lightning's `hparams`, of `_hparams`
     return functions, names
 
 
@@ -130,18 +156,30 @@ def places_read(model, functions, names) -> list[Place]:
     for kind, _ in _classes(model):
         if is_of_user(kind):
             _add_class(places, kind, names.intersection(vars(kind)), own=False)
+    if any(not _OF_ENVIRONMENT.isdisjoint(_names(each.__code__)) for each in functions):
+        places["os.environ"] = functools.partial(dict, os.environ), _stays
     return _with_names_in(functions, places)
 
 
-def with_names_in_methods(names, values) -> set[str]:
-    """``names``, and those that methods of the user's objects among ``values`` read which the code
-    calls, as `self.schedule.value()` or `self.schedule()`."""
+def with_names_in_methods(names, functions, values) -> set[str]:
+    """``names``, and those that methods of objects among ``values`` read which the code calls, as
+    `self.schedule.value()` or `self.schedule()`; of libraries' objects those that ``functions``,
+    which are the user's, call."""
     found = {*names, *_WITHOUT_A_NAME}
     found |= {each.__name__ for each in values if isinstance(each, types.MethodType)}
-    kinds = {
-        kind for value in objects_in(values) for kind in type(value).__mro__ if is_of_user(kind)
-    }
-    methods = [pair for kind in kinds for pair in vars(kind).items() if pair[0] != "__init__"]
+    kinds = {kind for value in objects_in(values) for kind in type(value).__mro__}
+    methods = [
+        pair
+        for kind in kinds
+        if is_of_user(kind)
+        for pair in vars(kind).items()
+        if pair[0] != "__init__"
+    ]
+    own = {name for each in functions for name in _names(each.__code__)}
+    for kind in kinds:
+        if not is_of_user(kind):
+            called = map(_function, map(vars(kind).get, own & vars(kind).keys()))
+            found.update(name for each in filter(None, called) for name in _names(each.__code__))
     while methods:
         called = [
             function for name, each in methods if name in found and (function := _function(each))
@@ -154,20 +192,27 @@ def with_names_in_methods(names, values) -> set[str]:
     return found
 
 
-def objects_in(values, depth=DEEPEST):
-    """The user's objects among them, and in what they, lists and dicts hold."""
+def objects_in(values, depth=DEEPEST, seen=None):
+    """The objects and functions among them, and in what they, lists and dicts hold."""
+    seen = set() if seen is None else seen
     for value in values:
         if isinstance(value, types.MethodType):
             value = value.__self__
-        if is_object(value):
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        held = ()
+        if has_attributes(value):
             yield value
             held = vars(value).values()
+        elif isinstance(value, types.FunctionType | functools.partial):
+            yield value
         elif isinstance(value, dict):
             held = value.values()
-        else:
-            held = value if isinstance(value, list | tuple) else ()
+        elif isinstance(value, list | tuple | collections.deque):
+            held = value
         if depth and len(held) <= _MOST_HELD:
-            yield from objects_in([*held], depth - 1)
+            yield from objects_in([*held], depth - 1, seen)
 
 
 @functools.cache
@@ -225,6 +270,24 @@ def _add_variables(places, function):
         )
 
 
+def _add_own(places, function):
+    """Its attributes, and defaults of its arguments that are no constants, as `seen=[]`."""
+    for name in vars(function):
+        if not name.startswith("__"):
+            places[f"{function.__qualname__}.{name}"] = of_dict(vars(function), name)
+    code, defaults = function.__code__, function.__defaults__ or ()
+    arguments = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    by_name = dict(zip(arguments, defaults, strict=True)) | (function.__kwdefaults__ or {})
+    for name, default in by_name.items():
+        if isinstance(default, list | dict | set):
+            path = f"{function.__qualname__}({name}=)"
+            places[path] = (lambda default=default: default), _stays
+
+
+def _stays(value):
+    """Of a default what it holds may be put back, and not itself; of the environment nothing."""
+
+
 def _add_class(places, kind, named, own=True):
     for name in {*(vars(kind) if own else ()), *named}:
         if not name.startswith("__"):
@@ -237,6 +300,7 @@ def _add_class(places, kind, named, own=True):
 def _others(function) -> list:
     """Functions of the user's that a function may call."""
     named = [held.get(name) for _, held, name in _globals_of(function)]
+    named += map(content, function.__closure__ or ())
     return [
         each
         for each in named

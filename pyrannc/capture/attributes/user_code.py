@@ -25,8 +25,12 @@ def is_frame(kind) -> bool:
 
 
 def is_object(value) -> bool:
-    kept_by_users = hasattr(value, "__dict__") and not isinstance(value, _NO_OBJECTS)
-    return kept_by_users and is_of_user(type(value))
+    return has_attributes(value) and is_of_user(type(value))
+
+
+def has_attributes(value) -> bool:
+    """Whether it is an object with attributes, also a library's, as an optimizer is."""
+    return hasattr(value, "__dict__") and not isinstance(value, _NO_OBJECTS)
 
 
 def is_class_of_user(value) -> bool:

@@ -37,9 +37,9 @@ class Attributes(Guard):
         functions, names = read_by_calls(model)
         places = places_read(model, functions, names)
         around = [place.read() for place in places]
-        self._wanted = with_names_in_methods(names, [*held, *around])
+        self._wanted = with_names_in_methods(names, functions, [*held, *around])
         self._modules = [
-            (path, module, _readable(module, self._wanted))
+            (path, module, type(module), _readable(module, self._wanted))
             for path, module in model.named_modules()
         ]
         self._around = Around(places, self._wanted)
@@ -55,7 +55,9 @@ class Attributes(Guard):
         hold, once. Of an attribute called ``config`` all that stands in it, as transformers' models
         compute with that."""
         found, configs, seen = [], {}, set()
-        for path, module, readable in self._modules:
+        for path, module, kind, readable in self._modules:
+            if type(module) is not kind:
+                found.append((f"class of {path or 'the model'}", type(module)))
             for name, value in vars(module).items():
                 if name in _OF_MODULE or name not in readable:
                     continue

@@ -246,20 +246,31 @@ def test_random_numbers_drawn_in_another_order_are_named_as_the_cause():
     assert "drew other random numbers" in report.difference.note
 
 
-def test_a_model_that_fails_on_another_batch_says_how_to_name_its_batch_dimension():
+def test_a_model_that_fails_on_its_batch_says_how_to_name_its_batch_dimension():
     model = Forward(lambda linear, x: linear(x))
     x = floats(5, 4)
     captured = capture(model, (x,))
 
     def refuse(linear, x):
-        assert x.shape[0] == 5, "five rows only"
-        return linear(x)
+        raise AssertionError("no rows")
 
     model.function = refuse
     with pytest.raises(
-        TraceError, match=r"(?s)fails on 6 rows of this call.*five rows only.*batch_dims"
+        TraceError, match=r"(?s)fails on 5 rows of this call: .*no rows.*batch_dims"
     ):
         check(model, captured, (x,), {})
+
+
+def test_a_model_that_fails_on_rows_in_another_order_is_checked_with_its_batch():
+    def in_order(linear, x):
+        assert (x[1:, 0] >= x[:-1, 0]).all(), "to be sorted"
+        return linear(x)
+
+    x = floats(5, 4).sort(0).values
+    for rows in (x, x[:2]):
+        report = checked(Forward(in_order), rows)
+        assert report.ok and report.rows == len(rows)
+        assert "made up, on which the model fails while this batch passes" in report.skipped[0]
 
 
 # Rows

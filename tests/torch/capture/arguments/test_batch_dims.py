@@ -8,6 +8,7 @@ import torch
 from pyrannc import ConfigError, TraceError
 from pyrannc.capture.arguments.batch_dims import find_batch_dims
 from pyrannc.capture.arguments.call import Call
+from pyrannc.capture.model import capture
 
 
 def dims_of(*args, **kwargs):
@@ -26,6 +27,15 @@ def test_an_error_about_rows_says_what_to_do_with_lists():
     targets = [{"labels": torch.tensor(1), "boxes": torch.ones(4)} for _ in range(4)]
     with pytest.raises(TraceError, match=r"(?s)which inputs hold the rows.*torch\.stack"):
         dims_of([torch.ones(3, 6, 6)] * 4, targets)
+
+
+def test_an_error_about_rows_names_what_may_have_as_many_entries_by_chance():
+    class Weighted(torch.nn.Linear):
+        def forward(self, x, weight):
+            return super().forward(x) * weight
+
+    with pytest.raises(TraceError, match=r"batch_dims=\{'weight': None\}"):
+        capture(Weighted(6, 4), (torch.ones(4, 6), torch.ones(4)))
 
 
 def test_lists_beside_a_tensor_with_rows_are_none_of_examples(caplog):
