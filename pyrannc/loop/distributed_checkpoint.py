@@ -197,11 +197,7 @@ def _unflattened(state_dict, names, held, optimizer):
     return content, options
 
 
-#: By what they stand for.
-REPLACED = dict(
-    zip(
-        torch_private.STATE_DICT_FUNCTIONS,
-        (_get_model, _load_model, _get_optimizer, _load_optimizer),
-        strict=True,
-    )
-)
+def replaced() -> dict:
+    """Functions of torch's module, by name, and what stands in their places."""
+    ours = (_get_model, _load_model, _get_optimizer, _load_optimizer)
+    return dict(zip(torch_private.STATE_DICT_FUNCTIONS, ours, strict=True))

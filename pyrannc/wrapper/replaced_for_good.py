@@ -104,7 +104,7 @@ TABLE = (
     ),
     *(
         Replaced(_CHECKPOINT, spot, ours, FIRST_CALL, _TORCH, _JOINED, _OF_OTHERS)
-        for spot, ours in distributed_checkpoint.REPLACED.items()
+        for spot, ours in distributed_checkpoint.replaced().items()
     ),
     Replaced(
         "accelerate.state", "PartialState.__init__", ranks_of_job.of_accelerate, INTEGRATION,
