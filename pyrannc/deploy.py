@@ -229,7 +229,8 @@ def measure(task, agreed, proved) -> Measured:
     measured = measure_operators(
         task, agreed, Measured(devices, links, speeds.fastest, timed={}, group=group)
     )
-    costs = step_costs.measure(named_tensors.tensors(task.model), task, speeds.fastest)
+    tensors = named_tensors.tensors(task.model)
+    costs = step_costs.measure(tensors, task, speeds.fastest, agreed.hosts)
     process.give_back_freed_memory()  # single operators on whole batches need more than steps
     return dataclasses.replace(measured, step=costs)
 

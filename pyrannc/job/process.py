@@ -145,6 +145,20 @@ def before_python_ends(end) -> None:
     atexit.register(end_here)
 
 
+def cores_of_hosts(world, hosts) -> dict[str, set]:
+    """Cores of each host on which its ranks run, each of which may be bound to some of them.
+    Collective.
+
+    Args:
+        world: All ranks.
+        hosts: Name of each rank's host.
+    """
+    cores = {host: set() for host in hosts}
+    for host, of_rank in zip(hosts, gathered(world, os.sched_getaffinity(0)), strict=True):
+        cores[host] |= of_rank
+    return cores
+
+
 def share_cores(world, hosts) -> None:
     """Cores of the host over its ranks, unless OMP_NUM_THREADS says otherwise or torch uses less.
 
@@ -155,12 +169,11 @@ def share_cores(world, hosts) -> None:
         hosts: Name of each rank's host.
     """
     mine = os.sched_getaffinity(0)
-    cores = gathered(world, mine)
+    here = cores_of_hosts(world, hosts)[hosts[world.rank]]
     if "OMP_NUM_THREADS" in os.environ:
         return
-    ranks = [rank for rank, host in enumerate(hosts) if host == hosts[world.rank]]
-    here = set().union(*(cores[rank] for rank in ranks))  # ranks may be bound to some of them
-    threads = max(1, min(len(mine), len(here) // len(ranks)))
+    ranks = hosts.count(hosts[world.rank])
+    threads = max(1, min(len(mine), len(here) // ranks))
     if threads >= torch.get_num_threads():
         return
     torch.set_num_threads(threads)
@@ -168,7 +181,7 @@ def share_cores(world, hosts) -> None:
         log.info(
             "deploy",
             f"{threads} thread{'s' * (threads > 1)} of torch per rank, for {len(here)} cores and "
-            f"{len(ranks)} ranks on this host; OMP_NUM_THREADS sets another number",
+            f"{ranks} ranks on this host; OMP_NUM_THREADS sets another number",
         )
 
 

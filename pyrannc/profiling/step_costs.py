@@ -2,14 +2,13 @@
 
 import dataclasses
 import itertools
-import os
 import statistics
 import time
 
 import torch
 
 from pyrannc import _C
-from pyrannc.job import elapsed, transport
+from pyrannc.job import elapsed, process, transport
 from pyrannc.optimizer import steps_on_copies
 from pyrannc.optimizer.state import master_weights
 from pyrannc.ranks import gathered
@@ -43,14 +42,16 @@ class Measured:
 
     accumulate_ns_per_byte: float
     lines: list  # of each parameter group; see _optimizer_lines()
+    cores: int = 1  # of the host with the fewest, on which its ranks run
 
 
-def measure(parameters, task, ranks) -> Measured:
+def measure(parameters, task, ranks, hosts) -> Measured:
     """Every rank measures, and the median of ``ranks`` counts, which are equally fast.
 
     Args:
         parameters: All tensors of the model, by name.
         task: Whose optimizers are not touched.
+        hosts: Name of each rank's host.
     """
     optimizers, world = task.optimizers, task.world
     world.barrier()  # side by side, as in a step: ranks of a host share its memory's bandwidth
@@ -63,7 +64,8 @@ def measure(parameters, task, ranks) -> Measured:
         [statistics.median(values) for values in zip(*group, strict=True)]
         for group in zip(*(each["groups"] for each in everyone), strict=True)
     ]
-    return Measured(statistics.median(each["accumulate"] for each in everyone), lines)
+    cores = min(map(len, process.cores_of_hosts(world, hosts).values()))
+    return Measured(statistics.median(each["accumulate"] for each in everyone), lines, cores)
 
 
 def of_parts(measured, held, parameters, task, ways=1) -> Costs:
@@ -98,7 +100,7 @@ def of_parts(measured, held, parameters, task, ways=1) -> Costs:
     of_each = [of_optimizer(*each) for each in held]
     return Costs(
         _C.predict.StepCosts(
-            cores=max(1.0, len(os.sched_getaffinity(0)) / max(torch.get_num_threads(), 1)) / ways,
+            cores=max(1.0, measured.cores / max(torch.get_num_threads(), 1)) / ways,
             accumulate_ns_per_byte=measured.accumulate_ns_per_byte,
             optimizer_ns=[ns for ns, _, _ in of_each],
             in_order=transport.in_order(world, task.device, task.config),

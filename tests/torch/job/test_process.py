@@ -5,13 +5,14 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
 from pipeline import run_ranks
 
 from pyrannc.job import process
-from pyrannc.job.process import share_cores
+from pyrannc.job.process import cores_of_hosts, share_cores
 
 # A step takes the memory again that the step before has freed, without page faults.
 STEPS = """
@@ -86,6 +87,17 @@ def test_more_ranks_than_cores_use_one_thread_each(used, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     share(["a", "a", "a"])
     assert used == [1, 1, 1]
+
+
+def test_cores_of_a_host_are_those_of_all_its_ranks(monkeypatch):
+    bound = threading.local()  # each rank to one core, as mpirun does it by default
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {bound.core})
+
+    def found(world):
+        bound.core = world.rank
+        return cores_of_hosts(world, ["a", "a", "b"])
+
+    assert run_ranks(3, found) == [{"a": {0, 1}, "b": {2}}] * 3
 
 
 def test_the_environment_and_a_smaller_number_of_the_user_stay(used, monkeypatch):
