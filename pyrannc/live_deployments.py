@@ -30,7 +30,7 @@ def remove(deployment) -> None:
 
 def take_all() -> list:
     """All of them, in the order in which every rank has made them; none is live after that."""
-    found = _in_order()
+    found = in_order()
     _deployments.clear()
     _last[0] = None
     return found
@@ -40,7 +40,7 @@ def of_tensors(tensors) -> list:
     """The deployments of which some parameter, or its gradient, is among ``tensors``; in the order
     in which every rank has made them."""
     wanted = {id(tensor) for tensor in tensors}
-    return [each for each in _in_order() if wanted & _known(each)]
+    return [each for each in in_order() if wanted & _known(each)]
 
 
 def of_optimizer(optimizer, held=None) -> list:
@@ -57,9 +57,9 @@ def of_optimizer(optimizer, held=None) -> list:
         references, found = known
         # A tensor has one weak reference for all, as long as somebody keeps it.
         if [*map(id, map(weakref.ref, held))] == [*map(id, references)]:
-            return [each for each in _in_order() if each in found]
+            return [each for each in in_order() if each in found]
     wanted = set(map(id, held))
-    found = [each for each in _in_order() if is_given(optimizer, each) or wanted & _known(each)]
+    found = [each for each in in_order() if is_given(optimizer, each) or wanted & _known(each)]
     _of_optimizers[optimizer] = [*map(weakref.ref, held)], weakref.WeakSet(found)
     return found
 
@@ -76,11 +76,6 @@ def outside(optimizer) -> list:
     return [each for each in held if id(each) not in known and each.grad is not None]
 
 
-def first():
-    """The one that was made before all others that are live; None where there is none."""
-    return min(_deployments, key=operator.attrgetter("number"), default=None)
-
-
 def world():
     """All ranks, where models run on several; else None."""
     return next((each.world for each in _deployments if each.world.size > 1), None)
@@ -95,7 +90,7 @@ def note_backward(deployment) -> None:
     _last[0] = weakref.ref(deployment)
 
 
-def _in_order():
+def in_order():
     return sorted(_deployments, key=operator.attrgetter("number"))
 
 

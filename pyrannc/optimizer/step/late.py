@@ -56,15 +56,16 @@ class LateOptimizers:
         held = (p for p in parameters if p.requires_grad and not is_released(p))
         return round(task.config.opt_param_factor * sum(p.nbytes for p in held))
 
-    def see(self, optimizer) -> None:
-        """``optimizer`` steps, whatever it holds. Said once: parameters that no model has. Nobody
-        sums their gradients over the ranks, each of which trains its own copy."""
+    def see(self, optimizer, says) -> None:
+        """``optimizer`` steps, whatever it holds. One deployment ``says``, once: parameters that no
+        model has. Nobody sums their gradients over the ranks, each of which trains its own copy."""
         if optimizer in self._seen:
             return
         self._seen.add(optimizer)
         world = self._deployment().world
-        outside = live_deployments.outside(optimizer) if world.size > 1 else []
-        if outside and world.rank == 0:
+        if not says or world.size == 1 or world.rank:
+            return
+        if outside := live_deployments.outside(optimizer):
             sizes = ", ".join(str(list(each.shape)) for each in outside[:3])
             log.warn(
                 "module",
@@ -138,9 +139,8 @@ class Late(Participant):
     """Lets the deployments find the optimizers that step their parameters."""
 
     def before(self, step):
-        first = None if step.is_tried else live_deployments.first()
-        if first is not None:
-            first.late_optimizers.see(step.optimizer)
+        for place, each in enumerate(() if step.is_tried else live_deployments.in_order()):
+            each.late_optimizers.see(step.optimizer, says=place == 0)
         for deployment in step.deployments:
             deployment.late_optimizers.find(step.optimizer)
         return step.deployments or None
