@@ -10,21 +10,15 @@ InfeasibleError = _C.util.InfeasibleError
 CommError = _C.util.CommError
 
 
+#: tuned by: names of settings, and what people write for them.
+#: without it: a word that is like none gets a guess that misleads.
+_MOST_LETTERS = 2
+
+
 def meant(word, known) -> str:
     """ "; did you mean 'it'?" for what is at most two letters away from ``word``, else nothing."""
-    close = _C.util.closest(word, [*known])
-    return f"; did you mean '{close}'?" if _letters_between(word, close) <= 2 else ""
-
-
-def _letters_between(one, other) -> int:
-    """Letters to put in, leave out or replace (Levenshtein)."""
-    row = [*range(len(other) + 1)]
-    for i, letter in enumerate(one, 1):
-        diagonal, row[0] = row[0], i
-        for j, against in enumerate(other, 1):
-            replaced = diagonal + (letter != against)
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, replaced)
-    return row[-1]
+    close = _C.util.closest(word, [*known], _MOST_LETTERS)
+    return f"; did you mean '{close}'?" if close else ""
 
 
 def shown_as(kind):

@@ -116,8 +116,8 @@ def explain(error, module, otherwise, model) -> TraceError:
     if _OF_OUTSIDERS[0] in str(error):
         return TraceError(
             f"{where}: {_UNKNOWN} (Or an operator of a library in C++ reads a tensor's memory, of "
-            "which there is none while a model is traced: register a fake of it, torch.library."
-            "register_fake.)"
+            "which there is none while a model is traced: give it a fake by torch's "
+            "register_fake().)"
         )
     if "dynamo-optimized function" in str(error):
         return TraceError(

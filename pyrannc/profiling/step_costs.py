@@ -51,6 +51,7 @@ def measure(parameters, task, ranks, hosts) -> Measured:
     Args:
         parameters: All tensors of the model, by name.
         task: Whose optimizers are not touched.
+        ranks: Of the fastest hosts.
         hosts: Name of each rank's host.
     """
     optimizers, world = task.optimizers, task.world

@@ -60,7 +60,7 @@ class Replaced:
 
 _CLIPPING = "torch.nn.utils.clip_grad"
 _CHECKPOINT = "torch.distributed.checkpoint.state_dict"
-_TORCH = "2.11 to 2.15"
+_TORCH = "2.13 to 2.15"
 _OF_OTHERS = "the library's own runs for all models that are not wrapped"
 _NORM = "a rank sees the gradients of its own stages alone, and would clip differently"
 _STATE = "a rank has a part of the state, and torch would take it for the whole"

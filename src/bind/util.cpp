@@ -25,7 +25,7 @@ void init_util(py::module_& m) {
         "Gives what is free now back to the system; False where the C library cannot.");
   m.def("human_bytes", &human_bytes, "bytes"_a);
   m.def("human_ns", &human_ns, "nanoseconds"_a);
-  m.def("closest", &closest, "word"_a, "candidates"_a);
+  m.def("closest", &closest, "word"_a, "candidates"_a, "most"_a = SIZE_MAX);
 
   py::enum_<log::Level>(m, "Level")
       .value("debug", log::Level::debug)

@@ -45,7 +45,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 }  // namespace
 
-std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
+std::string closest(std::string_view word, const std::vector<std::string>& candidates,
+                    size_t most) {
   // Words from files may be long, and many: only the beginning counts, and whoever cannot win by
   // length alone is passed over.
   constexpr size_t kMost = 200;
@@ -57,7 +58,7 @@ std::string closest(std::string_view word, const std::vector<std::string>& candi
     const size_t least = std::max(word.size(), other.size()) - std::min(word.size(), other.size());
     if (least >= fewest) continue;
     const size_t distance = edit_distance(word, other);
-    if (distance >= fewest) continue;
+    if (distance >= fewest || distance > most) continue;
     fewest = distance;
     best = &candidate;
   }

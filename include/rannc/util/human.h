@@ -12,8 +12,8 @@ namespace rannc {
 /// "1.25 s", "3.4 ms", "12 us", "7 ns".
 [[nodiscard]] std::string human_ns(double nanoseconds);
 
-/// The candidate with the smallest edit distance to `word`; empty when there are no candidates.
-[[nodiscard]] std::string closest(std::string_view word,
-                                  const std::vector<std::string>& candidates);
+/// The candidate with the smallest edit distance to `word`; empty when none is within `most`.
+[[nodiscard]] std::string closest(std::string_view word, const std::vector<std::string>& candidates,
+                                  size_t most = SIZE_MAX);
 
 }  // namespace rannc

@@ -92,13 +92,7 @@ def read_by_calls(model) -> tuple[list, set]:
     kinds = {kind for module in modules for kind in type(module).__mro__ if not is_frame(kind)}
     of_libraries = [names_in_class(kind) for kind in kinds if not is_of_user(kind)]
     names = {"forward", *_WITHOUT_A_NAME}.union(*of_libraries)
-    methods = [
-        pair
-        for kind in kinds
-        if is_of_user(kind)
-        for pair in vars(kind).items()
-        if pair[0] != "__init__"
-    ]
+    methods = _methods_of_users(kinds)
     methods += [
         (name, each)
         for module in modules
@@ -168,13 +162,7 @@ def with_names_in_methods(names, functions, values) -> set[str]:
     found = {*names, *_WITHOUT_A_NAME}
     found |= {each.__name__ for each in values if isinstance(each, types.MethodType)}
     kinds = {kind for value in objects_in(values) for kind in type(value).__mro__}
-    methods = [
-        pair
-        for kind in kinds
-        if is_of_user(kind)
-        for pair in vars(kind).items()
-        if pair[0] != "__init__"
-    ]
+    methods = _methods_of_users(kinds)
     own = {name for each in functions for name in _names(each.__code__)}
     for kind in kinds:
         if not is_of_user(kind):
@@ -190,6 +178,12 @@ def with_names_in_methods(names, functions, values) -> set[str]:
         for function in called:
             found.update(_names(function.__code__), _strings(function.__code__))
     return found
+
+
+def _methods_of_users(kinds) -> list:
+    """Name and content of all that the user's classes among them have; not what only begins."""
+    of_users = filter(is_of_user, kinds)
+    return [pair for kind in of_users for pair in vars(kind).items() if pair[0] != "__init__"]
 
 
 def objects_in(values, depth=DEEPEST, seen=None):
