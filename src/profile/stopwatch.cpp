@@ -68,7 +68,8 @@ at::Tensor make_filler_of_caches(c10::Device device, int64_t cache_bytes) {
 
 }  // namespace
 
-Train::Train(c10::Device device, int64_t cache_bytes) : device_(device) {
+Train::Train(c10::Device device, int64_t cache_bytes)
+    : device_(device), timed_events_(ops::backend_of(device).timed_events) {
   filler_ = make_filler_of_caches(device, cache_bytes);
   filler_.add_(1);  // what is compiled or loaded at the first use is not timed
   for (int i = 0; i < 3; ++i) time([&] { filler_.add_(1); });
@@ -88,13 +89,14 @@ Train::Times Train::end() {
     times.device_ns.push_back(moments_[i].ns_until(moments_[i + 1]));
   }
   times.host_ns = std::exchange(host_, {});
+  times.waited = std::exchange(waited_, {});
   moments_.clear();
   return times;
 }
 
 ops::Moment Train::now() const {
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-  if (!ops::backend_of(device_).timed_events) ops::wait_for(stream);
+  if (!timed_events_) ops::wait_for(stream);
   return ops::Moment(stream);
 }
 

@@ -36,8 +36,9 @@ class Stopwatch {
 
 /// Calls that are given to an accelerator one after the other, without waiting in between, timed by
 /// two clocks: events on its stream say what it takes itself, and the host's clock what it takes to
-/// give it the work. The device is kept busy first, so that it never waits for the host. Where its
-/// backend has no timed events, the device is waited for before and after each call.
+/// give it the work. The device is kept busy first, so that it does not wait for the host; a call
+/// for which it did wait says so. Where its backend has no timed events, the device is waited for
+/// before and after each call.
 class Train {
  public:
   /// `cache_bytes`: of the device's cache, if it is known.
@@ -52,12 +53,16 @@ class Train {
     const int64_t begin = host_ns();
     call();
     host_.push_back(host_ns() - begin);
+    waited_.push_back(timed_events_ && moments_.back().is_past());
     moments_.push_back(now());
   }
   /// Waits for the device once, and gives the times of all calls; forgets them.
   struct Times {
     std::vector<int64_t> device_ns;
     std::vector<int64_t> host_ns;
+    /// [call] the device was done with everything before while the host still gave it this call:
+    /// its time may hold a wait.
+    std::vector<bool> waited;
   };
   [[nodiscard]] Times end();
 
@@ -66,10 +71,12 @@ class Train {
   [[nodiscard]] static int64_t host_ns();
 
   c10::Device device_;
+  bool timed_events_;
   at::Tensor filler_;      ///< worked on to keep the device busy
   int64_t filler_ns_ = 0;  ///< what that takes once
   std::vector<ops::Moment> moments_;
   std::vector<int64_t> host_;
+  std::vector<bool> waited_;
 };
 
 }  // namespace rannc::profile

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 
 #include "rannc/ops/add_up_gradients.h"
@@ -37,6 +38,8 @@ struct Sample {
 struct Samples {
   std::vector<int64_t> forward_ns, backward_ns;
   std::vector<int64_t> forward_host_ns, backward_host_ns;  ///< of an accelerator's
+  /// Of those calls for which an accelerator waited; used where it waited for all.
+  std::vector<int64_t> forward_with_wait_ns, backward_with_wait_ns;
 };
 
 /// Other processes make calls slower, by what they leave in the caches, and never faster: the lower
@@ -57,9 +60,17 @@ int64_t quantile(std::vector<int64_t> values, size_t quarters) {
 
 int64_t typical(const std::vector<int64_t>& values) { return quantile(values, 1); }
 
+/// Of the first that has any; else `otherwise`.
+int64_t typical_of(std::initializer_list<const std::vector<int64_t>*> all, int64_t otherwise) {
+  for (const auto* values : all) {
+    if (!values->empty()) return typical(*values);
+  }
+  return otherwise;
+}
+
 bool is_disturbed(const std::vector<int64_t>& values) {
-  return static_cast<double>(quantile(values, 2)) >
-         kSpread * static_cast<double>(*std::ranges::min_element(values));
+  return values.empty() || static_cast<double>(quantile(values, 2)) >
+                               kSpread * static_cast<double>(*std::ranges::min_element(values));
 }
 
 variable_list gradients_of(const variable_list& outputs, const variable_list& wanted,
@@ -114,7 +125,8 @@ class Timer {
     return sample;
   }
 
-  /// `calls` calls without waits in between, by the two clocks of the bench's train.
+  /// `calls` calls without waits in between, by the two clocks of the bench's train. The device is
+  /// kept busy for `busy_ns` for each of them.
   void run_train(int calls, int64_t busy_ns, Samples& samples) {
     const c10::AutoGradMode grad_mode(node_.grad_enabled);
     Train& train = *bench_.train;
@@ -144,10 +156,13 @@ class Timer {
     }
     const Train::Times times = train.end();
     for (size_t i = 0; i + 1 < times.device_ns.size(); i += 2) {
-      samples.forward_ns.push_back(times.device_ns[i]);
+      auto& forward = times.waited[i] ? samples.forward_with_wait_ns : samples.forward_ns;
+      forward.push_back(times.device_ns[i]);
       samples.forward_host_ns.push_back(times.host_ns[i]);
       const int64_t host = std::max<int64_t>(times.host_ns[i + 1] - bench_.engine_ns, 1);
-      samples.backward_ns.push_back(flows ? times.device_ns[i + 1] : 0);
+      const bool waited = flows && times.waited[i + 1];
+      auto& backward = waited ? samples.backward_with_wait_ns : samples.backward_ns;
+      backward.push_back(flows ? times.device_ns[i + 1] : 0);
       samples.backward_host_ns.push_back(flows ? host : 0);
     }
   }
@@ -301,8 +316,9 @@ cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Obj
   const int calls = is_long ? std::min(repeats, 1) : repeats;
   for (int round = 0; round < kTimingRounds && calls > 0; ++round) {
     if (bench.train) {
-      // The first call says at most what the host takes.
-      timer.run_train(calls, first.forward_ns + first.backward_ns, samples);
+      // The first call says at most what the host takes; where it waited all the same, more.
+      const int64_t busy_ns = (first.forward_ns + first.backward_ns) << round;
+      timer.run_train(calls, busy_ns, samples);
       if (!is_disturbed(samples.forward_ns) && !is_disturbed(samples.backward_ns)) break;
       continue;
     }
@@ -313,8 +329,10 @@ cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Obj
     }
     if (!is_disturbed(samples.forward_ns) && !is_disturbed(samples.backward_ns)) break;
   }
-  cost.forward_ns = samples.forward_ns.empty() ? first.forward_ns : typical(samples.forward_ns);
-  cost.backward_ns = samples.backward_ns.empty() ? first.backward_ns : typical(samples.backward_ns);
+  cost.forward_ns =
+      typical_of({&samples.forward_ns, &samples.forward_with_wait_ns}, first.forward_ns);
+  cost.backward_ns =
+      typical_of({&samples.backward_ns, &samples.backward_with_wait_ns}, first.backward_ns);
   if (!bench.train) return cost;
   // Without a train the first call, for which both were waited for, is the device's.
   if (!samples.forward_host_ns.empty()) cost.forward_host_ns = typical(samples.forward_host_ns);
