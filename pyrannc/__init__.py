@@ -23,6 +23,7 @@ _HOME = {
     "get_rank": "launch",
     "get_world_size": "launch",
     "barrier": "launch",
+    "mean": "running.alike.outside_means",
     "clear": "comm_utils",
     "all_gather": "comm_utils",
     "full": "comm_utils",

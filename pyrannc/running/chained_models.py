@@ -1,4 +1,4 @@
-"""A wrapped model that takes what another wrapped model has computed."""
+"""What goes on with the outputs of a wrapped model: another one, or a mean over all ranks."""
 
 import torch
 
@@ -22,8 +22,7 @@ def unweighed(inputs, have_rows) -> list:
     the rows, that share is taken out before.
     """
     return [
-        tensor if tensor.grad_fn is None else _unweighed(tensor, with_rows)
-        for tensor, with_rows in zip(inputs, have_rows, strict=True)
+        _unweighed(tensor, with_rows) for tensor, with_rows in zip(inputs, have_rows, strict=True)
     ]
 
 
@@ -43,8 +42,27 @@ def _unweighed(tensor, has_rows):
     return _Divided.apply(tensor, share) if share else tensor
 
 
+def share_before(total) -> float:
+    """With which share of the rows the gradients of ``total`` count; 1 where no wrapped model that
+    weighs them comes before it.
+
+    Raises:
+        RaNNCError: It is made of calls that have different shares.
+    """
+    shares = _shares_before(total)
+    if len(shares) > 1:
+        raise RaNNCError(
+            "mean() of calls in which this rank has different shares of the rows "
+            f"({', '.join(f'{share:g}' for share in sorted(shares))}).\n  Take the mean of each, "
+            'or wrap their models with RaNNCModule(..., outside_loss="sum").'
+        )
+    return shares.pop() if shares else 1.0
+
+
 def _shares_before(tensor) -> set:
     """Those of the wrapped models that come first on each way back from ``tensor``."""
+    if tensor.grad_fn is None:
+        return set()
     pending, seen, found = [tensor.grad_fn], {tensor.grad_fn}, set()
     while pending:
         node = pending.pop()
