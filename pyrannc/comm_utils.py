@@ -1,11 +1,14 @@
 """What the ranks of a job do together outside of a model; the names are those of RaNNC 0.7."""
 
+import io
+import pickle
+
 import torch
 
 from pyrannc import launch, live_deployments
 from pyrannc.errors import CommError, RaNNCError
 from pyrannc.job import nccl, transport
-from pyrannc.ranks import gathered, of_rank
+from pyrannc.ranks import gathered, of_rank, on_all
 from pyrannc.state import tensor_parts
 from pyrannc.state.released import is_released
 
@@ -50,17 +53,26 @@ def _refuse_ranges(place):
         )
 
 
-def all_gather(ten: torch.Tensor, buf: torch.Tensor) -> None:
-    """Writes the tensors of all ranks into ``buf``, one after the other in rank order. Collective.
+def all_gather(ten, buf: torch.Tensor | None = None) -> list | None:
+    """Without ``buf`` a list of what all ranks have given, in rank order. Collective.
 
     Args:
-        ten: Of the same shape and dtype on every rank.
-        buf: As many entries as these have together, of the same dtype.
+        ten: A tensor, or anything that may be pickled, such as a number, a text or a dict. Without
+            ``buf`` each rank may give something else, and tensors, also in lists, tuples and dicts,
+            come to the host.
+        buf: A tensor for as many entries as the ranks' tensors have together, of the same dtype,
+            into which they are written, one after the other.
 
     Raises:
-        RaNNCError: ``buf`` or the tensor of a rank is of another size or dtype.
+        RaNNCError: On every rank, where what one of them gives cannot be pickled; or ``buf`` or the
+            tensor of a rank is of another size or dtype.
+
+    >>> all_gather({"right": 3, "seen": 4})
+    [{'right': 3, 'seen': 4}]
     """
     world = launch.world()
+    if buf is None:
+        return [pickle.loads(each) for each in on_all(world, lambda: _sent(ten))]
     mine = {"entries": ten.numel(), "dtype": str(ten.dtype), "room": buf.numel()}
     fits = buf.numel() == world.size * ten.numel() and buf.dtype == ten.dtype
     own = ten.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -80,6 +92,23 @@ def all_gather(ten: torch.Tensor, buf: torch.Tensor) -> None:
         ]
         if pieces:
             buf.copy_(torch.cat(pieces).reshape(buf.shape))
+    return None
+
+
+def _sent(value) -> bytes:
+    try:
+        _OnHost(sent := io.BytesIO()).dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise RaNNCError(f"all_gather of what cannot be pickled: {error}") from error
+    return sent.getvalue()
+
+
+class _OnHost(pickle.Pickler):
+    def reducer_override(self, value):
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        # Not all of its storage, of which it may be a small part.
+        return value.detach().cpu().clone().__reduce_ex__(pickle.DEFAULT_PROTOCOL)
 
 
 def recreate_all_communicators() -> None:

@@ -80,7 +80,8 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     def forward(ctx, total, value, divisor):
         ctx.divisor = divisor
-        return torch.full_like(total, value)
+        of_whole = not total.is_floating_point()
+        return torch.full_like(total, value, dtype=torch.get_default_dtype() if of_whole else None)
 
     @staticmethod
     def backward(ctx, gradient):

@@ -105,6 +105,7 @@ def test_a_rank_without_tokens_takes_part(done):
     assert not loss.requires_grad
     right, seen = 3 + rank, 4 * (1 + rank)  # numbers, for a log
     assert pyrannc.mean(right, seen) == 7 / 12
+    torch.testing.assert_close(pyrannc.mean(torch.tensor(right), seen), torch.tensor(7 / 12))
     """,
     before=BEFORE,
 )
