@@ -9,7 +9,7 @@ export CCACHE_NOHASHDIR := 1
 # What MPI needs on a laptop or in a container (more ranks than cores, running as root) is set by
 # pyrannc.launch for everything that starts ranks.
 
-.PHONY: demo docs extension test test-one-process test-ranks test-all test-all-one-process test-all-ranks test-export test-export-one-process test-hosts sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench clean
+.PHONY: demo docs extension test test-one-process test-ranks test-all test-all-one-process test-all-ranks test-export test-export-one-process test-hosts sanitize build check warnings stubs golden compatibility zoo tuning gpu-status gpu-test gpu-bench gpu-bench-memory gpu-bundle bench wheel clean
 .DEFAULT_GOAL := build
 
 $(VENV)/system: third_party/system-packages.sh
@@ -36,6 +36,11 @@ extension: $(VENV)/installed
 
 build: extension
 	@cmake --build build
+
+# For machines without a compiler: one for this Python and this torch, in $(WHEELS).
+WHEELS := build/wheels
+wheel: $(VENV)/torch
+	PYRANNC_WHEEL=1 $(BIN)/pip wheel . --quiet --disable-pip-version-check --no-build-isolation --no-deps -w $(WHEELS)
 
 demo: extension
 	$(BIN)/rannc run -n 4 examples/train_gpt.py

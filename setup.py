@@ -1,6 +1,10 @@
-"""Builds the C++ extension with CMake; everything else stands in pyproject.toml."""
+"""Builds the C++ extension with CMake; everything else stands in pyproject.toml.
+
+With PYRANNC_WHEEL=1 the version names the release of torch that the wheel is for: 0.8.0+torch2.13.
+"""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +36,8 @@ class CMakeBuild(build_ext):
         package = ROOT / "pyrannc" if self.in_source_tree else target.parent
         build = ROOT / ("build" if self.in_source_tree else WHEEL_BUILD)
         configure = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
+        # A wheel goes to machines on which nothing of the build is installed.
+        configure += [f"-DRANNC_PORTABLE={'OFF' if self.in_source_tree else 'ON'}"]
         configure += [f"-DPython3_EXECUTABLE={sys.executable}", f"-DRANNC_PACKAGE={package}"]
         options = os.environ.get("PYRANNC_CMAKE_OPTIONS", "-DRANNC_TESTS=OFF").split()
         subprocess.run([*configure, *options], check=True)
@@ -42,8 +48,19 @@ class CMakeBuild(build_ext):
             shutil.copy2(library, target)
 
 
+def local_version():
+    if os.environ.get("PYRANNC_WHEEL") != "1":
+        return ""
+    import torch
+
+    return "+torch" + re.match(r"\d+\.\d+", torch.__version__).group()
+
+
 setup(
     ext_modules=[Extension("pyrannc._C", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
-    options={"build": {"build_base": WHEEL_BUILD}},
+    options={
+        "build": {"build_base": WHEEL_BUILD},
+        "egg_info": {"tag_build": local_version()},
+    },
 )

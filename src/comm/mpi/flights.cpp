@@ -1,13 +1,11 @@
 #include "comm/mpi/flights.h"
 
-#define OMPI_SKIP_MPICXX 1
 #include <fmt/format.h>
-#include <mpi.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "comm/mpi/check.h"
+#include "comm/mpi/library.h"
 #include "comm/mpi/pulls.h"
 #include "rannc/util/log.h"
 
@@ -32,9 +30,9 @@ struct Flight {
 };
 
 MPI_Comm duplicate_world() {
-  MPI_Comm comm = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
-  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  MPI_Comm comm = mpi().null_comm;
+  check_mpi(mpi().comm_dup(mpi().world, &comm), "MPI_Comm_dup");
+  check_mpi(mpi().comm_set_errhandler(comm, mpi().errors_return), "MPI_Comm_set_errhandler");
   return comm;
 }
 
@@ -51,7 +49,7 @@ std::string error_of(const Flight& flight, const MPI_Status& status, int rank) {
   }
   if (transfer.sends) return {};
   int bytes = 0;
-  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  check_mpi(mpi().get_count(&status, mpi().byte, &bytes), "MPI_Get_count");
   if (bytes == flight.bytes) return {};
   return fmt::format("rank {} got {} bytes instead of the {} that it expected from rank {}", rank,
                      bytes, transfer.bytes, transfer.peer);
@@ -77,9 +75,9 @@ class MpiFlights final : public Flights {
   [[nodiscard]] std::vector<std::pair<Flight, MPI_Status>> take_landed();
   void land(Flight flight, const MPI_Status& status, Listener& listener);
 
-  MPI_Comm messages_ = MPI_COMM_NULL;
-  MPI_Comm collectives_ = MPI_COMM_NULL;  // of its own, so that tags of 2^30 - 1 are enough
-  MPI_Comm control_ = MPI_COMM_NULL;
+  MPI_Comm messages_ = mpi().null_comm;
+  MPI_Comm collectives_ = mpi().null_comm;  // of its own, so that tags of 2^30 - 1 are enough
+  MPI_Comm control_ = mpi().null_comm;
   int rank_ = 0;
   int size_ = 1;
   Peers peers_;
@@ -92,8 +90,8 @@ class MpiFlights final : public Flights {
 
 MpiFlights::MpiFlights()
     : messages_(duplicate_world()), collectives_(duplicate_world()), control_(duplicate_world()) {
-  check_mpi(MPI_Comm_rank(messages_, &rank_), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(messages_, &size_), "MPI_Comm_size");
+  check_mpi(mpi().comm_rank(messages_, &rank_), "MPI_Comm_rank");
+  check_mpi(mpi().comm_size(messages_, &size_), "MPI_Comm_size");
   peers_ = find_peers();
   log::debug("comm", peers_.pulling[static_cast<size_t>(rank_)]
                          ? "messages within this host do not need the sender"
@@ -107,9 +105,9 @@ void MpiFlights::fly(MPI_Request request, Flight flight) {
 
 void MpiFlights::listen() {
   auto message = std::make_unique<ControlMessage>();
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Irecv(message.get(), sizeof(ControlMessage), MPI_BYTE, MPI_ANY_SOURCE, 0, control_,
-                      &request),
+  MPI_Request request = mpi().null_request;
+  check_mpi(mpi().irecv(message.get(), sizeof(ControlMessage), mpi().byte, MPI_ANY_SOURCE, 0,
+                        control_, &request),
             "MPI_Irecv");
   fly(request, {.kind = Flight::Kind::listening, .message = std::move(message)});
 }
@@ -118,8 +116,8 @@ std::vector<std::pair<Flight, MPI_Status>> MpiFlights::take_landed() {
   int count = 0;
   landed_.resize(requests_.size());
   statuses_.resize(requests_.size());
-  const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
-                                landed_.data(), statuses_.data());
+  const int code = mpi().testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                  landed_.data(), statuses_.data());
   if (code != MPI_ERR_IN_STATUS) check_mpi(code, "MPI_Testsome");
   std::vector<std::pair<Flight, MPI_Status>> done;
   if (count == 0 || count == MPI_UNDEFINED) return done;
@@ -133,7 +131,7 @@ std::vector<std::pair<Flight, MPI_Status>> MpiFlights::take_landed() {
   // MPI_Testsome has set exactly these requests to null.
   size_t kept = 0;
   for (size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    if (requests_[i] == mpi().null_request) continue;
     requests_[kept] = requests_[i];
     if (kept != i) flights_[kept] = std::move(flights_[i]);
     ++kept;
@@ -162,8 +160,8 @@ void MpiFlights::land(Flight flight, const MPI_Status& status, Listener& listene
 
 void MpiFlights::send_control(int to, const ControlMessage& message) {
   auto copy = std::make_unique<ControlMessage>(message);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Isend(copy.get(), sizeof(ControlMessage), MPI_BYTE, to, 0, control_, &request),
+  MPI_Request request = mpi().null_request;
+  check_mpi(mpi().isend(copy.get(), sizeof(ControlMessage), mpi().byte, to, 0, control_, &request),
             "MPI_Isend");
   fly(request, {.kind = Flight::Kind::control_send, .message = std::move(copy)});
 }
@@ -181,11 +179,13 @@ void MpiFlights::start(const std::shared_ptr<Transfer>& transfer) {
   for (int64_t begin = 0; begin == 0 || begin < transfer->bytes; begin += most) {
     const int bytes = static_cast<int>(std::min(most, transfer->bytes - begin));
     char* const data = transfer->data + begin;
-    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Request request = mpi().null_request;
     if (transfer->sends) {
-      check_mpi(MPI_Isend(data, bytes, MPI_BYTE, transfer->peer, tag, comm, &request), "MPI_Isend");
+      check_mpi(mpi().isend(data, bytes, mpi().byte, transfer->peer, tag, comm, &request),
+                "MPI_Isend");
     } else {
-      check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, transfer->peer, tag, comm, &request), "MPI_Irecv");
+      check_mpi(mpi().irecv(data, bytes, mpi().byte, transfer->peer, tag, comm, &request),
+                "MPI_Irecv");
     }
     fly(request, {.kind = Flight::Kind::piece, .transfer = transfer, .bytes = bytes});
   }
@@ -194,8 +194,8 @@ void MpiFlights::start(const std::shared_ptr<Transfer>& transfer) {
 void MpiFlights::leave() {
   const auto is_leaving = [](const Flight& flight) { return flight.kind == Flight::Kind::leaving; };
   if (std::ranges::any_of(flights_, is_leaving)) return;
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(control_, &request), "MPI_Ibarrier");
+  MPI_Request request = mpi().null_request;
+  check_mpi(mpi().ibarrier(control_, &request), "MPI_Ibarrier");
   fly(request, {.kind = Flight::Kind::leaving});
 }
 
@@ -219,7 +219,7 @@ void MpiFlights::cancel_receives() {
     const Flight& flight = flights_[i];
     if (flight.kind == Flight::Kind::piece && !flight.transfer->sends) {
       flight.transfer->cancelled = true;
-      check_mpi(MPI_Cancel(&requests_[i]), "MPI_Cancel");
+      check_mpi(mpi().cancel(&requests_[i]), "MPI_Cancel");
     }
   }
 }

@@ -1,8 +1,6 @@
 #include "rannc/comm/mpi.h"
 
-#define OMPI_SKIP_MPICXX 1
 #include <fmt/format.h>
-#include <mpi.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,21 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "comm/mpi/check.h"
 #include "comm/mpi/flights.h"
+#include "comm/mpi/library.h"
 #include "comm/progress/progress_communicator.h"
 #include "rannc/comm/hosts.h"
 #include "rannc/util/error.h"
 
 namespace rannc::comm {
-
-void check_mpi(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  std::array<char, MPI_MAX_ERROR_STRING> text{};
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  throw CommError(fmt::format("{} failed: {}", call, text.data()));
-}
 
 namespace {
 
@@ -89,7 +79,7 @@ class Watchdog {
   process().aborted = true;
   std::fprintf(stderr, "rannc: %s\n", reason.c_str());
   std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  mpi().abort(mpi().world, 1);
   _exit(1);  // MPI_Abort does not come back, but is not declared so
 }
 
@@ -104,25 +94,26 @@ void at_exit(int code, void*) {
 
 bool is_initialized() {
   int flag = 0;
-  check_mpi(MPI_Initialized(&flag), "MPI_Initialized");
+  check_mpi(mpi().initialized(&flag), "MPI_Initialized");
   return flag != 0;
 }
 
 bool is_finalized() {
   int flag = 0;
-  check_mpi(MPI_Finalized(&flag), "MPI_Finalized");
+  check_mpi(mpi().finalized(&flag), "MPI_Finalized");
   return flag != 0;
 }
 
 void start_mpi() {
   int provided = MPI_THREAD_SINGLE;
   if (is_initialized()) {
-    check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+    check_mpi(mpi().query_thread(&provided), "MPI_Query_thread");
   } else {
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    check_mpi(mpi().init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
+              "MPI_Init_thread");
     process().owner = true;
     process().owner_process = getpid();
-    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+    check_mpi(mpi().comm_set_errhandler(mpi().world, mpi().errors_return),
               "MPI_Comm_set_errhandler");
     on_exit(at_exit, nullptr);
   }
@@ -134,7 +125,7 @@ void start_mpi() {
   }
   int* largest_tag = nullptr;
   int known = 0;
-  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &known),
+  check_mpi(mpi().comm_get_attr(mpi().world, MPI_TAG_UB, &largest_tag, &known),
             "MPI_Comm_get_attr");
   constexpr int kNeeded = (1 << 30) - 1;
   if (known == 0 || *largest_tag < kNeeded) {
@@ -155,11 +146,11 @@ std::string host_name() {
   const std::array<Text, 2> mine{text_of(own.name), text_of(own.identity)};
   int rank = 0;
   int size = 1;
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  check_mpi(mpi().comm_rank(mpi().world, &rank), "MPI_Comm_rank");
+  check_mpi(mpi().comm_size(mpi().world, &size), "MPI_Comm_size");
   std::vector<std::array<Text, 2>> all(static_cast<size_t>(size));
-  check_mpi(MPI_Allgather(mine.data(), sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE,
-                          MPI_COMM_WORLD),
+  check_mpi(mpi().allgather(mine.data(), sizeof(mine), mpi().byte, all.data(), sizeof(mine),
+                            mpi().byte, mpi().world),
             "MPI_Allgather");
   std::vector<Host> hosts;
   for (const auto& [name, identity] : all) hosts.push_back({name.data(), identity.data()});
@@ -184,7 +175,22 @@ class MpiCommunicator final : public ProgressCommunicator {
 
 }  // namespace
 
-bool mpi_available() { return true; }
+bool mpi_available() {
+  try {
+    static_cast<void>(mpi());
+  } catch (const CommError&) {
+    return false;
+  }
+  return true;
+}
+
+std::string mpi_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(mpi().get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string whole = text.data();
+  return fmt::format("{} ({})", whole.substr(0, whole.find(", package:")), mpi().file);
+}
 
 std::unique_ptr<Communicator> make_mpi(double timeout_s, double start_timeout_s) {
   const std::scoped_lock lock(process().mutex);
@@ -214,7 +220,7 @@ void finish_mpi() {
   }
   try {
     for (const auto& progress : process().progress) progress->leave(process().timeout_s);
-    if (process().owner) check_mpi(MPI_Finalize(), "MPI_Finalize");
+    if (process().owner) check_mpi(mpi().finalize(), "MPI_Finalize");
   } catch (const CommError& error) {
     abort_job(error.what());
   }

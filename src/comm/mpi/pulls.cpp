@@ -1,13 +1,10 @@
 #include "comm/mpi/pulls.h"
 
-#define OMPI_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include <array>
 #include <chrono>
 #include <thread>
 
-#include "comm/mpi/check.h"
+#include "comm/mpi/library.h"
 
 namespace rannc::comm {
 
@@ -30,22 +27,23 @@ constexpr std::array kAway = {2ms, 20ms, 100ms};
 bool pulls(MPI_Comm host, int rank, Clock::duration away) {
   std::vector<char> data(kPulledBytes);
   Clock::time_point mine;  // the sender's: when it came back; the receiver's: when it had all
-  check_mpi(MPI_Barrier(host), "MPI_Barrier");
+  check_mpi(mpi().barrier(host), "MPI_Barrier");
   if (rank == 0) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Isend(data.data(), kPulledBytes, MPI_BYTE, 1, 0, host, &request), "MPI_Isend");
+    MPI_Request request = mpi().null_request;
+    check_mpi(mpi().isend(data.data(), kPulledBytes, mpi().byte, 1, 0, host, &request),
+              "MPI_Isend");
     std::this_thread::sleep_for(away);
     mine = Clock::now();
-    check_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+    check_mpi(mpi().wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
   } else if (rank == 1) {
-    check_mpi(MPI_Recv(data.data(), kPulledBytes, MPI_BYTE, 0, 0, host, MPI_STATUS_IGNORE),
+    check_mpi(mpi().recv(data.data(), kPulledBytes, mpi().byte, 0, 0, host, MPI_STATUS_IGNORE),
               "MPI_Recv");
     mine = Clock::now();
   }
   std::array<Clock::time_point, 2> times = {mine, mine};  // one clock, as it is one host
   for (int from : {0, 1}) {
     auto& time = times.at(static_cast<size_t>(from));
-    check_mpi(MPI_Bcast(&time, sizeof(time), MPI_BYTE, from, host), "MPI_Bcast");
+    check_mpi(mpi().bcast(&time, sizeof(time), mpi().byte, from, host), "MPI_Bcast");
   }
   return times[1] < times[0];
 }
@@ -53,23 +51,24 @@ bool pulls(MPI_Comm host, int rank, Clock::duration away) {
 }  // namespace
 
 Peers find_peers() {
-  MPI_Comm host = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+  MPI_Comm host = mpi().null_comm;
+  check_mpi(mpi().comm_split_type(mpi().world, MPI_COMM_TYPE_SHARED, 0, mpi().null_info, &host),
             "MPI_Comm_split_type");
   int rank = 0;
   int size = 1;
   int mine = 0;
   int all = 1;
-  check_mpi(MPI_Comm_rank(host, &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(host, &size), "MPI_Comm_size");
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &mine), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &all), "MPI_Comm_size");
+  check_mpi(mpi().comm_rank(host, &rank), "MPI_Comm_rank");
+  check_mpi(mpi().comm_size(host, &size), "MPI_Comm_size");
+  check_mpi(mpi().comm_rank(mpi().world, &mine), "MPI_Comm_rank");
+  check_mpi(mpi().comm_size(mpi().world, &all), "MPI_Comm_size");
   std::vector<int> neighbours(static_cast<size_t>(size));
-  check_mpi(MPI_Allgather(&mine, 1, MPI_INT, neighbours.data(), 1, MPI_INT, host), "MPI_Allgather");
+  check_mpi(mpi().allgather(&mine, 1, mpi().integer, neighbours.data(), 1, mpi().integer, host),
+            "MPI_Allgather");
   bool found = false;
   for (size_t i = 0; size > 1 && !found && i < kAway.size(); ++i)
     found = pulls(host, rank, kAway[i]);
-  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
+  check_mpi(mpi().comm_free(&host), "MPI_Comm_free");
   const std::vector<bool> none(static_cast<size_t>(all), false);
   Peers peers{.on_this_host = none, .pulling = none};
   for (const int neighbour : neighbours) {
