@@ -53,6 +53,16 @@ struct RowPositions {
 /// views of them that nothing writes. Requires infer_rows().
 [[nodiscard]] std::vector<bool> depends_on_rows(const Graph& graph);
 
+/// For each node, whether its results are the same for all micro-batches of a call, and may be
+/// computed once for all of them. Neither rows nor an input that is not `known` reach it, it draws
+/// and writes nothing, and nothing writes what it reads or gives. Either its results take no
+/// gradient, or it is a cast from floating dtype to floating dtype, whose backward needs nothing of
+/// its forward. `known`: of each input, whether all micro-batches get the same.
+[[nodiscard]] std::vector<bool> per_call(const Graph& graph, const std::vector<bool>& known);
+
+/// Whether a node is a cast from a floating dtype to one.
+[[nodiscard]] bool is_float_cast(const Graph& graph, NodeId node);
+
 /// Buffers and parameters that are written, but never with what depends on the rows: the vectors of
 /// spectral_norm's power iteration, counters of calls, a teacher that follows its student. One
 /// forward pass writes them once, however many shares it has. Not the counters beside running

@@ -17,6 +17,15 @@ namespace rannc::runtime {
 class Group;
 class WholeBatch;
 
+/// Results that all micro-batches of a call share (ir::per_call()). The first run that gets it
+/// makes them, and the others take them from it.
+struct PerCall {
+  bool gradients = false;  ///< they take gradients, also where the run that makes them takes none
+  bool last = false;       ///< the run is the last one: each of them is freed at its last use
+  bool made = false;
+  std::vector<at::Tensor> results;  ///< [value]
+};
+
 /// Runs a graph (a whole model, or one stage of it) on real tensors at any number of rows.
 ///
 /// Values live in integer registers and are freed at their last use. Grad mode is set per node as
@@ -24,7 +33,8 @@ class WholeBatch;
 /// mode. Not thread-safe: one per thread. The caller must not hold the GIL.
 class Interpreter {
  public:
-  /// `known`: of each input, whether run_row_free_effects() is given it; empty: none.
+  /// `known`: of each input, whether run_row_free_effects() is given it, and all micro-batches of a
+  /// call get the same; empty: none.
   /// `group`: who runs the graph's collectives; a graph without any needs none.
   Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
               const std::vector<bool>& known = {}, std::shared_ptr<const Group> group = {});
@@ -37,11 +47,13 @@ class Interpreter {
   /// `inputs` as graph.inputs, `state` as state_names(). Buffers are updated in place where the
   /// model does so. Returns graph.outputs. With `key`, random numbers are told from it, and not
   /// drawn from torch's generator. With `batch`, nodes of the whole batch (Node::whole_batch) take
-  /// its statistics; without, those of the rows at hand.
+  /// its statistics; without, those of the rows at hand. `per_call`: what the micro-batches of the
+  /// call share; null: nothing.
   [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs,
                                             const std::vector<at::Tensor>& state, int64_t rows,
                                             const DrawKey* key = nullptr,
-                                            const std::shared_ptr<WholeBatch>& batch = nullptr);
+                                            const std::shared_ptr<WholeBatch>& batch = nullptr,
+                                            PerCall* per_call = nullptr);
 
   /// Runs only the nodes that do not depend on the rows and write a buffer (step counters): what a
   /// replica without rows in this micro-batch must still do. Of `inputs`, in the order of

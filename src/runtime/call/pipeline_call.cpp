@@ -4,6 +4,7 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -202,6 +203,8 @@ const std::vector<plan::Action>& PipelineCall::actions() const {
 
 void PipelineCall::run(size_t begin, size_t end) {
   RowMoves moves(*part_, *orders_, number_, batches_, boundary_, flows_);
+  per_call_.resize(part_->stages.size());
+  const auto forget_shared = c10::make_scope_exit([this] { per_call_.clear(); });
   try {
     if (part_->comm->is_in_order()) {
       walk_in_order(begin, end, moves);
@@ -374,6 +377,20 @@ std::vector<at::Tensor> PipelineCall::state_of(const LocalStage& local) const {
   return state;
 }
 
+/// What the stage's micro-batches share in this phase; `last`: the run is the last one that reads
+/// it. Null where there is one micro-batch.
+PerCall* PipelineCall::per_call(int stage, bool last) {
+  if (program().split.micro_rows.size() == 1) return nullptr;
+  // Stages that recompute are held one at a time, and plans count on it.
+  for (size_t other = 0; other < per_call_.size(); ++other) {
+    if (static_cast<int>(other) != stage && part_->stages[other].recompute) per_call_[other] = {};
+  }
+  PerCall& found = per_call_[static_cast<size_t>(stage)];
+  found.gradients = with_backward_;
+  found.last = last;
+  return &found;
+}
+
 /// Of all micro-batches and stages of this rank only the first one writes to the buffers and
 /// parameters themselves. The others find what it has found, and so compute the same.
 void PipelineCall::write_once(const LocalStage& local, std::vector<at::Tensor>& state) {
@@ -466,7 +483,10 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   std::vector<at::Tensor> state = state_of(local);
   const std::shared_ptr<const DrawKey> key = draw_key(stage, micro_batch);
   write_once(local, state);
+  const bool last = micro_batch == static_cast<int>(program().split.micro_rows.size()) - 1;
+  const bool recompute = with_backward_ && local.recompute;
   if (batch.rows == 0) {
+    if (last && !recompute) per_call_[static_cast<size_t>(stage)] = {};
     return local.stage->skip(arguments_without_rows(*local.stage), state, key.get());
   }
 
@@ -477,18 +497,19 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
                 c10::str("into stage ", stage, ", micro-batch ", micro_batch));
   }
   const std::shared_ptr<WholeBatch> whole = whole_batch(stage, micro_batch);
+  PerCall* shared = per_call(stage, last && !recompute);  // a second run reads it once more
   batch.outputs =
-      with_backward_ ? local.stage->forward(std::move(inputs), local.input_requires_grad, state,
-                                            batch.rows, local.recompute, batch.pass, key, whole)
-                     : local.stage->forward(std::move(inputs), state, batch.rows, key.get(), whole);
+      with_backward_
+          ? local.stage->forward(std::move(inputs), local.input_requires_grad, state, batch.rows,
+                                 recompute, batch.pass, key, shared, whole)
+          : local.stage->forward(std::move(inputs), state, batch.rows, key.get(), shared, whole);
   if (part_->show_values) {
     show_values(part_->graph, local.stage->outputs(), batch.outputs,
                 c10::str("out of stage ", stage, ", micro-batch ", micro_batch));
   }
   boundary_.add_scalars(local, batch);
   if (batch.unsent == 0) batch.outputs.clear();
-  const auto micro_batches = static_cast<int>(program().split.micro_rows.size());
-  if (local.statistics.lends() && !local.statistics.shared() && micro_batch == micro_batches - 1) {
+  if (local.statistics.lends() && !local.statistics.shared() && last) {
     local.statistics.finish(take_updates(stage), state_of(local));
   }
 }
@@ -498,18 +519,21 @@ void PipelineCall::run_backward(int stage, int micro_batch) {
   MicroBatch& batch = batches_.at(stage, micro_batch);
   const bool last = micro_batch == orders_->last_backward[static_cast<size_t>(stage)];
   if (last) gradients_.begin_last_backward(stage);
-  if (batch.rows > 0) run_backward(local, batch);
+  if (batch.rows > 0) {
+    run_backward(local, batch, local.recompute ? per_call(stage, last) : nullptr);
+  }
+  if (last) per_call_[static_cast<size_t>(stage)] = {};
   if (last) gradients_.end_last_backward(stage);
 }
 
-void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch) {
+void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch, PerCall* per_call) {
   boundary_.add_scalar_gradients(local, batch);
   std::vector<at::Tensor> grads;
   for (Assembly& grad : batch.output_grads) grads.push_back(std::move(grad.tensor));
   batch.output_grads.clear();
   StagePass pass = keeps_graph_ ? batch.pass : std::exchange(batch.pass, {});
-  batch.input_grads =
-      local.stage->backward(std::move(pass), std::move(grads), state_of(local), keeps_graph_);
+  batch.input_grads = local.stage->backward(std::move(pass), std::move(grads), state_of(local),
+                                            per_call, keeps_graph_);
 }
 
 RunningStatistics::Updates PipelineCall::take_updates(int stage) {

@@ -70,7 +70,7 @@ class PipelineCall final : public Call {
   void act(const plan::Action& action, RowMoves& moves);
   void run_forward(int stage, int micro_batch);
   void run_backward(int stage, int micro_batch);
-  void run_backward(const LocalStage& local, MicroBatch& batch);
+  void run_backward(const LocalStage& local, MicroBatch& batch, PerCall* per_call);
   [[nodiscard]] RunningStatistics::Updates take_updates(int stage);
   [[nodiscard]] RunningStatistics::Sums start_buffers(int stage);
   void finish_buffers(int stage, const RunningStatistics::Sums& sums);
@@ -78,6 +78,7 @@ class PipelineCall final : public Call {
   [[nodiscard]] const plan::Program& program() const { return orders_->program; }
   [[nodiscard]] const std::vector<plan::Action>& actions() const;
   [[nodiscard]] std::vector<at::Tensor> state_of(const LocalStage& local) const;
+  [[nodiscard]] PerCall* per_call(int stage, bool last);
   void write_once(const LocalStage& local, std::vector<at::Tensor>& state);
   [[nodiscard]] std::vector<at::Tensor> arguments_without_rows(const Stage& stage) const;
   [[nodiscard]] std::vector<at::Tensor> take_inputs(const LocalStage& local, MicroBatch& batch);
@@ -103,6 +104,7 @@ class PipelineCall final : public Call {
   CallGradients gradients_;
   CallBoundary boundary_;
   MicroBatches batches_;
+  std::vector<PerCall> per_call_;  ///< [stage]: in the phase that runs
   std::vector<at::Tensor> buffers_;
   /// [buffer] and [parameter] that a call writes once: as it was before.
   std::vector<at::Tensor> found_buffers_;

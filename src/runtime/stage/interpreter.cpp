@@ -11,7 +11,9 @@
 #include <unordered_set>
 
 #include "rannc/ir/draws.h"
+#include "rannc/ir/rows.h"
 #include "rannc/ir/shard.h"
+#include "rannc/ops/cast.h"
 #include "rannc/ops/operator.h"
 #include "rannc/util/error.h"
 #include "runtime/group/group.h"
@@ -33,6 +35,9 @@ struct Instruction {
   std::optional<KeyedDraw> draw;                ///< takes the place of `op` where there is a key
   std::optional<ir::Node> unkeyed;              ///< may draw, but has no rule
   std::optional<SyncBatchNorm> of_whole_batch;  ///< takes the place of `op` where there is one
+  bool per_call = false;                        ///< see PerCall
+  bool is_cast = false;                         ///< of those, one whose result may take a gradient
+  bool only_use = false;                        ///< of a cast: nothing else reads its operand
 };
 
 /// Turns autocast off for every device: the casts of the model are nodes of the graph.
@@ -108,17 +113,21 @@ struct Interpreter::Impl {
 
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
                               int64_t rows, const DrawKey* key,
-                              const std::shared_ptr<WholeBatch>& batch);
+                              const std::shared_ptr<WholeBatch>& batch, PerCall* per_call);
   void run_row_free_effects(const std::vector<at::Tensor>& inputs,
                             const std::vector<at::Tensor>& state, const DrawKey* key);
 
   void load_state(const std::vector<at::Tensor>& state);
+  void find_per_call(const ir::Graph& graph);
+  void make_per_call(Instruction& instruction, PerCall& per_call, bool caller_grad);
+  void take_per_call(const Instruction& instruction, PerCall& per_call);
   void execute(Instruction& instruction, bool may_free, const DrawKey* key,
                const std::shared_ptr<WholeBatch>& batch = nullptr);
 
   c10::Device device;
   std::vector<Instruction> instructions;
   std::vector<uint32_t> row_free_effects;  ///< indices into `instructions`
+  std::vector<bool> shared;                ///< [value] in PerCall::results
   std::vector<uint32_t> input_registers;
   std::vector<bool> known_inputs;
   std::vector<bool> clone_input;  ///< a node writes it, and the caller's tensor must not change
@@ -207,7 +216,26 @@ Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10
   }
   std::ranges::reverse(instructions);
   row_free_effects = find_row_free_effects(graph, known);
+  shared.resize(graph.values.size());
+  if (known.size() == graph.inputs.size()) find_per_call(graph);
   registers.resize(graph.values.size());
+}
+
+void Interpreter::Impl::find_per_call(const ir::Graph& graph) {
+  const std::vector<bool> per_call = ir::per_call(graph, known_inputs);
+  const std::vector<std::vector<ir::NodeId>> users = graph.users();
+  for (uint32_t i = 0; i < instructions.size(); ++i) {
+    if (!per_call[i]) continue;
+    Instruction& instruction = instructions[i];
+    instruction.per_call = true;
+    instruction.is_cast = ir::is_float_cast(graph, ir::NodeId{i});
+    instruction.only_use = instruction.is_cast && users[instruction.operands[0]].size() == 1;
+    for (const std::optional<uint32_t>& result : instruction.results) {
+      if (!result) continue;
+      shared[*result] = std::ranges::any_of(users[*result],
+                                            [&](ir::NodeId user) { return !per_call[user.index]; });
+    }
+  }
 }
 
 void Interpreter::Impl::load_state(const std::vector<at::Tensor>& state) {
@@ -267,6 +295,33 @@ void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const D
   results.clear();
 }
 
+/// Runs an instruction for all micro-batches of the call.
+void Interpreter::Impl::make_per_call(Instruction& instruction, PerCall& per_call,
+                                      bool caller_grad) {
+  const bool takes_gradient =
+      instruction.is_cast && instruction.grad_enabled && (caller_grad || per_call.gradients);
+  const at::Tensor source = takes_gradient ? registers[instruction.operands[0]] : at::Tensor();
+  {
+    const at::NoGradGuard no_grad;
+    execute(instruction, /*may_free=*/true, nullptr);
+  }
+  for (const std::optional<uint32_t>& result : instruction.results) {
+    if (!result) continue;
+    if (takes_gradient) {
+      ops::record_shared_cast(source, registers[*result], instruction.only_use);
+    }
+    if (shared[*result] && !per_call.last) per_call.results[*result] = registers[*result];
+  }
+}
+
+void Interpreter::Impl::take_per_call(const Instruction& instruction, PerCall& per_call) {
+  for (const std::optional<uint32_t>& result : instruction.results) {
+    if (!result || !shared[*result]) continue;
+    at::Tensor& made = per_call.results[*result];
+    registers[*result] = per_call.last ? std::move(made) : made;
+  }
+}
+
 namespace {
 
 /// Empties the registers however a run ends, so that no tensor outlives it.
@@ -291,7 +346,8 @@ class RegisterCleaner {
 std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
                                                const std::vector<at::Tensor>& state, int64_t rows,
                                                const DrawKey* key,
-                                               const std::shared_ptr<WholeBatch>& batch) {
+                                               const std::shared_ptr<WholeBatch>& batch,
+                                               PerCall* per_call) {
   RANNC_CHECK(inputs.size() == input_registers.size(),
               c10::str("got ", inputs.size(), " inputs for ", input_registers.size()));
   const auto autocast_guard = no_autocast();
@@ -304,8 +360,17 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
     registers[input_registers[i]] = clone_input[i] ? inputs[i].clone() : std::move(inputs[i]);
   }
   inputs.clear();
+  if (per_call != nullptr) per_call->results.resize(registers.size());
   bool grad = caller_grad;
   for (Instruction& instruction : instructions) {
+    if (per_call != nullptr && instruction.per_call) {
+      if (per_call->made) {
+        take_per_call(instruction, *per_call);
+      } else {
+        make_per_call(instruction, *per_call, caller_grad);
+      }
+      continue;
+    }
     const bool wanted = caller_grad && instruction.grad_enabled;
     if (wanted != grad) {
       at::GradMode::set_enabled(wanted);
@@ -314,6 +379,7 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
     if (instruction.op) instruction.op->set_rows(rows);
     execute(instruction, /*may_free=*/true, key, batch);
   }
+  if (per_call != nullptr) per_call->made = true;
   std::vector<at::Tensor> outputs;
   outputs.reserve(output_registers.size());
   for (uint32_t output : output_registers) outputs.push_back(registers[output]);
@@ -346,8 +412,9 @@ const std::vector<std::string>& Interpreter::state_names() const { return impl_-
 std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
                                          const std::vector<at::Tensor>& state, int64_t rows,
                                          const DrawKey* key,
-                                         const std::shared_ptr<WholeBatch>& batch) {
-  return impl_->run(std::move(inputs), state, rows, key, batch);
+                                         const std::shared_ptr<WholeBatch>& batch,
+                                         PerCall* per_call) {
+  return impl_->run(std::move(inputs), state, rows, key, batch, per_call);
 }
 
 void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& inputs,

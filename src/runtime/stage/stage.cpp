@@ -174,17 +174,20 @@ bool Stage::needs_whole_batch() const {
 
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<at::Tensor>& state, int64_t rows,
-                                       const DrawKey* key,
+                                       const DrawKey* key, PerCall* per_call,
                                        const std::shared_ptr<WholeBatch>& batch) {
   const at::NoGradGuard no_grad;
-  return interpreter_->run(std::move(inputs), detached(state), rows, key, batch);
+  // What the call shares may take gradients in a backward, and so has to lead to the parameters.
+  const bool leads_to_state = per_call != nullptr && per_call->gradients;
+  return detached(interpreter_->run(std::move(inputs), leads_to_state ? state : detached(state),
+                                    rows, key, batch, per_call));
 }
 
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<bool>& requires_grad,
                                        const std::vector<at::Tensor>& state, int64_t rows,
                                        bool recompute, StagePass& pass,
-                                       std::shared_ptr<const DrawKey> key,
+                                       std::shared_ptr<const DrawKey> key, PerCall* per_call,
                                        std::shared_ptr<WholeBatch> batch) {
   pass.rows = rows;
   pass.key = std::move(key);
@@ -199,9 +202,9 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
     for (const at::Tensor& input : pass.inputs) pass.versions.push_back(version_of(input));
     for (const at::Tensor& tensor : state) pass.versions.push_back(version_of(tensor));
     pass.random = RandomState::now(device_);
-    return forward(std::move(inputs), state, rows, pass.key.get(), pass.batch);
+    return forward(std::move(inputs), state, rows, pass.key.get(), per_call, pass.batch);
   }
-  return record(std::move(inputs), state, pass);
+  return record(std::move(inputs), state, pass, per_call);
 }
 
 bool Stage::is_kept(size_t index, const at::Tensor& tensor) const {
@@ -231,7 +234,8 @@ void Stage::check_versions(const StagePass& pass, const std::vector<at::Tensor>&
 }
 
 std::vector<at::Tensor> Stage::record(std::vector<at::Tensor> inputs,
-                                      const std::vector<at::Tensor>& state, StagePass& pass) {
+                                      const std::vector<at::Tensor>& state, StagePass& pass,
+                                      PerCall* per_call) {
   pass.input_grads = std::make_shared<std::vector<at::Tensor>>();
   const auto node = ops::make_node<InputGradients>(pass.input_grads);
   for (size_t index = 0; index < inputs.size(); ++index) {
@@ -241,7 +245,8 @@ std::vector<at::Tensor> Stage::record(std::vector<at::Tensor> inputs,
   std::vector<at::Tensor> outputs;
   {
     const at::AutoGradMode with_grad(true);
-    outputs = interpreter_->run(std::move(inputs), state, pass.rows, pass.key.get(), pass.batch);
+    outputs = interpreter_->run(std::move(inputs), state, pass.rows, pass.key.get(), pass.batch,
+                                per_call);
   }
   pass.ends = std::make_shared<GraphEnds>();
   for (at::Tensor& output : outputs) {
@@ -254,7 +259,8 @@ std::vector<at::Tensor> Stage::record(std::vector<at::Tensor> inputs,
 }
 
 std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> grads,
-                                        const std::vector<at::Tensor>& state, bool keep_graph) {
+                                        const std::vector<at::Tensor>& state, PerCall* per_call,
+                                        bool keep_graph) {
   if (pass.recompute) {
     check_versions(pass, state);
     // The statistics and counters were updated by the first run, so this one gets copies.
@@ -264,7 +270,7 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
     }
     const RandomState now = RandomState::now(device_);
     pass.random.restore();
-    (void)record(pass.inputs, replayed, pass);
+    (void)record(pass.inputs, replayed, pass, per_call);
     now.restore();
     keep_graph = false;  // the next backward records its own
   }

@@ -67,25 +67,24 @@ class Stage {
   /// What a node of the stage's graph is in the whole one.
   [[nodiscard]] ir::NodeId whole_node(uint32_t node) const { return whole_nodes_[node]; }
 
-  /// Without anything kept. Outputs are detached. `key` and `batch` as in Interpreter::run().
+  /// Without anything kept. Outputs are detached. `key`, `batch` and `per_call` as in
+  /// Interpreter::run().
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
                                                 const std::vector<at::Tensor>& state, int64_t rows,
-                                                const DrawKey* key = nullptr,
-                                                const std::shared_ptr<WholeBatch>& batch = nullptr);
+                                                const DrawKey* key, PerCall* per_call,
+                                                const std::shared_ptr<WholeBatch>& batch);
   /// Keeps in `pass` what backward() needs. `requires_grad[i]`: input i takes a gradient.
-  [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
-                                                const std::vector<bool>& requires_grad,
-                                                const std::vector<at::Tensor>& state, int64_t rows,
-                                                bool recompute, StagePass& pass,
-                                                std::shared_ptr<const DrawKey> key = nullptr,
-                                                std::shared_ptr<WholeBatch> batch = nullptr);
+  [[nodiscard]] std::vector<at::Tensor> forward(
+      std::vector<at::Tensor> inputs, const std::vector<bool>& requires_grad,
+      const std::vector<at::Tensor>& state, int64_t rows, bool recompute, StagePass& pass,
+      std::shared_ptr<const DrawKey> key, PerCall* per_call, std::shared_ptr<WholeBatch> batch);
 
   /// Adds to `.grad` of the parameters in `state`, and returns the gradients of the inputs
   /// (undefined where none flows). `grads` are those of the outputs, undefined where none. With
-  /// `keep_graph` it may be called again, on another copy of `pass`.
+  /// `keep_graph` it may be called again, on another copy of `pass`. `per_call` is for recompute.
   [[nodiscard]] std::vector<at::Tensor> backward(StagePass pass, std::vector<at::Tensor> grads,
                                                  const std::vector<at::Tensor>& state,
-                                                 bool keep_graph = false);
+                                                 PerCall* per_call, bool keep_graph);
 
   /// What a replica without rows in a micro-batch still does: row-independent buffer writes.
   /// `inputs` are read where they are arguments of the call without rows.
@@ -100,7 +99,7 @@ class Stage {
   void check_versions(const StagePass& pass, const std::vector<at::Tensor>& state) const;
   [[nodiscard]] std::vector<at::Tensor> record(std::vector<at::Tensor> inputs,
                                                const std::vector<at::Tensor>& state,
-                                               StagePass& pass);
+                                               StagePass& pass, PerCall* per_call);
 
   ir::ShardedGraph sharded_;
   const ir::Graph& graph_ = sharded_.graph;
