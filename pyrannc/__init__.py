@@ -24,6 +24,7 @@ _HOME = {
     "get_world_size": "launch",
     "barrier": "launch",
     "mean": "running.alike.outside_means",
+    "padded": "running.alike.padded_targets",
     "clear": "comm_utils",
     "all_gather": "comm_utils",
     "full": "comm_utils",

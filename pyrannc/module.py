@@ -71,7 +71,8 @@ class RaNNCModule(ModelInterface):
             longest rank, in all dimensions but the rows'. Nested ones by path: ``batch['ids']``.
         pad_side: "right", or "left" of what is there.
         pad_to: A number such as 64, of which padded lengths (the first dimension beside the rows')
-            become multiples: each length that is new is captured, so that many are slow.
+            become multiples, or "powers of two": each length that is new is captured, so that many
+            are slow.
         weights: Path of a file of safetensors, of a folder in Hugging Face's layout, or of one of
             :func:`pyrannc.save`; or :class:`pyrannc.Weights`. Each rank reads its part of it in the
             first call. The model may be built on the meta device, without memory; without
@@ -255,7 +256,7 @@ class RaNNCModule(ModelInterface):
     def _put_to_work(self, deployment, call) -> None:
         """From here on calls run on ``deployment``; ``call``: the first one, or None."""
         self._deployment = deployment
-        self._runs = CallKinds(deployment, call, self._given.batch_dims, self._given.padding)
+        self._runs = CallKinds(deployment, call, self._given.batch_dims)
         if self._given.config.profiling:
             made = weakref.ref(deployment)
             weakref.finalize(self, lambda: made() and made().tell_time())

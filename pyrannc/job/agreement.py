@@ -136,7 +136,8 @@ def _longer(ranks) -> str:
                 return (
                     f"\n  {path} has sizes {_shown(mine)} on rank {rank} and {_shown(other)} on "
                     "rank 0: RaNNCModule(..., pad={'name of the argument': 0}) pads each argument "
-                    "that it names to the longest of all ranks."
+                    "that it names to the longest of all ranks; outputs have that length, too, and "
+                    "pyrannc.padded(targets) gives it to targets of the loop."
                 )
     return ""
 

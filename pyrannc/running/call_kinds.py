@@ -54,7 +54,7 @@ class CallKinds:
         call: The first one, which the deployment was made for; None where the model is a copy.
     """
 
-    def __init__(self, deployment, call, batch_dims, padding):
+    def __init__(self, deployment, call, batch_dims):
         first = deployment.first
         self._deployment = deployment
         self._hooks = deployment.task.hooks
@@ -67,7 +67,7 @@ class CallKinds:
         self._recaptures = Recaptures()
         self._left = AttributesLeft(deployment.model)
         self._left.add(first.capture.tensors_left)
-        self._batch_dims, self._padding = batch_dims, padding
+        self._batch_dims, self._padding = batch_dims, deployment.task.padding
         self._known = dict(zip(first.capture.input_paths, first.capture.batch_dims, strict=True))
         self._made, self._families = 0, 0
         self._whole = WholeArguments()

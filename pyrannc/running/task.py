@@ -19,6 +19,7 @@ class Task:
         config: :class:`pyrannc.Config`.
         outputs: ``_C.plan.Outputs``, which outputs are sent.
         outside_loss: "mean" or "sum", what the user makes of outputs that hold rows.
+        padding: :class:`~pyrannc.capture.arguments.padding.Padding` of arguments.
         hooks: :class:`~pyrannc.hooks.module_hooks.ModuleHooks` of the model.
         elementwise_optimizer: The user says that a step treats each parameter by itself.
         counts_state: The plan counts state of an optimizer that may come later: none was given, and
@@ -40,6 +41,7 @@ class Task:
     config: object
     outputs: object
     outside_loss: str
+    padding: object
     hooks: object
     elementwise_optimizer: bool
     counts_state: bool

@@ -74,6 +74,7 @@ def task_of(model, given, call, known, wanted):
         config=config,
         outputs=_C.plan.Outputs.all if hooks.observed else given.outputs,
         outside_loss=given.outside_loss,
+        padding=given.padding,
         hooks=hooks,
         elementwise_optimizer=given.elementwise_optimizer,
         zero=given.zero,

@@ -9,6 +9,9 @@ import torch
 from pyrannc.capture.arguments.batch_dims import input_names, keys_of, no_argument
 from pyrannc.errors import ConfigError
 
+#: What ``pad_to`` may be beside a number.
+POWERS = "powers of two"
+
 
 class Padding:
     """What the user's ``pad`` says.
@@ -17,8 +20,9 @@ class Padding:
         pad: A number for each argument that is padded, by its name, its position or its path; that
             of a container counts for all tensors in it that have none of their own. Or None.
         side: "right" or "left" of what is there.
-        to: A number of which lengths become multiples, so that few of them are captured: of each
-            padded tensor the first dimension beside that of the rows. Or None.
+        to: A number of which lengths become multiples, so that few of them are captured, or
+            "powers of two": of each padded tensor the first dimension beside that of the rows. Or
+            None.
 
     Raises:
         ConfigError: Another side, a value that is no number, or ``to`` without ``pad``.
@@ -30,12 +34,15 @@ class Padding:
         for key, value in (pad or {}).items():
             if not isinstance(value, (bool, int, float)):
                 raise ConfigError(f"pad[{key!r}] is {value!r}; it must be a number")
-        if to is not None and (type(to) is not int or to < 1 or not pad):
+        is_grid = to in (None, POWERS) or (type(to) is int and to > 0)
+        if not is_grid or (to is not None and not pad):
             raise ConfigError(
                 f"pad_to is {to!r}; it must be a number such as 64, of which lengths become "
-                "multiples, beside pad={'its name': 0} with the arguments that are padded"
+                f"multiples, or {POWERS!r}, beside pad={{'its name': 0}} with the arguments that "
+                "are padded"
             )
         self._values, self._side, self._to = dict(pad or {}), side, to
+        self._last = []  # of each tensor padded in the last call: given and padded sizes
 
     def __bool__(self):
         return bool(self._values)
@@ -76,19 +83,19 @@ class Padding:
         Raises:
             ConfigError: Sizes differ of a tensor that is not padded; on every rank.
         """
-        tensors = list(call.tensors)
+        tensors, self._last = list(call.tensors), []
         values = self._of_tensors(model, call)
         for index, (path, value) in enumerate(zip(call.paths, values, strict=True)):
             ranks = {rank: sizes[path] for rank, sizes in enumerate(everyones) if path in sizes}
             each = list(ranks.values())
-            is_alike = all(sizes == each[0] for sizes in each)
-            if is_alike and (value is None or self._to is None):
+            if value is None and all(sizes == each[0] for sizes in each):
                 continue
             if value is None or not _alike(each):
                 _refuse(path, ranks)
             longest = [None if n[0] is None else max(n) for n in zip(*each, strict=True)]
             for dim in _lengths(longest) if self._to else ():
-                longest[dim] = -(-longest[dim] // self._to) * self._to
+                longest[dim] = self._on_grid(longest[dim])
+            self._last.append((call.given_sizes[index], longest))
             tensors[index] = self._padded(path, tensors[index], value, longest)
         if all(map(operator.is_, tensors, call.tensors)):
             return call
@@ -101,11 +108,36 @@ class Padding:
         values = self._of_tensors(model, call)
         return {index for index, value in enumerate(values) if value is not None}
 
-    def _padded(self, path, tensor, value, longest):
+    def widths_like(self, shape) -> set[tuple]:
+        """As ``torch.nn.functional.pad`` takes them, for a tensor beside the last call that begins
+        with the rows and lengths of a tensor that was padded in it; of each such tensor."""
+        found = set()
+        for own, longest in self._last:
+            common = min(len(own), len(shape))
+            lengths = [most for most in longest[:common] if most is not None]
+            alike = all(
+                most is None or size == given
+                for size, given, most in zip(own, shape, longest, strict=False)
+            )
+            if lengths and alike:
+                kept = [None] * (len(shape) - common)
+                found.add(tuple(self._widths(shape, [*longest[:common], *kept])))
+        return found
+
+    def _on_grid(self, length) -> int:
+        if self._to == POWERS:
+            return 1 << max(length - 1, 0).bit_length()
+        return -(-length // self._to) * self._to
+
+    def _widths(self, shape, longest) -> list[int]:
         widths = []
-        for size, most in zip(reversed(tensor.shape), reversed(longest), strict=True):
+        for size, most in zip(reversed(shape), reversed(longest), strict=True):
             more = 0 if most is None else most - size
             widths += [more, 0] if self._side == "left" else [0, more]
+        return widths
+
+    def _padded(self, path, tensor, value, longest):
+        widths = self._widths(tensor.shape, longest)
         if not any(widths):
             return tensor
         whole = not tensor.is_floating_point() and not tensor.is_complex()

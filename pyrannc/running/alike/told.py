@@ -12,7 +12,8 @@ from pyrannc.running.alike.whole_arguments import refuse_different
 #: Where ranks call the same otherwise.
 PAD_HINT = (
     " Where sequences differ in length, RaNNCModule(..., pad={'name of the argument': 0}) pads "
-    "them to the longest of all ranks."
+    "them to the longest of all ranks; outputs have that length, too, and pyrannc.padded(targets) "
+    "gives it to targets of the loop."
 )
 
 

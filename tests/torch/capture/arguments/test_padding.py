@@ -71,3 +71,24 @@ def test_bad_input_is_named():
         padded({"ids": 0}, call, {"args[0]": [None, 3, 1]})
     assert "did you mean 'labels'" in Padding({"label": 0}, "right").unknown(Model(), call)
     assert Padding({"labels": 0}, "left").unknown(Model(), call) == ""  # of a later call
+
+
+def test_lengths_go_up_to_powers_of_two():
+    for length, wanted in (1, 1), (2, 2), (5, 8), (8, 8), (9, 16):
+        call = call_of(torch.ones(2, length))
+        padding = Padding({"ids": 0}, "right", "powers of two")
+        sizes = padding.sizes(call, [0])
+        (found,), _ = padding.apply(Model(), call, [sizes]).arguments()
+        assert found.shape == (2, wanted)
+    with pytest.raises(ConfigError, match="powers of two"):
+        Padding({"ids": 0}, "right", "powers of three")
+
+
+def test_targets_that_begin_like_a_padded_argument_are_as_long():
+    call = call_of(torch.ones(2, 5), labels=torch.ones(2, 3))
+    padding = Padding({"ids": 0, "labels": 0}, "left")
+    mine = padding.sizes(call, [0, 0])
+    padding.apply(Model(), call, [mine, {path: [None, 6] for path in mine}])
+    assert padding.widths_like((2, 5)) == {(1, 0, 0, 0)}
+    assert padding.widths_like((2, 3, 7)) == {(0, 0, 3, 0, 0, 0)}
+    assert padding.widths_like((2, 4)) == padding.widths_like((2,)) == set()
