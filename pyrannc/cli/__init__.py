@@ -185,16 +185,29 @@ def diff(
     plans.diff(first, second, as_json)
 
 
-@app.command(help="Write the graph-profile of a model, without a GPU: rannc capture train.py:build")
+@app.command(
+    help="Write the graph-profile of a model, without a GPU: rannc capture train.py:build, or of "
+    "transformers: rannc capture --hf config.json --batch 16 --length 2048 --autocast bf16"
+)
 def capture(
-    target: Annotated[str, typer.Argument(help="FILE:FUNCTION that returns (model, inputs)")],
+    target: Annotated[
+        str | None, typer.Argument(help="FILE:FUNCTION that returns (model, inputs)")
+    ] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="file to write")] = "graph.json",
     device: Annotated[
         str,
         typer.Option(help="as h100 (all: docs/device-models.md), or measured: timed on this CPU"),
     ] = "a100",
     dtype: Annotated[
-        str | None, typer.Option(help="bf16, fp16, fp32 or fp64; else as built")
+        str | None, typer.Option(help="of the weights: bf16, fp16, fp32 or fp64; else as built")
+    ] = None,
+    hf: Annotated[
+        str, typer.Option(help="a config.json of transformers, or its folder, instead of TARGET")
+    ] = "",
+    batch: Annotated[int, typer.Option(min=1, help="rows of the call, with --hf")] = 8,
+    length: Annotated[int, typer.Option(min=1, help="tokens of a row, with --hf")] = 512,
+    autocast: Annotated[
+        str | None, typer.Option(help="bf16 or fp16: compute under torch.autocast")
     ] = None,
     rows: Annotated[str, typer.Option(help="numbers of samples to take costs at")] = "1,2,4,8",
     level: Annotated[str, typer.Option(help="operator, or module: a node per call")] = "operator",
@@ -203,7 +216,11 @@ def capture(
 ):
     from pyrannc.cli.capture import capture as write_profile
 
-    write_profile(target, output, device, dtype, rows, level, depth, real)
+    if (target is None) == (not hf):
+        raise typer.BadParameter("one model is wanted: FILE:FUNCTION, or --hf CONFIG.json")
+    write_profile(
+        target, output, device, dtype, rows, level, depth, real, hf, batch, length, autocast
+    )
 
 
 @app.command(

@@ -28,7 +28,14 @@ DTYPES = {
 
 
 def graph_profile(
-    build, device="a100", dtype=None, rows=(1, 2, 4, 8), level="operator", depth=0, real=False
+    build,
+    device="a100",
+    dtype=None,
+    rows=(1, 2, 4, 8),
+    level="operator",
+    depth=0,
+    real=False,
+    autocast=None,
 ):
     """The ``rannc-graph-profile`` (docs/planner-files.md) of the model that ``build`` returns.
 
@@ -46,6 +53,8 @@ def graph_profile(
         level: ``operator``, or ``module`` to fold the operators of each module's call into one.
         depth: With ``module``: cut module paths to so many components; 0 keeps them.
         real: Call ``build`` with real tensors, for a model whose construction reads them.
+        autocast: ``bf16`` or ``fp16``: the call is under ``torch.autocast``, as on the CPU, whose
+            list of operators in 16 bits is a little shorter than a GPU's.
 
     Returns:
         ``_C.cost.GraphProfile``; ``to_json()`` is the file.
@@ -57,14 +66,16 @@ def graph_profile(
     if device != MEASURED:
         check_device(device)
     rows = _checked_rows(rows)
-    if dtype is not None and dtype not in DTYPES:
-        raise ConfigError(f"unknown dtype '{dtype}'; {_closest(dtype, DTYPES)}")
+    for name in (dtype, autocast):
+        check_dtype(name)
+    if autocast is not None and DTYPES[autocast].itemsize != 2:
+        raise ConfigError(f"autocast computes in bf16 or fp16, not in {autocast}")
     if level not in LEVELS:
         raise ConfigError(f"unknown level '{level}'; {_closest(level, LEVELS)}")
     if depth < 0 or (depth and level != "module"):
         raise ConfigError(f"depth {depth}: it is a number of components for level 'module'")
     with _no_collection():
-        found = _traced(build, device, dtype, rows, real)
+        found = _traced(build, device, dtype, rows, real, autocast)
     return found if level == "operator" else _C.cost.fold_modules(found, depth)
 
 
@@ -97,6 +108,12 @@ def load_build(target):
     return getattr(module, name)
 
 
+def check_dtype(name):
+    """Raises ConfigError, naming the closest, unless ``name`` is None or one of DTYPES."""
+    if name is not None and name not in DTYPES:
+        raise ConfigError(f"unknown dtype '{name}'; {_closest(name, DTYPES)}")
+
+
 def check_device(name):
     """Raises ConfigError, naming the closest, unless the catalogue has ``name``."""
     try:
@@ -118,7 +135,7 @@ def _no_collection():
             gc.enable()
 
 
-def _traced(build, device, dtype, rows, real):
+def _traced(build, device, dtype, rows, real, autocast):
     # Meta tensors take no memory, and unlike FakeTensors they can be cast in place by Module.to().
     with contextlib.nullcontext() if real else torch.device("meta"):
         model, args, kwargs = _built(build)
@@ -127,7 +144,9 @@ def _traced(build, device, dtype, rows, real):
     with FakeTensorMode(allow_non_fake_inputs=True):
         args, kwargs = _on_cpu((args, kwargs), dtype and DTYPES[dtype])
     _register_tensors(model)
-    captured = capture(model, args, kwargs)
+    casts = torch.autocast("cpu", DTYPES[autocast or "bf16"], enabled=autocast is not None)
+    with casts:
+        captured = capture(model, args, kwargs)
     return _fold(captured, device, rows)
 
 

@@ -77,7 +77,9 @@ def test_a_small_model_gives_this_file(train, tmp_path):
     output = tmp_path / "g.json"
     done = rannc(f"{train}:build", "-o", output, "--rows", "1,4")
     assert done.exit_code == 0, done.output
-    assert re.fullmatch(r".*g\.json: Net, 4 nodes, \d+\.\d s\n", done.stdout)
+    assert re.fullmatch(
+        r".*g\.json: Net, 4 nodes, weights as built, compute in the same; \d+\.\d s\n", done.stdout
+    )
     # Everything fits in the 6000 ns between two kernels of the program: one per operator and
     # matrix product, and in the backward of `up` one for its bias. The input is saved by `up`
     # (4 floats a row), the activation by `relu` and `down` together, once (8 floats a row).
