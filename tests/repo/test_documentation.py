@@ -154,3 +154,20 @@ def test_docstrings_have_examples_where_users_look():
     finder = doctest.DocTestFinder()
     for where, name in ((module, "RaNNCModule"), (config, "Config")):
         assert any(test.examples for test in finder.find(getattr(where, name))), name
+
+
+def test_words_that_users_search_for_lead_somewhere():
+    """Each stands in the table of the how-to page, beside a link that leads somewhere."""
+    page = ROOT / "docs" / "how-to.md"
+    rows = re.findall(r"^\| (.*) \| (\[.*) \|$", page.read_text().split("\n## ")[0], re.MULTILINE)
+    known = {word for words, _ in rows for word in words.split(", ")}
+    assert known >= {
+        "OOM", "multi-node", "Slurm", "wandb", "TensorBoard", "batch size", "gradient accumulation",
+        "activation checkpointing", "freeze", "resume", "conda", "Docker", "validation",
+    }  # fmt: skip
+    for target in (target for _, links in rows for target in re.findall(r"\]\((.*?)\)", links)):
+        name, _, heading = target.partition("#")
+        text = (page.parent / name).read_text() if name else page.read_text()
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        anchors = [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings]
+        assert not heading or heading in anchors, target
