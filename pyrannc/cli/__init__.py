@@ -150,7 +150,12 @@ def advise(
     devices: Annotated[str, typer.Option(help="numbers; else powers of two, and all")] = "",
     memory: Annotated[str, typer.Option(help="GB of a device instead of the cluster's")] = "",
     recompute: Annotated[str, typer.Option(help="auto, never, always, or several")] = "auto",
-    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, or several; of a build")] = "bf16",
+    dtype: Annotated[
+        str, typer.Option(help="of the weights of a build: bf16, fp16, fp32, or several")
+    ] = "bf16",
+    autocast: Annotated[
+        str | None, typer.Option(help="bf16 or fp16: a build computes under torch.autocast")
+    ] = None,
     device: Annotated[str, typer.Option(help="whose costs a build is captured with")] = "a100",
     request: Annotated[
         str | None, typer.Option(help="rannc-plan-request; its batch is replaced")
@@ -162,8 +167,8 @@ def advise(
     from pyrannc.cli import what_if
 
     what_if.advise(
-        target, cluster, batch, devices, memory, recompute, dtype, device, request, price, html,
-        as_json,
+        target, cluster, batch, devices, memory, recompute, dtype, autocast, device, request,
+        price, html, as_json,
     )  # fmt: skip
 
 

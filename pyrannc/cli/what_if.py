@@ -10,8 +10,9 @@ from pyrannc.cli.plans import answer
 
 
 def advise(
-    target, cluster, batch, devices, memory, recompute, dtype, device, request, price, html, as_json
-) -> None:
+    target, cluster, batch, devices, memory, recompute, dtype, autocast, device, request, price,
+    html, as_json,
+) -> None:  # fmt: skip
     from pyrannc.show import advise as what_if
     from pyrannc.show import page
 
@@ -26,18 +27,28 @@ def advise(
 
     wanted = answer(asked)
     with tempfile.TemporaryDirectory() as folder:
-        graphs = _graphs(target, dtype, device, Path(folder))
+        graphs = _graphs(target, dtype, autocast, device, Path(folder))
         with progress.phase("planning all cases", line=progress.error_line):
             rows = answer(
                 lambda: what_if.table(graphs, cluster, *wanted, progress=progress.advance_share)
             )
     price = price or what_if.price_in(cluster)
+    if not as_json:
+        print(_taken(target, dtype, autocast, device))
     print(what_if.as_json(rows, price) if as_json else what_if.text(rows, price), end="")
     if html is not None:
         answer(lambda: what_if.write_chart(html, rows, price))
 
 
-def _graphs(target, dtypes, device, folder):
+def _taken(target, dtype, autocast, device):
+    """What the table takes for granted."""
+    if ":" not in target:
+        return f"weights, computation and costs as '{target}' was captured"
+    compute = f"in {autocast} under autocast" if autocast else "in the same"
+    return f"weights in {dtype}, computation {compute}, costs of {device}"
+
+
+def _graphs(target, dtypes, autocast, device, folder):
     """Paths of graph-profiles by precision; a build is captured once for each."""
     if ":" not in target:
         return {"as given": target}
@@ -51,7 +62,9 @@ def _graphs(target, dtypes, device, folder):
             build = graph_profile.load_build(target)
             what = f"capturing the model as {dtype}"
             with progress.phase(what, line=progress.error_line):
-                profile = graph_profile.graph_profile(build, device=device, dtype=dtype)
+                profile = graph_profile.graph_profile(
+                    build, device=device, dtype=dtype, autocast=autocast
+                )
         except RaNNCError as error:
             typer.echo(f"rannc: {error}", err=True)
             raise typer.Exit(2) from None

@@ -71,3 +71,32 @@ def test_what_cannot_be_asked_is_one_line_and_no_model_is_built(
     assert done.exit_code == 2, done.output
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"rannc: {complaint}")
+
+
+BUILD = """
+import torch
+
+def build():
+    layers = [torch.nn.Linear(64, 64) for _ in range(4)]
+    return torch.nn.Sequential(*layers), (torch.zeros(8, 64),)
+"""
+
+
+@pytest.mark.parametrize(
+    "options, taken",
+    [
+        ("--dtype bf16", "weights in bf16, computation in the same, costs of a100"),
+        (
+            "--dtype fp32 --autocast bf16 --device h100",
+            "weights in fp32, computation in bf16 under autocast, costs of h100",
+        ),
+    ],
+)
+def test_the_first_line_says_in_which_precision_it_is(tmp_path, options, taken):
+    (tmp_path / "c.toml").write_text(planner._toml(CLUSTER))
+    (tmp_path / "train.py").write_text(BUILD)
+    target, cluster = f"{tmp_path}/train.py:build", f"{tmp_path}/c.toml"
+    arguments = ["advise", target, "--cluster", cluster, "--batch", "8", *options.split()]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0] == taken
