@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "rannc/ir/rows.h"
 #include "rannc/util/error.h"
 
 namespace rannc::predict {
@@ -39,8 +40,36 @@ Places find_places(const plan::Plan& plan, const ir::Graph& graph,
   return places;
 }
 
-void add_saved(const std::vector<cost::SavedStorage>& saved, const Places& places,
-               std::vector<StageMemory>& stages) {
+/// What the micro-batches of a call share, of what their nodes save.
+class SharedStorages {
+ public:
+  explicit SharedStorages(const ir::Graph& graph) : graph_(graph) {
+    std::vector<bool> known;
+    for (ir::ValueId input : graph.inputs) {
+      known.push_back(graph[input].rows.kind == ir::RowKind::none);
+    }
+    nodes_ = ir::per_call(graph, known);
+  }
+
+  /// By what is known of a storage: a node that saves it reads a shared result of its size.
+  [[nodiscard]] bool contains(const cost::SavedStorage& storage) const {
+    const std::vector<ir::ValueId> operands = graph_.operands({storage.nodes.front()});
+    return std::ranges::any_of(operands, [&](ir::ValueId operand) {
+      const ir::NodeId producer = graph_[operand].producer;
+      if (!producer.valid() || !nodes_[producer.index]) return false;
+      const auto size = static_cast<double>(graph_[operand].bytes(0));
+      return std::ranges::all_of(storage.bytes, [&](double bytes) { return bytes == size; });
+    });
+  }
+
+ private:
+  const ir::Graph& graph_;
+  std::vector<bool> nodes_;
+};
+
+void add_saved(const std::vector<cost::SavedStorage>& saved, const ir::Graph& graph,
+               const Places& places, std::vector<StageMemory>& stages) {
+  const SharedStorages shared(graph);
   for (const cost::SavedStorage& storage : saved) {
     std::set<size_t> holders;
     for (uint32_t node : storage.nodes) {
@@ -48,7 +77,8 @@ void add_saved(const std::vector<cost::SavedStorage>& saved, const Places& place
       if (place < 0) continue;  // of no batch: small, and in every stage
       const size_t stage = places.stage[static_cast<size_t>(place)];
       if (!holders.insert(stage).second) continue;
-      stages[stage].saved.push_back({static_cast<uint32_t>(place), storage.bytes});
+      stages[stage].saved.push_back(
+          {static_cast<uint32_t>(place), storage.bytes, shared.contains(storage)});
     }
   }
   for (StageMemory& stage : stages) {
@@ -94,7 +124,7 @@ std::vector<StageMemory> stage_memories(const plan::Plan& plan, const ir::Graph&
       stages[stage].params.insert(used.begin(), used.end());
     }
   }
-  add_saved(saved, places, stages);
+  add_saved(saved, graph, places, stages);
   add_waiting(graph, places, stages);
   return stages;
 }

@@ -12,6 +12,7 @@ struct StageMemory {
   struct Saved {
     uint32_t first_user;  ///< its backward is the last one that needs the memory
     std::vector<double> bytes;
+    bool per_call = false;  ///< all micro-batches of a call share it
   };
   /// A value whose gradient waits while the backward of other nodes runs: those after `producer`
   /// and before `last_user`, which comes first. A residual connection, for example.

@@ -52,6 +52,13 @@ class Walker {
     own_.clear();
     hold_state(rank);
     const std::vector<Action>& actions = program_.actions[static_cast<size_t>(rank)];
+    backwards_left_.clear();
+    shared_held_.clear();
+    for (const Action& action : actions) {
+      if (action.kind == ActionKind::backward && rows(rank, action) > 0) {
+        ++backwards_left_[action.stage];
+      }
+    }
     const auto user = std::ranges::find(actions, ActionKind::return_outputs, &Action::kind);
     run(rank, 0, {actions.begin(), user});
     run(rank, static_cast<size_t>(user - actions.begin()), {user, actions.end()});
@@ -208,9 +215,11 @@ class Walker {
     return program_.shares[stage][replica][static_cast<size_t>(action.micro_batch)].size();
   }
 
-  [[nodiscard]] double saved_bytes(const StageMemory& stage, int64_t rows) const {
+  [[nodiscard]] double saved_bytes(const StageMemory& stage, int64_t rows, bool with_shared) const {
     double bytes = 0;
-    for (const StageMemory::Saved& saved : stage.saved) bytes += at(saved.bytes, rows);
+    for (const StageMemory::Saved& saved : stage.saved) {
+      if (with_shared || !saved.per_call) bytes += at(saved.bytes, rows);
+    }
     return bytes;
   }
 
@@ -234,7 +243,8 @@ class Walker {
       kept_[{action.stage, action.micro_batch}] = inputs;
       return;
     }
-    live_ += saved_bytes(stage, rows) - inputs;
+    // What micro-batches share is held from the first forward to the last backward.
+    live_ += saved_bytes(stage, rows, shared_held_.insert(action.stage).second) - inputs;
     raise_peak(0);
   }
 
@@ -247,8 +257,12 @@ class Walker {
     live_ -= take_received(action, Direction::backward);
     if (stage.recompute) {
       double& kept = kept_[{action.stage, action.micro_batch}];
-      live_ += saved_bytes(stage, rows) - std::exchange(kept, 0);
+      live_ += saved_bytes(stage, rows, /*with_shared=*/true) - std::exchange(kept, 0);
     }
+    const bool last = --backwards_left_[action.stage] == 0 || stage.recompute;
+    const auto let_go = [&](const StageMemory::Saved& saved) {
+      if (last || !saved.per_call) live_ -= at(saved.bytes, rows);
+    };
     auto saved = stage.saved.rbegin();
     const std::vector<double> waiting = waiting_bytes(stage, rows);
     for (uint32_t node : stage.nodes | std::views::reverse) {
@@ -262,11 +276,9 @@ class Walker {
       if (!copied && !in_place) raise_peak(workspace);
       live_ += gradients_of(profile_.nodes[node]);
       if (copied || in_place) raise_peak(workspace + made);
-      for (; saved != stage.saved.rend() && saved->first_user >= node; ++saved) {
-        live_ -= at(saved->bytes, rows);
-      }
+      for (; saved != stage.saved.rend() && saved->first_user >= node; ++saved) let_go(*saved);
     }
-    for (; saved != stage.saved.rend(); ++saved) live_ -= at(saved->bytes, rows);
+    for (; saved != stage.saved.rend(); ++saved) let_go(*saved);
     raise_peak(0);
   }
 
@@ -412,6 +424,8 @@ class Walker {
   std::map<std::tuple<uint32_t, int, Direction>, Own> own_;  // by value and micro-batch
   std::set<uint32_t> saved_results_;                         // values
   std::map<std::pair<int, int>, double> kept_;  // by stage and micro-batch, with recompute
+  std::map<int, int> backwards_left_;           // by stage, of micro-batches with rows
+  std::set<int> shared_held_;                   // stages that hold what micro-batches share
   std::set<uint32_t> gradients_;                // parameters that have one
   std::vector<double> arrays_;                  // bytes of each, until it is there
   std::map<std::string, size_t> array_of_;      // by name of the parameter

@@ -2,6 +2,7 @@
 
 #include "plan/graphs.h"
 #include "rannc/cost/cost_table.h"
+#include "rannc/ir/text.h"
 #include "rannc/plan/simulate.h"
 #include "rannc/predict/step_memory.h"
 #include "rannc/predict/step_time.h"
@@ -267,6 +268,30 @@ TEST(StepMemory, ReplicasShareTheOptimizersState) {
   EXPECT_NEAR(step_peak_bytes(plan::lower(plan, graph, {1, 1, 1}, /*training=*/true), plan, graph,
                               profile_of(graph), {}, nothing, /*bucket_bytes=*/16)[0],
               32 + 64 / 3. + 2 * 24 + 2 * 24, 1e-6);
+}
+
+TEST(StepMemory, MicroBatchesShareACastOfAWeight) {
+  // A parameter of 16 bytes with two copies in the optimizer: 48. Each micro-batch of one row keeps
+  // 16 of x, and both the 8 of the cast, which go with the last backward: the gradient of 16 comes
+  // while 16 of x go. Recomputed, each has its own: 16 of x, 8, and the gradient.
+  const ir::Graph graph = ir::parse(R"(graph g(%x) -> (%loss)
+  input x: float32[B, 4] apart(0)
+  parameter w0: float32[4] grad
+  node cast = aten::to.dtype(%w0, 15, false, false, none) -> %w16
+    result w16: bfloat16[4] grad
+  node n0 = aten::mul.Tensor(%x, %w16) -> %y
+    result y: float32[B, 4] apart(0) grad
+  node n1 = aten::mean(%y, none) -> %loss
+    result loss: float32[] mean grad
+)");
+  plan::Plan plan = chain_plan({1}, 2);
+  plan.stages[0].nodes = {"n0", "n1"};
+  const std::vector<cost::SavedStorage> saved = {{{1}, {16, 32}}, {{1}, {8, 8}}};
+  EXPECT_EQ(peaks_of(plan, graph, {2}, saved), std::vector<double>{48 + 2 * 16 + 8});
+  plan.schedule = plan::Schedule::one_f_one_b;
+  EXPECT_EQ(peaks_of(plan, graph, {2}, saved), std::vector<double>{48 + 8 + 16 + 16});
+  plan.stages[0].recompute = true;
+  EXPECT_EQ(peaks_of(plan, graph, {2}, saved), std::vector<double>{48 + 16 + 8 + 16});
 }
 
 TEST(StepMemory, BothSidesOfACutKeepWhatBothSave) {
