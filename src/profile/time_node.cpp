@@ -126,8 +126,8 @@ class Timer {
   }
 
   /// `calls` calls without waits in between, by the two clocks of the bench's train. The device is
-  /// kept busy for `busy_ns` for each of them.
-  void run_train(int calls, int64_t busy_ns, Samples& samples) {
+  /// kept busy for `busy_ns` for each of them. Returns whether that was enough.
+  bool run_train(int calls, int64_t busy_ns, Samples& samples) {
     const c10::AutoGradMode grad_mode(node_.grad_enabled);
     Train& train = *bench_.train;
     if (copies_.empty()) make_copies(calls);
@@ -155,6 +155,7 @@ class Timer {
       });
     }
     const Train::Times times = train.end();
+    bool enough = true;
     for (size_t i = 0; i + 1 < times.device_ns.size(); i += 2) {
       auto& forward = times.waited[i] ? samples.forward_with_wait_ns : samples.forward_ns;
       forward.push_back(times.device_ns[i]);
@@ -164,7 +165,9 @@ class Timer {
       auto& backward = waited ? samples.backward_with_wait_ns : samples.backward_ns;
       backward.push_back(flows ? times.device_ns[i + 1] : 0);
       samples.backward_host_ns.push_back(flows ? host : 0);
+      enough = enough && !times.waited[i] && !waited;
     }
+    return enough;
   }
 
  private:
@@ -314,11 +317,10 @@ cost::NodeCost time_node(const ir::Graph& graph, ir::NodeId node, const ops::Obj
   const bool is_long = first.forward_ns + first.backward_ns > kLongCall_ns;
   // Also once more when it is long: the first call's memory may come from the system, page by page.
   const int calls = is_long ? std::min(repeats, 1) : repeats;
+  int64_t busy_ns = first.forward_ns + first.backward_ns;  // at most what the host takes
   for (int round = 0; round < kTimingRounds && calls > 0; ++round) {
     if (bench.train) {
-      // The first call says at most what the host takes; where it waited all the same, more.
-      const int64_t busy_ns = (first.forward_ns + first.backward_ns) << round;
-      timer.run_train(calls, busy_ns, samples);
+      if (!timer.run_train(calls, busy_ns, samples)) busy_ns *= 2;
       if (!is_disturbed(samples.forward_ns) && !is_disturbed(samples.backward_ns)) break;
       continue;
     }
