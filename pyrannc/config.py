@@ -20,7 +20,9 @@ from pyrannc.original import settings as original
 
 FILE_NAME = "rannc_conf.toml"
 # Read by this module, the launcher or the core, not settings of a plan.
-OTHER_VARIABLES = {"RANNC_CONF_DIR", "RANNC_MPI_LIBRARY", "RANNC_TERMINAL_WIDTH"}
+OTHER_VARIABLES = {
+    "RANNC_CONF_DIR", "RANNC_MPI_LIBRARY", "RANNC_TERMINAL_WIDTH", "RANNC_TRACEBACK",
+}  # fmt: skip
 # The core counts in 32 bits.
 MOST_COUNT = 2**31 - 1
 # Bytes are counted in 64 bits, and several ranks' are added up.

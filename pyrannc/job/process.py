@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from pyrannc import _C, log
+from pyrannc import _C, log, tracebacks
 from pyrannc.ranks import gathered
 
 # Who sets any of these has chosen how malloc works (man 3 mallopt).
@@ -69,19 +69,30 @@ class _EndOfJob:
             threading.excepthook = self._before[1]
 
     def _on_exception(self, kind, value, trace):
-        self._end(kind, value, lambda: self._before[0](kind, value, trace))
+        self._end(kind, value, lambda: self._show(kind, value, trace))
 
     def _on_thread_exception(self, args):
         if args.exc_type is SystemExit:
             return self._before[1](args)
         return self._end(args.exc_type, args.exc_value, lambda: self._before[1](args))
 
+    def _show(self, kind, value, trace):
+        of_rank = self._wanted and os.getpid() == self._process
+        left_out = tracebacks.leave_out_others(value) if of_rank else 0
+        self._before[0](kind, value, value.__traceback__ if left_out else trace)
+        if left_out:
+            print(
+                f"rannc: {left_out} frames of RaNNC and torch are left out, which "
+                f"{tracebacks.VARIABLE}=full shows",
+                file=sys.stderr,
+            )
+
     def _end(self, kind, value, show):
         if not self._wanted or os.getpid() != self._process:  # a forked worker is not a rank
             return show()
-        if issubclass(kind, _C.util.CommError):
-            # All who wait for the same rank give up together; the lowest tells, for all of them.
-            time.sleep(min(self._communicator.rank, 3.0))
+        # Where ranks do the same they fail together, and so do all who wait for the same rank; the
+        # lowest tells, for all of them.
+        time.sleep(min(self._communicator.rank, 3.0))
         try:
             show()
             self._write_out()

@@ -67,6 +67,35 @@ def test_an_exception_is_complete_after_torch_has_put_its_hook_around_ours(begin
     assert "rannc: rank 1 ends the job: ValueError: the data has a hole" in result.stderr
 
 
+@pytest.mark.parametrize("shown", ["", "full"])
+def test_ranks_that_fail_together_show_one_traceback_of_the_users_frames(shown):
+    result = run(
+        """
+        import pyrannc, torch
+        from torch import nn
+        world.timeout_s = 600
+
+        class Branches(nn.Linear):
+            def forward(self, x):
+                h = super().forward(x)
+                return h if h.sum() > 0 else -h
+
+        pyrannc.RaNNCModule(Branches(4, 4))(torch.ones(4, 4))
+        """,
+        ranks=2,
+        env={"RANNC_TRACEBACK": shown} if shown else None,
+    )
+    assert result.returncode != 0
+    ours = "pyrannc/module.py" in result.stderr
+    left_out = "frames of RaNNC and torch are left out, which RANNC_TRACEBACK=full shows"
+    if shown:
+        assert ours and left_out not in result.stderr
+        return
+    assert result.stderr.count("Traceback") == result.stderr.count(left_out) == 1, result.stderr
+    assert "in forward" in result.stderr and not ours
+    assert "rannc: rank 0 ends the job: TraceError" in result.stderr
+
+
 def test_an_exception_in_a_thread_ends_the_job():
     result = run(
         """

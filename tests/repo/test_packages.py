@@ -18,6 +18,7 @@ FOR_ALL = {
     "original",
     "progress",
     "ranks",
+    "tracebacks",
 }
 BELOW = {
     "capture": set(),
