@@ -18,13 +18,13 @@ class Call:
     Attributes:
         tensors: All of them, in the order of the containers that hold them.
         shape: What is left without them.
-        given_sizes: Of the tensors, before they were padded.
+        given_sizes: Of the tensors before they were padded; None where nothing was.
     """
 
     def __init__(self, args, kwargs):
         tree = {"args": tuple(args), "kwargs": dict(kwargs)}
         self.tensors, self.shape = pytree.flatten(tree)
-        self.given_sizes = [tuple(tensor.shape) for tensor in self.tensors]
+        self.given_sizes = None
         refuse_arguments(self.tensors, lambda: self.paths)
 
     @property

@@ -84,6 +84,7 @@ class Padding:
             ConfigError: Sizes differ of a tensor that is not padded; on every rank.
         """
         tensors, self._last = list(call.tensors), []
+        given = call.given_sizes or [tuple(tensor.shape) for tensor in tensors]
         values = self._of_tensors(model, call)
         for index, (path, value) in enumerate(zip(call.paths, values, strict=True)):
             ranks = {rank: sizes[path] for rank, sizes in enumerate(everyones) if path in sizes}
@@ -95,12 +96,12 @@ class Padding:
             longest = [None if n[0] is None else max(n) for n in zip(*each, strict=True)]
             for dim in _lengths(longest) if self._to else ():
                 longest[dim] = self._on_grid(longest[dim])
-            self._last.append((call.given_sizes[index], longest))
+            self._last.append((given[index], longest))
             tensors[index] = self._padded(path, tensors[index], value, longest)
         if all(map(operator.is_, tensors, call.tensors)):
             return call
         padded = copy.copy(call)
-        padded.tensors = tensors
+        padded.tensors, padded.given_sizes = tensors, given
         return padded
 
     def places(self, model, call) -> set[int]:
