@@ -91,7 +91,8 @@ class _EndOfJob:
         if not self._wanted or os.getpid() != self._process:  # a forked worker is not a rank
             return show()
         # Where ranks do the same they fail together, and so do all who wait for the same rank; the
-        # lowest tells, for all of them.
+        # lowest tells, for all of them. Nothing depends on who comes first: without this wait, or
+        # when a rank is later than it, several tell the same.
         time.sleep(min(self._communicator.rank, 3.0))
         try:
             show()

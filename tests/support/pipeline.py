@@ -1,6 +1,7 @@
 """Runs a graph under a plan, ranks as threads of this process, and directly, to compare them."""
 
 import dataclasses
+import itertools
 import json
 import threading
 
@@ -54,14 +55,19 @@ def make_tensors(values, rows, seed=1):
 def make_plan(node_names, stage_ranks, micro_batches, recompute=False, schedule="gpipe"):
     """Equal numbers of nodes for each stage."""
     cuts = [len(node_names) * s // len(stage_ranks) for s in range(len(stage_ranks) + 1)]
+    nodes = [node_names[begin:end] for begin, end in itertools.pairwise(cuts)]
+    return plan_of_stages(nodes, stage_ranks, micro_batches, recompute, schedule)
+
+
+def plan_of_stages(stage_nodes, stage_ranks, micro_batches, recompute=False, schedule="gpipe"):
     return {
         "format": "rannc-plan",
         "version": 1,
         "schedule": schedule,
         "micro_batches": micro_batches,
         "stages": [
-            {"nodes": node_names[begin:end], "ranks": ranks, "recompute": recompute}
-            for begin, end, ranks in zip(cuts, cuts[1:], stage_ranks, strict=False)
+            {"nodes": nodes, "ranks": ranks, "recompute": recompute}
+            for nodes, ranks in zip(stage_nodes, stage_ranks, strict=True)
         ],
     }
 

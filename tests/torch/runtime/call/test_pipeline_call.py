@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from pipeline import run_ranks
+from pipeline import plan_of_stages, run_ranks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyrannc import _C
@@ -81,16 +81,7 @@ def state_of(executor):
 
 def plan(ranks, micro_batches, schedule="gpipe", recompute=False):
     nodes = STAGES if len(ranks) > 1 else [[*STAGES[0], *STAGES[1]]]
-    return {
-        "format": "rannc-plan",
-        "version": 1,
-        "schedule": schedule,
-        "micro_batches": micro_batches,
-        "stages": [
-            {"nodes": own, "ranks": at, "recompute": recompute}
-            for own, at in zip(nodes, ranks, strict=True)
-        ],
-    }
+    return plan_of_stages(nodes, ranks, micro_batches, recompute, schedule)
 
 
 def make(text, plan, communicator):
