@@ -154,6 +154,17 @@ print("stepped")
 """
 
 
+STEP_OF_RANKS = """
+import torch, pyrannc
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+module = pyrannc.RaNNCModule(model, optimizer)
+module(torch.randn(6, 4)).square().mean().backward()
+optimizer.step()
+print("stepped")
+"""
+
+
 def test_a_wheel_trains_in_a_clean_environment_and_the_source_tree_stays_as_it_was(tmp_path):
     shutil.rmtree(ROOT / "build-wheel", ignore_errors=True)
     stray = {path: path.stat().st_mtime_ns for path in (ROOT / "pyrannc").glob("_*.*")}
@@ -203,7 +214,7 @@ def test_a_wheel_trains_in_a_clean_environment_and_the_source_tree_stays_as_it_w
     # Ranks over an Open MPI that pip installs, and under torchrun without any.
     run(sys.executable, "-m", "pip", "--python", python, "install", "-q", OPEN_MPI)
     script = tmp_path / "train.py"
-    script.write_text(STEP)
+    script.write_text(STEP_OF_RANKS)
     own = clean | {"PATH": f"{python.parent}{os.pathsep}{clean['PATH']}"}
     version = run(python, "-c", "from pyrannc import _C; print(_C.comm.mpi_version())", env=own)
     assert str(tmp_path / "venv") in version
