@@ -182,15 +182,13 @@ class TrainingSteps:
             return
         found = self._record
         peaks = [stage["peak_bytes"] for stage in found["stages"]]
-        text, worst, consequence = compare(
-            self._deployment.plan, found["step_ns"] / 1e6, peaks, now
-        )
+        text, worst = compare(self._deployment.plan, found["step_ns"] / 1e6, peaks, now)
         log.info("deploy", summary.text(found))
         if worst > SURPRISE:
             log.warn(
                 "deploy",
-                f"a prediction of the plan is off by {worst:.0%}, {consequence} "
-                f"(after {REPORT_AFTER} steps):\n{text}",
+                f"a prediction of the plan is off by {worst:.0%}, so another plan may be better or "
+                f"fit better (after {REPORT_AFTER} steps):\n{text}",
             )
 
 
@@ -208,9 +206,9 @@ def held_bytes(model, optimizers, with_gradients=True) -> int:
     return total + sum(map(user_optimizer.state_bytes, optimizers))
 
 
-def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
-    """Lines of predicted against measured values, the largest relative error that matters, and
-    what follows from it.
+def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float]:
+    """Lines of predicted against measured values, and the largest relative error that may make
+    another plan the better one. What slows down all ranks alike does not.
 
     Args:
         peak_bytes: Of each stage the largest of its ranks.
@@ -227,7 +225,7 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
         )
     lines = textwrap.wrap(f"{line}, measured {iteration_ms:.1f} ms", summary.WIDTH)
     same = {}  # numbers of stages by what is said of them
-    errors, follows = [], "so another plan may be better or fit better"
+    errors = []
     peaks = plan.step.peak_bytes or [
         stage.predicted and stage.predicted.peak_bytes for stage in plan.stages
     ]
@@ -245,13 +243,10 @@ def compare(plan, iteration_ms, peak_bytes, now) -> tuple[str, float, str]:
         many = "stages" if len(numbers) > 1 else "stage"
         lines += textwrap.wrap(f"{many} {', '.join(numbers)} {said}", summary.WIDTH)
     if predicted_ms:
-        of_plan = _error(predicted_ms, iteration_ms, SMALL_MS)
-        at_speed = _error(now.ns / 1e6, iteration_ms, SMALL_MS) if now else of_plan
-        # What slows down all plans alike makes no other one better.
-        if max([*errors, at_speed]) <= SURPRISE < of_plan:
-            follows = "because the host is faster or slower than when the plan was measured"
-        errors.append(of_plan)
-    return "\n".join(lines), max(errors, default=0.0), follows
+        alike = now and max(now.factors) <= (1 + SURPRISE) * min(now.factors)
+        compared_ms = now.ns / 1e6 if alike else predicted_ms
+        errors.append(_error(compared_ms, iteration_ms, SMALL_MS))
+    return "\n".join(lines), max(errors, default=0.0)
 
 
 def _error(predicted, measured, small):

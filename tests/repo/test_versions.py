@@ -23,7 +23,7 @@ COMBINATIONS = [
     ("3.13", "2.15"),
 ]
 #: Where pip is capped below a release by its configuration, an empty file of constraints lifts it.
-UNCAPPED = {"PIP_CONSTRAINT": ""}
+UNCAPPED = {"PIP_CONSTRAINT": os.devnull}
 DISK_BYTES = 10 * 2**30  # what installing takes at its peak, with a margin
 TESTS = (
     "tests/python",
