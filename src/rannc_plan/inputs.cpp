@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <utility>
+
 #include "rannc/util/error.h"
 #include "rannc_plan/files.h"
 
@@ -35,6 +38,24 @@ Inputs load_inputs(const std::string& graph, const std::string& cluster, const s
   inputs.request = request_for(request, global_batch, inputs.cluster.ranks());
   inputs.graph = load_graph(graph);
   return inputs;
+}
+
+bool returns_loss(const cost::GraphProfile& graph) {
+  std::set<std::pair<uint32_t, uint32_t>> read;
+  for (const cost::ProfileNode& node : graph.nodes) {
+    for (const cost::ProfileUse& use : node.inputs) {
+      if (!use.is_input) read.emplace(use.node, use.output);
+    }
+  }
+  for (uint32_t node = 0; node < graph.nodes.size(); ++node) {
+    const std::vector<cost::ProfileOutput>& outputs = graph.nodes[node].outputs;
+    for (uint32_t output = 0; output < outputs.size(); ++output) {
+      const auto& [size, grad] = outputs[output];
+      const bool number = size.bytes_per_row == 0 && size.fixed_bytes <= 8;  // a float64
+      if (grad && number && read.count({node, output}) == 0) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace rannc::rannc_plan

@@ -21,4 +21,7 @@ struct Inputs {
 [[nodiscard]] Inputs load_inputs(const std::string& graph, const std::string& cluster,
                                  const std::string& request, std::optional<int64_t> global_batch);
 
+/// Whether the model gives a number that takes a gradient and that none of its nodes reads.
+[[nodiscard]] bool returns_loss(const cost::GraphProfile& graph);
+
 }  // namespace rannc::rannc_plan

@@ -80,6 +80,13 @@ int plan_command(const PlanArguments& arguments, std::ostream& out, std::ostream
     return kDoesNotFit;
   }
   if (!arguments.json) out << plan::show(plan, terminal_width());
+  const bool asked = !arguments.request.empty();
+  if (!asked && plan.schedule != plan::Schedule::gpipe && !returns_loss(inputs.graph)) {
+    err << fmt::format(
+        "The model returns no loss, which schedule {} needs: compute it in forward(), or plan with "
+        "a --request that has \"schedules\": [\"gpipe\"].\n",
+        plan::name(plan.schedule));
+  }
   return kDone;
 }
 

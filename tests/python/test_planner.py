@@ -75,6 +75,20 @@ def test_paths_and_dictionaries_and_the_command_give_the_same_plan(files):
     assert by_paths["feasible"] and "stage" in done.stdout
 
 
+def test_a_schedule_that_needs_a_loss_is_told_of_a_model_that_returns_none(files):
+    graph = chain(8) | {"params": [each | {"bytes": 1e8} for each in chain(8)["params"]]}
+    graph["nodes"] = [node | {"saved_bytes": [2e7]} for node in graph["nodes"]]
+    (files / "g.json").write_text(json.dumps(graph))
+    done = rannc("plan", *INPUTS[:4], "--global-batch", "8", cwd=files)
+    assert "schedule 1f1b" in done.stdout
+    assert "The model returns no loss, which schedule 1f1b needs" in done.stderr
+
+    graph["nodes"][-1]["outputs"] = [{"fixed_bytes": 4}]
+    (files / "g.json").write_text(json.dumps(graph))
+    done = rannc("plan", *INPUTS[:4], "--global-batch", "8", cwd=files)
+    assert "schedule 1f1b" in done.stdout and done.stderr == ""
+
+
 def test_numbers_may_be_those_of_numpy_or_too_large_for_toml():
     graph = chain(4)
     graph["rows"] = numpy.array(graph["rows"])
