@@ -8,7 +8,8 @@ TraceError = _C.util.TraceError
 PlanError = _C.util.PlanError
 InfeasibleError = _C.util.InfeasibleError
 CommError = _C.util.CommError
-
+for _error in (RaNNCError, ConfigError, TraceError, PlanError, InfeasibleError, CommError):
+    _error.__module__ = "pyrannc"  # where users find it, and so in tracebacks
 
 #: tuned by: names of settings, and what people write for them.
 #: without it: a word that is like none gets a guess that misleads.
