@@ -16,6 +16,10 @@
 namespace rannc::frontend {
 namespace {
 
+constexpr const char* kChangesByItself =
+    "What differs from call to call, as the next number of random.Random or of an iterator, is "
+    "better an argument of forward().";
+
 /// All integers below are floats of 64 bits, too.
 constexpr double kExactReals = 9007199254740992.0;
 
@@ -124,7 +128,8 @@ class Joiner {
     for (const Trace& trace : traces_) seen.push_back(std::to_string(get(trace)));
     fail(site.node, c10::str(site.what, " is ", c10::Join(", ", seen), " at ", rows_text(),
                              " rows, which is not of the form a + b * rows.\n  Sizes may only grow "
-                             "linearly with the batch."));
+                             "linearly with the batch. ",
+                             kChangesByItself));
   }
 
   void join_node(Capture& joined, size_t index) const {
@@ -176,7 +181,8 @@ class Joiner {
                          " depends on the batch size or on chance: ", c10::Join(", ", seen), " at ",
                          rows_text(),
                          " rows.\n  Compute with the integer size on tensors instead: "
-                         "`x / x.size(0)` rather than `x * (1.0 / x.size(0))`."));
+                         "`x / x.size(0)` rather than `x * (1.0 / x.size(0))`. ",
+                         kChangesByItself));
   }
 
   /// Whether the result is the same for an integer and for a float of the same value: integers

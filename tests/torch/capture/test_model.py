@@ -4,6 +4,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import itertools
 import random
 import re
 
@@ -702,6 +703,15 @@ def test_a_float_of_the_batch_size_is_an_error_with_advice():
     # As an integer it would give integers.
     with pytest.raises(TraceError, match="Python float given to aten::mul"):
         capture_function(lambda m, x: m.linear(x) * (torch.arange(8) * float(x.size(0))))
+
+
+def test_a_number_that_python_changes_from_call_to_call_is_better_an_argument():
+    numbers = itertools.cycle([0, 1, 1])
+    chance = random.Random(3)
+    told = r"(?s) at 3, 5, 7 rows.*next number of random\.Random or of an iterator.*an argument of"
+    for number in (lambda: next(numbers), chance.random):
+        with pytest.raises(TraceError, match=told):
+            capture_function(lambda m, x, number=number: m.linear(x) * number())
 
 
 def test_a_size_that_grows_with_the_square_of_the_batch_is_an_error():
