@@ -238,13 +238,25 @@ class Roofline {
       case Work::recurrent:
         return rate.recurrent * rate.flops_per_s;
       default:
-        return rate.matmul * rate.flops_per_s;
+        return rate.matmul * (is_aligned() ? 1 : rate.unaligned) * rate.flops_per_s;
     }
+  }
+  /// Whether tensor cores can read the first operand and the result by pieces of 8 numbers.
+  [[nodiscard]] bool is_aligned() const {
+    const auto aligned = [&](ValueId id) {
+      return !id.valid() || static_cast<int64_t>(dim(id, -1)) % 8 == 0;
+    };
+    return (operands_.empty() || aligned(operands_[0])) &&
+           (node_.outputs.empty() || aligned(node_.outputs[0]));
   }
 
   [[nodiscard]] double memory_share() const {
     if (kind_.work == Work::gather) return device_.memory.gather;
-    if (kind_.work == Work::reduction) return device_.memory.reduction;
+    if (kind_.work == Work::reduction) {
+      const bool slow = device_.memory.batch_norm > 0 && node_.op.ends_with("batch_norm") &&
+                        ir::size_bytes(dtype()) == 2;
+      return slow ? device_.memory.batch_norm : device_.memory.reduction;
+    }
     return device_.memory.pointwise;
   }
 

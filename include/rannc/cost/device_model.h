@@ -17,14 +17,18 @@ struct MatrixRate {
   double convolution = 1;
   double attention = 1;
   double recurrent = 1;
+  /// What matmul is multiplied by where rows of an operand or of the result are no multiple of 8
+  /// numbers, for which there are kernels of an older kind only.
+  double unaligned = 1;
 };
 
 /// Share of the memory bandwidth that each kind of kernel reaches.
 struct MemoryRate {
   double bytes_per_s = 0;
   double pointwise = 1;
-  double reduction = 1;  ///< sums, normalisations, softmax, pooling, losses
-  double gather = 1;     ///< embeddings, indexing, scattering
+  double reduction = 1;   ///< sums, normalisations, softmax, pooling, losses
+  double gather = 1;      ///< embeddings, indexing, scattering
+  double batch_norm = 0;  ///< batch normalisation of 16 bits; 0: as `reduction`
 };
 
 /// Roofline of one device: what an operator costs when it cannot be measured.

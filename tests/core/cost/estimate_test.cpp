@@ -169,6 +169,28 @@ TEST(Estimate, TakesTheRatesOfTheKindAndTheType) {
     result y: bfloat16[B, 4, 8, 8] apart(0) grad
 )";
   EXPECT_EQ(cost_of(linear, "bfloat16").forward_ns, 20480 + 5);
+
+  // With 12 results, of which tensor cores cannot read pieces of 8, a fourth as fast.
+  const std::string unaligned = R"(  parameter w: bfloat16[12, 8] grad
+  node l = aten::linear(%x, %w, none) -> %y
+    result y: bfloat16[B, 4, 8, 12] apart(0) grad
+)";
+  DeviceModel slow = kUnit;
+  slow.bfloat16.unaligned = 0.25;
+  EXPECT_EQ(cost_of(unaligned, "bfloat16", slow).forward_ns, 4 * 30720 + 5);
+  EXPECT_EQ(cost_of(linear, "bfloat16", slow).forward_ns, 20480 + 5);
+
+  // Batch normalisation of 16 bits has a rate of its own.
+  const std::string norm =
+      "  node n = aten::batch_norm(%x, none, none, none, none, true, 0.1, 1e-05, true) -> %y\n"
+      "    result y: {}[B, 4, 8, 8] apart(0) grad\n";
+  const auto of = [&](const std::string& dtype) {
+    return std::string(norm).replace(norm.find("{}"), 2, dtype);
+  };
+  slow.memory.batch_norm = 0.1;
+  EXPECT_EQ(cost_of(of("bfloat16"), "bfloat16", slow).forward_ns, 10 * 10240 * 1.5 + 5);
+  EXPECT_EQ(cost_of(of("bfloat16"), "bfloat16").forward_ns, 5 * 10240 * 1.5 + 5);
+  EXPECT_EQ(cost_of(of("float32"), "float32", slow).forward_ns, 5 * 20480 * 1.5 + 5);
 }
 
 TEST(Estimate, CountsAGroupedProductAsOneOfTheSameRows) {
