@@ -163,8 +163,6 @@ def why_no_groups(task, captured) -> str:
             return str(error).splitlines()[0]
         return ""
 
-    if transport.in_order(world, task.device, task.config):
-        return "they cannot exchange over NCCL yet"
     graph = captured.graph
     inputs = [graph.values[index] for index in graph.inputs]
     inside = [value.name for value in inputs if _C.ir.rows_are_inside(value)]

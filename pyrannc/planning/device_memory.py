@@ -4,6 +4,7 @@ import torch
 
 from pyrannc.job import device_facts
 from pyrannc.optimizer.state import kept_state
+from pyrannc.state import torch_private
 from pyrannc.state.released import is_released
 
 
@@ -56,9 +57,7 @@ def held_bytes(device, model, optimizers) -> int:
     tensors = [*model.parameters(), *model.buffers()]
     tensors += [p.grad for p in model.parameters() if not is_released(p) and p.grad is not None]
     tensors += [value for optimizer in optimizers for value in kept_state.tensors(optimizer)]
-    held = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-        for tensor in tensors
-        if tensor.device == device and not is_released(tensor)
-    }
-    return sum(held.values())
+    here = [each for each in tensors if each.device == device and not is_released(each)]
+    with torch_private.without_subclasses():  # parts of tensors say nothing of their own memory
+        storages = [each.untyped_storage() for each in here]
+    return sum({each.data_ptr(): each.nbytes() for each in storages}.values())

@@ -19,7 +19,7 @@ def make(task, agreed, planner, deployment) -> None:
     def plan_with(left):
         planner.limit_memory(left)
         try:
-            return planner.plan().to_json()
+            return planner.plan_of_ranks().to_json()
         except InfeasibleError as error:
             raise InfeasibleError(
                 f"{error}\n  Of {_in_mib(agreed.memory_bytes)} of a device's memory, NCCL's "

@@ -52,6 +52,8 @@ class Subset final : public Communicator {
                           std::optional<int64_t> tag) override {
     return all_->start_all_gather(buffer, element, of(ranks), purpose, std::move(owner), tag);
   }
+  bool is_in_order() const override { return all_->is_in_order(); }
+  int64_t sent_bytes(const std::string& what) const override { return all_->sent_bytes(what); }
   void abort(const std::string& reason) override { all_->abort(reason); }
 
  private:
@@ -70,11 +72,6 @@ class Subset final : public Communicator {
 }  // namespace
 
 std::shared_ptr<Communicator> subset(std::shared_ptr<Communicator> all, std::vector<int> ranks) {
-  if (all->is_in_order()) {
-    throw ConfigError(
-        "ranks that compute layers together (tensor_parallel) cannot exchange over NCCL yet; set "
-        "comm=\"staged\", or leave tensor_parallel off");
-  }
   return std::make_shared<Subset>(std::move(all), std::move(ranks));
 }
 

@@ -44,9 +44,10 @@ std::shared_ptr<comm::Communicator> plane_of(std::shared_ptr<comm::Communicator>
 }  // namespace
 
 struct Executor::Impl {
-  /// `plan` and `comm`: of this rank's plane.
+  /// `plan` and `comm`: of this rank's plane. `all`: of all planes.
   Impl(const ir::Graph& graph, const ops::Objects& objects, const plan::Plan& plan,
-       std::shared_ptr<comm::Communicator> comm, c10::Device device, const Options& options)
+       std::shared_ptr<comm::Communicator> comm, comm::Communicator& all, c10::Device device,
+       const Options& options)
       : group(options.group),
         inference(std::make_shared<RankPart>(
             graph, objects, plan,
@@ -60,7 +61,7 @@ struct Executor::Impl {
                           : std::make_shared<KeptGradients>(options.stream, options.float32_sums)) {
     // Without a loss there is no training step: lowering one says why.
     const bool trains = !plan::backward_comes_first(plan.schedule) || plan::loss_of(graph);
-    connect(plan, device, trains, options);
+    connect(plan, all, device, trains, options);
     if (!trains) return;
     auto outputs = plan::returned_outputs(plan.schedule, graph, /*training=*/true, options.outputs,
                                           inference->comm->size());
@@ -69,13 +70,18 @@ struct Executor::Impl {
                                           options, inference.get());
   }
 
-  void connect(plan::Plan plan, c10::Device device, bool trains, const Options& options) const {
-    comm::Communicator& comm = *inference->comm;
-    if (!comm.is_in_order() || comm.size() == 1) return;
+  void connect(plan::Plan plan, comm::Communicator& all, c10::Device device, bool trains,
+               const Options& options) const {
+    if (!all.is_in_order() || all.size() == 1) return;
     plan.bucket_bytes = options.bucket_bytes;
-    runtime::connect(traffic_of(plan, inference->graph, comm.size(), inference->output_values,
-                                trains, options.outputs, options.holders, options.float32_sums),
-                     comm, *inference->stream, device);
+    const int ranks = inference->comm->size();
+    comm::Traffic traffic =
+        traffic_of(plan, inference->graph, ranks, inference->output_values, trains, options.outputs,
+                   options.holders, options.float32_sums);
+    if (group) {
+      traffic = of_all_places(traffic, all.size(), group->size(), options.bucket_bytes);
+    }
+    runtime::connect(traffic, all, *inference->stream, device);
   }
 
   std::shared_ptr<const Group> group;
@@ -94,8 +100,8 @@ Executor::Executor(const ir::Graph& graph, const ops::Objects& objects, const pl
   Options own = options;
   own.group = group_of(comm, places, options.stream);
   own.holders = plan::groups_of(options.holders, places);
-  impl_ = std::make_shared<Impl>(graph, objects, plan::plane_of(plan),
-                                 plane_of(std::move(comm), places), device, own);
+  impl_ = std::make_shared<Impl>(graph, objects, plan::plane_of(plan), plane_of(comm, places),
+                                 *comm, device, own);
 }
 
 Executor::~Executor() = default;

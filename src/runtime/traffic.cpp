@@ -94,4 +94,28 @@ comm::Traffic traffic_of(const plan::Plan& plan, const ir::Graph& graph, int ran
   return traffic;
 }
 
+comm::Traffic of_all_places(const comm::Traffic& plane, int ranks, int places,
+                            int64_t group_bytes) {
+  comm::Traffic traffic;
+  for (int place = 0; place < places; ++place) {
+    for (const auto& [from, to] : plane.messages) {
+      traffic.messages.emplace_back(from * places + place, to * places + place);
+    }
+    for (const Sum& sum : plane.sums) {
+      std::vector<int> of_place;
+      for (const int group : sum.ranks) of_place.push_back(group * places + place);
+      add(traffic.sums, std::move(of_place), sum.bytes, sum.sharded);
+    }
+  }
+  // What a group exchanges has as many bytes as its rows want: a short one and a long one.
+  const int64_t equal_parts = std::max<int64_t>(group_bytes / (8 * places), 1) * 8 * places;
+  for (int first = 0; first < ranks; first += places) {
+    std::vector<int> group(static_cast<size_t>(places));
+    std::iota(group.begin(), group.end(), first);
+    add(traffic.sums, std::move(group), {sizeof(double), equal_parts},
+        {static_cast<int64_t>(sizeof(double)) * places, equal_parts});
+  }
+  return traffic;
+}
+
 }  // namespace rannc::runtime

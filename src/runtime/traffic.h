@@ -14,4 +14,9 @@ namespace rannc::runtime {
                                        plan::Outputs returned,
                                        const plan::ParameterHolders& holders, bool float32_sums);
 
+/// Where `places` ranks compute layers together: what the ranks of each place send and sum, as
+/// `plane` says of one place, and sums over each group. `group_bytes`: of a long one.
+[[nodiscard]] comm::Traffic of_all_places(const comm::Traffic& plane, int ranks, int places,
+                                          int64_t group_bytes);
+
 }  // namespace rannc::runtime

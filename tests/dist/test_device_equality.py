@@ -183,3 +183,140 @@ assert changed == [True, False, True, True], changed
 @pytest.mark.ranks(SCALER, before=BEFORE)
 def test_an_overflow_on_one_rank_is_skipped_by_all_with_one_wait_for_the_device(done):
     pass
+
+
+IN_GROUPS = (
+    BEFORE
+    + """
+from groups import *
+
+def over(transport, code, *modes):
+    "Runs ``code`` once as it is, and once in each mode of the stand-in NCCL."
+    compute_on(device, device_transport=transport, nccl_library=str(nccl.FILE), calibrate=False,
+               self_check=False)
+    for mode in ("", *modes):
+        if mode:
+            os.environ[mode] = "1"
+        try:
+            code()
+        finally:
+            os.environ.pop(mode, None)
+
+ONE_AT_A_TIME = "STANDIN_NCCL_ONE_AT_A_TIME"
+"""
+)
+GROUPS = {
+    "a group over NCCL": (
+        2,
+        """over("nccl", lambda: trains_alike(GPT, batches(tokens, 4), tensor_parallel=2),
+                ONE_AT_A_TIME)""",
+    ),
+    "a group over pinned memory": (
+        2,
+        'over("staged", lambda: trains_alike(GPT, batches(tokens, 4), tensor_parallel=2))',
+    ),
+    "recompute and uneven batches": (
+        2,
+        """over("nccl", lambda: trains_alike(GPT, batches(tokens, 5), [4, 1], tensor_parallel=2,
+                checkpointing=True, pipeline_num=2), ONE_AT_A_TIME)""",
+    ),
+    "two replicas": (
+        4,
+        """over("nccl", lambda: trains_alike(GPT, batches(tokens, 8), tensor_parallel=2,
+                partition_num=1, replica_nums=[2], pipeline_num=2), ONE_AT_A_TIME)""",
+    ),
+    "a replica without rows": (
+        4,
+        """
+def few():
+    found = trains_alike(GPT, batches(tokens, 4), tensor_parallel=2, partition_num=1,
+                         replica_nums=[2], pipeline_num=2)
+    model, optimizer, twin, its = found
+    for batch in batches(tokens, 3):
+        same(step(model, optimizer, own(batch, [1, 1, 1, 0]))[0], step(twin, its, batch)[0])
+    equal_state(model, twin)
+
+over("nccl", few)
+""",
+    ),
+    "two replicas that share the optimizer's state": (
+        4,
+        """over("nccl", lambda: trains_alike(GPT, batches(tokens, 8), tensor_parallel=2,
+                partition_num=1, replica_nums=[2], wrap={"zero": True}))""",
+    ),
+    "statistics of the whole batch": (
+        4,
+        """over("nccl", lambda: trains_alike(Normalised,
+                batches(lambda r: torch.randn(r, 3, 6, 6).double(), 4), tensor_parallel=2,
+                partition_num=1, replica_nums=[2], sync_batch_norm=True), ONE_AT_A_TIME)""",
+    ),
+    "two stages": (
+        4,
+        """over("nccl", lambda: trains_alike(large, batches(tokens, 8), tensor_parallel=2,
+                partition_num=2, pipeline_num=4), ONE_AT_A_TIME)""",
+    ),
+    "two stages, 1F1B, recompute": (
+        4,
+        """over("nccl", lambda: trains_alike(large, batches(tokens, 8), tensor_parallel=2,
+                partition_num=2, pipeline_num=4, schedule="1f1b", checkpointing=True),
+                ONE_AT_A_TIME)""",
+    ),
+    "two stages over pinned memory": (
+        4,
+        """over("staged", lambda: trains_alike(large, batches(tokens, 8), tensor_parallel=2,
+                partition_num=2, pipeline_num=4, schedule="1f1b"))""",
+    ),
+    "gradients that are kept": (
+        4,
+        """
+def kept():
+    model, optimizer, twin, its = begun(GPT, tensor_parallel=2, partition_num=1, replica_nums=[2])
+    for batch in batches(tokens, 8, 2):
+        optimizer.zero_grad(), its.zero_grad()
+        with model.no_sync():
+            model(own(batch)).backward()
+        model(own(batch)).backward()
+        for _ in range(2):
+            twin(batch).backward()
+        optimizer.step(), its.step()
+    equal_state(model, twin)
+
+over("nccl", kept)
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(name, marks=pytest.mark.ranks(code, number=number, before=IN_GROUPS))
+        for name, (number, code) in GROUPS.items()
+    ],
+)
+def test_groups_of_ranks_that_compute_layers_together(done, case):
+    pass
+
+
+WAITS = """
+def waits():
+    model, optimizer, _, _ = begun(GPT, tensor_parallel=2)
+    found = []
+    for batch in batches(tokens, 4, 4):
+        mine = own(batch)
+        standin.synchronize(0)
+        standin.clear_counts()
+        optimizer.zero_grad()
+        model(mine).backward()
+        found.append({place: n for (thread, place), n in standin.waits().items()
+                      if thread == "main"})
+    print(found)
+    assert all(sum(each.values()) <= 1 for each in found[1:]), found
+
+over("nccl", waits)
+"""
+
+
+@pytest.mark.ranks(WAITS, before=IN_GROUPS)
+def test_nobody_of_the_host_waits_for_a_groups_collectives(done):
+    pass

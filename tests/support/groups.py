@@ -10,6 +10,12 @@ from torch.nn import functional
 import pyrannc
 
 rank, size = pyrannc.get_rank(), pyrannc.get_world_size()
+_place = {"device": torch.device("cpu"), "settings": {}}
+
+
+def compute_on(device, **settings):
+    """From here on models are on ``device``, and wrapped with these settings beside a case's."""
+    _place.update(device=device, settings=settings)
 
 
 class Block(nn.Module):
@@ -111,13 +117,24 @@ def tokens(rows):
     return torch.randint(11, (rows, 6))
 
 
+def on_device(twin):
+    """A copy on the device of models, with the parameters tied that are so in ``twin``."""
+    model = copy.deepcopy(twin).to(_place["device"])
+    first = {}
+    for name, parameter in twin.named_parameters(remove_duplicate=False):
+        if (other := first.setdefault(id(parameter), name)) != name:
+            owner, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, model.get_parameter(other))
+    return model
+
+
 def begun(build, optimizer=torch.optim.AdamW, wrap=None, **settings):
     """``wrap``: arguments of RaNNCModule beside the settings."""
     torch.manual_seed(4)
-    model = build().double()
-    twin = copy.deepcopy(model)
+    twin = build().double()
+    model = on_device(twin)
     made = optimizer(model.parameters(), lr=0.02)
-    config = pyrannc.Config(**settings)
+    config = pyrannc.Config(**_place["settings"] | settings)
     return (
         pyrannc.RaNNCModule(model, made, config, **(wrap or {})),
         made,
@@ -129,7 +146,7 @@ def begun(build, optimizer=torch.optim.AdamW, wrap=None, **settings):
 def own(batch, shares=None):
     shares = shares or [len(batch) // size] * size
     begin = sum(shares[:rank])
-    return batch[begin : begin + shares[rank]]
+    return batch[begin : begin + shares[rank]].to(_place["device"])
 
 
 def step(model, optimizer, batch):
@@ -142,6 +159,7 @@ def step(model, optimizer, batch):
 
 
 def same(one, other, bound=1e-10):
+    one = one.cpu() if isinstance(one, torch.Tensor) else one
     torch.testing.assert_close(one, other, atol=bound, rtol=bound, check_dtype=False)
 
 

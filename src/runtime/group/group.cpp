@@ -196,10 +196,13 @@ at::Tensor Group::sum(const at::Tensor& mine, const std::string& about) const {
   const at::Tensor total = mine.clone(at::MemoryFormat::Contiguous).resolve_neg();
   const std::optional<comm::Element> element = element_of(total);
   RANNC_CHECK(element, "ranks cannot sum this dtype");
-  wait(
-      comm_->start_sum(memory_of(total, *stream_), *element, ascending_,
-                       {.what = kCollective, .stage = stage_}, std::make_shared<at::Tensor>(total)),
-      about);
+  const auto owner = std::make_shared<at::Tensor>(total);
+  const comm::Purpose purpose{.what = kCollective, .stage = stage_};
+  wait(total.is_cpu()  // beside a device, too
+           ? comm::start_all_reduce_sum(*comm_, total.data_ptr(), total.numel(), *element,
+                                        ascending_, purpose, owner)
+           : comm_->start_sum(memory_of(total, *stream_), *element, ascending_, purpose, owner),
+       about);
   return total;
 }
 
@@ -223,8 +226,13 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& mine, const std::vector<
   };
   row_of(static_cast<size_t>(place_)).copy_(mine.reshape({-1}));
   const at::Tensor bytes = all.view(at::kByte);
-  wait(comm_->start_all_gather(memory_of(bytes, *stream_), comm::Element::uint8, ascending_,
-                               {.what = what, .stage = stage_}, std::make_shared<at::Tensor>(all)),
+  const auto owner = std::make_shared<at::Tensor>(all);
+  const comm::Purpose purpose{.what = what, .stage = stage_};
+  constexpr auto kByte = comm::Element::uint8;
+  wait(all.is_cpu()
+           ? comm::start_all_gather_shards(*comm_, bytes.data_ptr(), bytes.numel(), kByte,
+                                           ascending_, purpose, owner)
+           : comm_->start_all_gather(memory_of(bytes, *stream_), kByte, ascending_, purpose, owner),
        about);
   std::vector<at::Tensor> parts;
   for (size_t place = 0; place < ranks_.size(); ++place) parts.push_back(row_of(place));

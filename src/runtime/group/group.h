@@ -15,7 +15,9 @@
 namespace rannc::runtime {
 
 /// The ranks that compute one share of a stage together: a tensor-parallel group. They run the same
-/// nodes in the same order, forward and backward, so each collective has its counterparts.
+/// nodes in the same order, forward and backward, so each collective has its counterparts. Where
+/// messages have an order, so have a group's collectives among the communications of the Program:
+/// docs/algorithms.md, "One order of communication".
 class Group {
  public:
   static constexpr const char* kCollective = "tensor parallel";

@@ -17,24 +17,35 @@ namespace rannc::plan {
 /// runs, but cannot launch what takes something that it has not launched yet; and streams, whose
 /// work goes in the order of its launches. A communication runs when it is at the head of a stream
 /// on each of its ranks. Every rank moves on while it can.
+///
+/// With several places each rank is a group that computes together: all its places go through the
+/// rank's list, and exchange numbers with each other within every computation, of which the rest
+/// waits for them. What the Program sends and sums goes between ranks of equal place.
 class BlockingRun {
  public:
-  BlockingRun(const Program& program, const ir::Graph& graph, Extent extent, Blocking blocking)
-      : program_(program), graph_(graph), one_stream_(blocking == Blocking::everything) {
-    for (Rank rank = 0; rank < program.ranks(); ++rank) {
+  /// `alike`: all places have an exchange in front of what is issued inside of a computation; else
+  /// every second place issues that first, and of every second group the others do.
+  BlockingRun(const Program& program, const ir::Graph& graph, Extent extent, Blocking blocking,
+              int places = 1, bool alike = true)
+      : program_(program),
+        graph_(graph),
+        one_stream_(blocking == Blocking::everything),
+        places_(places) {
+    for (int member = 0; member < program.ranks() * places; ++member) {
       Machine& machine = machines_.emplace_back();
       machine.streams.resize(one_stream_ ? 1 : 4);
-      machine.to_launch = list(rank, extent);
+      machine.to_launch =
+          list(member / places, extent, alike || (member % places + member / places) % 2 == 0);
     }
   }
 
   bool ends() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (Rank rank = 0; rank < program_.ranks(); ++rank) {
-        while (launch(rank)) moved = true;
-        for (auto& stream : machines_[static_cast<size_t>(rank)].streams) {
-          while (!stream.empty() && run(rank, stream)) moved = true;
+      for (int member = 0; member < static_cast<int>(machines_.size()); ++member) {
+        while (launch(member)) moved = true;
+        for (auto& stream : machines_[static_cast<size_t>(member)].streams) {
+          while (!stream.empty() && run(member, stream)) moved = true;
         }
       }
     }
@@ -46,9 +57,9 @@ class BlockingRun {
   }
 
  private:
-  enum class What { communicate, forward, backward, leave };
+  enum class What { communicate, forward, backward, leave, exchange };
   /// A communication by its place; a part of a forward or backward by stage, micro-batch and
-  /// number; or the return of the outputs.
+  /// number; the return of the outputs; or an exchange within a group by its number.
   using Work = std::tuple<What, int, int, int>;
   struct Machine {
     std::deque<Work> to_launch;
@@ -72,8 +83,12 @@ class BlockingRun {
     return places;
   }
 
-  std::deque<Work> list(Rank rank, Extent extent) const {
+  std::deque<Work> list(Rank rank, Extent extent, bool exchange_first) const {
     std::deque<Work> all;
+    int exchanges = 0;
+    const auto exchange = [&] {
+      if (places_ > 1) all.push_back({What::exchange, exchanges++, 0, 0});
+    };
     const auto& actions = program_.actions[static_cast<size_t>(rank)];
     const auto& issues = program_.issues[static_cast<size_t>(rank)];
     const auto communicate = [&](int place) {
@@ -95,12 +110,17 @@ class BlockingRun {
       const std::vector<int> own = gathers(pass, action.stage);
       int part = 0;
       const auto compute_to = [&](int last) {
-        for (; part <= last; ++part) all.push_back({pass, action.stage, action.micro_batch, part});
+        for (; part <= last; ++part) {
+          all.push_back({pass, action.stage, action.micro_batch, part});
+          exchange();
+        }
       };
       compute_to(0);
       for (const Issue& issue : issues) {
         if (issue.action != at || !issue.inside) continue;
+        if (exchange_first) exchange();
         communicate(issue.place);
+        if (!exchange_first) exchange();
         const auto found = std::ranges::find(own, issue.place);
         if (found != own.end()) compute_to(static_cast<int>(found - own.begin()) + 1);
       }
@@ -135,6 +155,7 @@ class BlockingRun {
   std::vector<Work> inputs_of(Rank rank, const Work& work) const {
     const auto& [what, first, micro_batch, part] = work;
     std::vector<Work> inputs;
+    if (what == What::exchange) return inputs;  // what is before it on the stream that computes
     if (what == What::communicate) return inputs_of_communication(rank, first);
     if (what != What::leave && part > 0) {
       inputs.push_back({what, first, micro_batch, part - 1});
@@ -223,8 +244,9 @@ class BlockingRun {
     return found->second;
   }
 
-  bool launch(Rank rank) {
-    Machine& machine = machines_[static_cast<size_t>(rank)];
+  bool launch(int member) {
+    const Rank rank = member / places_;
+    Machine& machine = machines_[static_cast<size_t>(member)];
     if (machine.to_launch.empty()) return false;
     const Work work = machine.to_launch.front();
     const auto launched = [&](const Work& input) { return machine.launched.contains(input); };
@@ -241,10 +263,10 @@ class BlockingRun {
     return true;
   }
 
-  bool can_run(Rank rank, const Work& work) {
-    Machine& machine = machines_[static_cast<size_t>(rank)];
+  bool can_run(int member, const Work& work) {
+    Machine& machine = machines_[static_cast<size_t>(member)];
     const auto done = [&](const Work& input) { return machine.done.contains(input); };
-    return std::ranges::all_of(inputs(rank, work), done);
+    return std::ranges::all_of(inputs(member / places_, work), done);
   }
 
   std::vector<Rank> ranks_of(int place) const {
@@ -265,24 +287,39 @@ class BlockingRun {
     return {ranks.begin(), ranks.end()};
   }
 
+  /// Whom `member` meets in the work.
+  std::vector<int> members_of(int member, const Work& work) const {
+    std::vector<int> members;
+    if (std::get<0>(work) == What::exchange) {
+      for (int place = 0; place < places_; ++place) {
+        members.push_back(member / places_ * places_ + place);
+      }
+      return members;
+    }
+    for (Rank rank : ranks_of(std::get<1>(work))) {
+      members.push_back(rank * places_ + member % places_);
+    }
+    return members;
+  }
+
   /// The head of a stream.
-  bool run(Rank rank, std::deque<Work>& stream) {
+  bool run(int member, std::deque<Work>& stream) {
     const Work work = stream.front();
-    if (std::get<0>(work) != What::communicate) {
-      if (!can_run(rank, work)) return false;
-      machines_[static_cast<size_t>(rank)].done.insert(work);
+    if (std::get<0>(work) != What::communicate && std::get<0>(work) != What::exchange) {
+      if (!can_run(member, work)) return false;
+      machines_[static_cast<size_t>(member)].done.insert(work);
       stream.pop_front();
       return true;
     }
-    std::vector<std::pair<Rank, std::deque<Work>*>> heads;
-    const std::vector<Rank> ranks = ranks_of(std::get<1>(work));
-    for (Rank each : ranks) {
+    std::vector<std::pair<int, std::deque<Work>*>> heads;
+    const std::vector<int> members = members_of(member, work);
+    for (int each : members) {
       if (!can_run(each, work)) return false;
       for (auto& other : machines_[static_cast<size_t>(each)].streams) {
         if (!other.empty() && other.front() == work) heads.emplace_back(each, &other);
       }
     }
-    if (heads.size() < ranks.size()) return false;
+    if (heads.size() < members.size()) return false;
     for (auto& [each, head] : heads) {
       head->pop_front();
       machines_[static_cast<size_t>(each)].done.insert(work);
@@ -293,6 +330,7 @@ class BlockingRun {
   const Program& program_;
   const ir::Graph& graph_;
   bool one_stream_;
+  int places_;
   std::vector<Machine> machines_;
   std::map<std::pair<Rank, Work>, std::vector<Work>> inputs_;
 };

@@ -113,6 +113,11 @@ void compare(const Program& program, const ir::Graph& graph, Answers& overall, A
     const bool ends = BlockingRun(program, graph, extent, blocking).ends();
     const std::string why = rendezvous.why_blocked(extent, blocking);
     ASSERT_EQ(why.empty(), ends) << why << "\n" << show_order(program);
+    // With groups in place of ranks it is the same question.
+    if (overall.ends % 4 == 0) {
+      ASSERT_EQ(BlockingRun(program, graph, extent, blocking, /*places=*/2).ends(), ends)
+          << show_order(program);
+    }
     by_mode.count(ends);
     all &= ends;
   }
@@ -184,6 +189,25 @@ TEST(Rendezvous, SaysWhatAnExecutionSaysWhenAnIssueIsMovedAcrossTheReturn) {
   // What one rank issues on the wrong side, its peers wait for when no backward comes.
   EXPECT_EQ(overall.ends, 0);
   EXPECT_GE(std::min(by_mode.ends, by_mode.blocks), 200);
+}
+
+TEST(Rendezvous, EndsForGroupsWhosePlacesGoThroughTheProgramAlike) {
+  constexpr unsigned kSeed = 31;
+  RandomPrograms random(kSeed);
+  Answers otherwise;
+  for (int round = 0; round < 150; ++round) {
+    const auto made = random.next();
+    for (const auto& [extent, blocking] : kModes) {
+      const auto run = [&, extent = extent, blocking = blocking](int places, bool alike) {
+        return BlockingRun(made.program, made.graph, extent, blocking, places, alike).ends();
+      };
+      ASSERT_TRUE(run(2, true) && run(3, true)) << show_order(made.program);
+      otherwise.count(run(2, false));
+    }
+  }
+  std::printf("seed %u: where places issue in orders of their own %d end, %d do not\n", kSeed,
+              otherwise.ends, otherwise.blocks);
+  EXPECT_GE(otherwise.blocks, 10);  // so it has to be one order
 }
 
 }  // namespace
