@@ -62,6 +62,11 @@ def on_ranks_of_nccl(number, *cases):
     return part(number, "equality/processes.py", *cases, TEST_DEVICE=DEVICE, **over)
 
 
+def in_a_group_of_nccl(number):
+    """Layers that ranks compute together, over NCCL on the one device."""
+    return part(number, "equality/tensor_parallel.py", TEST_DEVICE=DEVICE, TEST_NCCL="1")
+
+
 def lists():
     """By name: the deadline of each part in seconds, and what gives its command and variables."""
     # AdamW makes a step of any size of what is rounding alone, as the gradient of a key's bias.
@@ -106,6 +111,11 @@ def lists():
             "NCCL, 2 ranks": (60, part(2, "equality/nccl_ranks.py")),
             "NCCL, whole models on 2 ranks": (100, on_ranks_of_nccl(2, *over_nccl)),
             "NCCL, whole models on 4 ranks": (100, on_ranks_of_nccl(4, *four_over_nccl)),
+            "tensor parallelism, staged, 2 processes": (
+                60,
+                on_ranks(2, "equality/tensor_parallel.py"),
+            ),
+            "NCCL, tensor parallelism on 2 ranks": (60, in_a_group_of_nccl(2)),
             **{
                 f"architectures of transformers, {number + 1} of {SHARES}": (
                     150,
@@ -146,6 +156,7 @@ WITHOUT_VERDICT = {
     "NCCL, 2 ranks",
     "NCCL, whole models on 2 ranks",
     "NCCL, whole models on 4 ranks",
+    "NCCL, tensor parallelism on 2 ranks",
 }
 
 
