@@ -84,10 +84,10 @@ test-export-one-process:
 test-hosts: build
 	$(BIN)/pytest -q tests/hosts tests/python/support/test_hosts.py
 
-# A browser for the pages of plans, and a library with a trainer of its own.
+# A browser for the pages of plans, a library with a trainer of its own, and the schemas of Kubernetes.
 $(VENV)/test-all: third_party/browser.sh $(VENV)/installed
 	third_party/browser.sh
-	$(BIN)/pip install --quiet --disable-pip-version-check selenium trl
+	$(BIN)/pip install --quiet --disable-pip-version-check selenium trl kubernetes-validate
 	touch $@
 
 test-all: test $(VENV)/test-all
