@@ -1,7 +1,9 @@
 #include <pybind11/stl.h>
 
+#include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "bind/module.h"
 #include "rannc/comm/agreement.h"
@@ -49,20 +51,50 @@ py::buffer_info writable(const py::buffer& buffer) {
   return info;
 }
 
+/// What a collective uses of Python's until it is over.
+struct Used {
+  py::buffer_info buffer;
+  py::object communicator;
+};
+
+/// What is used no longer. The thread that moves the messages may be the last one to use it, and
+/// must not wait for Python, which ends the threads that wait for it when it ends itself: so who
+/// comes from Python next lets go of it. Nobody destroys the list.
+struct UsedNoLonger {
+  std::mutex mutex;
+  std::vector<Used*> all;
+
+  static UsedNoLonger& get() {
+    static auto* const kept = new UsedNoLonger;
+    return *kept;
+  }
+  void add(Used* used) {
+    const std::scoped_lock lock(mutex);
+    all.push_back(used);
+  }
+  void let_go() {
+    std::vector<Used*> taken;
+    {
+      const std::scoped_lock lock(mutex);
+      taken.swap(all);
+    }
+    for (const Used* used : taken) delete used;
+  }
+};
+
 /// In place, of a writable, contiguous buffer, without waiting.
 template <comm::Handle (*start)(Communicator&, void*, int64_t, comm::Element, std::span<const int>,
                                 comm::Purpose, std::shared_ptr<void>, std::optional<int64_t>)>
-comm::Handle start_collective(Communicator& self, const py::buffer& buffer,
+comm::Handle start_collective(const py::object& communicator, const py::buffer& buffer,
                               const std::optional<std::vector<int>>& ranks) {
-  const auto release = [](py::buffer_info* info) {
-    const py::gil_scoped_acquire locked;  // the thread that moves the messages may be the last one
-    delete info;
-  };
-  const std::shared_ptr<py::buffer_info> info(new py::buffer_info(writable(buffer)), release);
-  const comm::Element element = element_of(*info);
+  UsedNoLonger::get().let_go();
+  const std::shared_ptr<Used> used(new Used{writable(buffer), communicator},
+                                   [](Used* last) { UsedNoLonger::get().add(last); });
+  auto& self = communicator.cast<Communicator&>();
+  const comm::Element element = element_of(used->buffer);
   const py::gil_scoped_release unlocked;
-  return start(self, info->ptr, info->size, element, ranks.value_or(all_ranks(self)), kScript, info,
-               {});
+  return start(self, used->buffer.ptr, used->buffer.size, element, ranks.value_or(all_ranks(self)),
+               kScript, used, {});
 }
 
 void all_reduce_sum(Communicator& self, const py::buffer& buffer,

@@ -29,6 +29,27 @@ def test_collectives_over_mpi(ranks, single_copy):
         assert "messages within this host need the sender" in result.stderr
 
 
+@pytest.mark.parametrize("late_s", [0.2, 1.5])
+def test_a_rank_may_end_before_a_collective_that_it_waits_for_no_longer(late_s):
+    """Its last message comes while Python ends, or after it."""
+    code = f"""
+        import time, numpy
+        from pyrannc import launch
+
+        world = launch.world()
+        numbers = numpy.ones(300_000)
+        if world.rank == 1:
+            time.sleep({late_s})
+        sums = world.start_all_reduce_sum(numbers)
+        if world.rank == 1:
+            sums.wait()
+            assert (numbers == 2).all()
+        del numbers, sums
+    """
+    done = mpi.run(code, 2)
+    assert done.returncode == 0, done.stderr
+
+
 def test_one_process_without_mpirun_is_a_world_of_one_and_starts_no_mpi(monkeypatch):
     from pyrannc import _C, launch
     from pyrannc.job import started
