@@ -1,6 +1,7 @@
 #include "rannc/partition/request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -138,6 +139,12 @@ class Verifier {
                         : force_.stages;
     if (!stages) return;
     const char* key = force_.replicas ? "force.replicas" : "force.stages";
+    if (force_.replicas && !plain(*stages) && interleaved(*stages) == 0) {
+      const int needed = std::accumulate(force_.replicas->begin(), force_.replicas->end(), 0);
+      require(needed <= ranks_, key,
+              fmt::format("{} need {} ranks, but there are {}; take fewer, or start {} ranks",
+                          *force_.replicas, needed, ranks_, needed));
+    }
     require(plain(*stages) || interleaved(*stages) > 0, key,
             fmt::format("{} stages cannot be placed on {} by the allowed schedules ({})", *stages,
                         ranks_ == INT_MAX ? "any ranks" : fmt::format("{} ranks", ranks_),

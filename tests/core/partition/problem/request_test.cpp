@@ -121,8 +121,8 @@ TEST(RequestVerify, RejectsForcedValuesThatTheRestForbids) {
             "plan request: $.force.replicas: names 3 stages, but force.stages = 2");
   request.force = {.replicas = std::vector{2, 3}};
   EXPECT_EQ(verifying(request),
-            "plan request: $.force.replicas: 2 stages cannot be placed on 4 ranks by the allowed "
-            "schedules (gpipe, 1f1b)");
+            "plan request: $.force.replicas: [2, 3] need 5 ranks, but there are 4; take fewer, or "
+            "start 5 ranks");
   request.force = {.micro_batches = 4, .replicas = std::vector{1, 3}};
   EXPECT_EQ(verifying(request),
             "plan request: $.force.replicas: 3 replicas of 4 micro-batches need 12 rows, but "
