@@ -171,6 +171,12 @@ ITEMS = {
         "ranks that compute each layer together; 1 or none: each computes whole layers; auto: the "
         "planner decides",
     ),
+    "sequence_parallel": Item(
+        boolean,
+        False,
+        "with tensor_parallel: what lies between the products, as norms, dropout and residuals, "
+        "has a part of the sequence on each of these ranks",
+    ),
     "partition_num": Item(count, 0, "number of stages; 0: the planner decides"),
     "replica_nums": Item(counts, (), "replicas of each stage, such as 1,3; empty: the planner"),
     "pipeline_num": Item(count, 0, "number of micro-batches; 0: the planner decides"),
@@ -424,6 +430,11 @@ class Config:
             setattr(self, name, value)
         #: Ranks of a group must draw alike what each of them has whole.
         self.draws_by_key = self.deterministic_dropout or self.tensor_parallel != 1
+        if self.sequence_parallel and self.tensor_parallel == 1:
+            raise ConfigError(
+                "sequence_parallel is of ranks that compute layers together, but tensor_parallel "
+                "is none; set it, too, or leave sequence_parallel out"
+            )
         if isinstance(self.replica_nums, _EachStage):
             self._repeat_replicas(int(self.replica_nums))
         stages = len(self.replica_nums)

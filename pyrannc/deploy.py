@@ -223,7 +223,9 @@ def measure(task, agreed, proved) -> Measured:
     speeds = host_speeds.measure(task, agreed.hosts)
     devices = planner_inputs.cluster(agreed.hosts, agreed.memory_bytes, links, speeds.of_hosts)
     ways = task.config.tensor_parallel
-    group = groups.of(task.captured.graph, ways, devices) if ways not in (1, "auto") else None
+    group = None
+    if ways not in (1, "auto"):
+        group = groups.of(task.captured.graph, ways, devices, task.config.sequence_parallel)
     measured = measure_operators(
         task, agreed, Measured(devices, links, speeds.fastest, timed={}, group=group)
     )
@@ -318,7 +320,8 @@ def choose_groups(task, agreed, proved, measured) -> tuple:
         if fault:
             choice.refuse(ways, fault)
             continue
-        group = groups.of(task.captured.graph, ways, measured.devices)
+        graph, sequence = task.captured.graph, task.config.sequence_parallel
+        group = groups.of(graph, ways, measured.devices, sequence)
         if choice.cannot_gain(group, measured.operators):
             continue
         of_group = measure_operators(task, agreed, dataclasses.replace(measured, group=group))

@@ -447,7 +447,7 @@ def lower(plan: Plan, graph: pyrannc._C.ir.Graph, local_rows: collections.abc.Se
     ...
 def map_to(plan: Plan, from_graph: pyrannc._C.ir.Graph, to_graph: pyrannc._C.ir.Graph) -> Plan:
     ...
-def of_groups(plan: Plan, graph: pyrannc._C.ir.Graph, places: typing.SupportsInt | typing.SupportsIndex, factors: collections.abc.Sequence[str], latency_ns: typing.SupportsFloat | typing.SupportsIndex, ns_per_byte: typing.SupportsFloat | typing.SupportsIndex) -> Plan:
+def of_groups(plan: Plan, graph: pyrannc._C.ir.Graph, places: typing.SupportsInt | typing.SupportsIndex, factors: collections.abc.Sequence[str], latency_ns: typing.SupportsFloat | typing.SupportsIndex, ns_per_byte: typing.SupportsFloat | typing.SupportsIndex, sequence_parallel: bool = False) -> Plan:
     """
     A plan of groups as one of their ranks.
     """

@@ -22,6 +22,7 @@ class Group:
         graph: The whole graph with the sizes of that.
         devices: ``_C.cost.Cluster``, each group one of them.
         link: ``_C.cost.Link`` between the ranks of a group.
+        sequence_parallel: Between products each of them has a part of the sequence.
     """
 
     ways: int
@@ -29,6 +30,7 @@ class Group:
     graph: object
     devices: object
     link: object
+    sequence_parallel: bool = False
 
     def collective_ns(self, rows) -> float:
         """What its collectives take for so many rows, forward and backward."""
@@ -38,14 +40,15 @@ class Group:
         """``plan``, of groups, as one of their ranks; ``whole``: the graph."""
         per_byte = 1e9 / self.link.bandwidth_bytes_per_s
         given = self.ways, self.sharded.factors, self.link.latency_ns, per_byte
-        return _C.plan.of_groups(plan, whole, *given)
+        return _C.plan.of_groups(plan, whole, *given, self.sequence_parallel)
 
 
-def of(graph, ways, devices) -> Group:
+def of(graph, ways, devices, sequence_parallel=False) -> Group:
     """Those of ``ways`` ranks each; ``devices``: ``_C.cost.Cluster`` of the ranks."""
     devices, link = _C.cost.of_groups(devices, ways)
-    sharded = _C.ir.shard(graph, ways, 0)
-    return Group(ways, sharded, _C.ir.with_sizes_of(graph, sharded), devices, link)
+    sharded = _C.ir.shard(graph, ways, 0, sequence=sequence_parallel)
+    sizes = _C.ir.with_sizes_of(graph, sharded)
+    return Group(ways, sharded, sizes, devices, link, sequence_parallel)
 
 
 def held(graph, group=None) -> list:

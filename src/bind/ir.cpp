@@ -298,10 +298,12 @@ void init_shard(py::module_& m) {
   m.def(
       "shard",
       [](const ir::Graph& graph, int ways, int place,
-         const std::optional<std::vector<std::string>>& chosen,
-         const HeldParts& held) { return ir::shard(graph, ways, place, chosen, to_layouts(held)); },
+         const std::optional<std::vector<std::string>>& chosen, const HeldParts& held,
+         bool sequence) {
+        return ir::shard(graph, ways, place, chosen, to_layouts(held), sequence);
+      },
       "graph"_a, "ways"_a, "place"_a, "chosen"_a = std::nullopt, "held"_a = HeldParts(),
-      Unlocked());
+      "sequence"_a = false, Unlocked());
   m.def("verify_shard", &ir::verify_shard, "whole"_a, "places"_a, Unlocked());
   m.def(
       "collective_bytes",

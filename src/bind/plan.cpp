@@ -226,11 +226,13 @@ void init_programs(py::module_& m) {
   m.def(
       "of_groups",
       [](plan::Plan plan, const ir::Graph& graph, int places,
-         const std::vector<std::string>& factors, double latency_ns, double ns_per_byte) {
-        return plan::of_groups(std::move(plan), graph, {places, factors, latency_ns, ns_per_byte});
+         const std::vector<std::string>& factors, double latency_ns, double ns_per_byte,
+         bool sequence_parallel) {
+        return plan::of_groups(std::move(plan), graph,
+                               {places, factors, latency_ns, ns_per_byte, sequence_parallel});
       },
       "plan"_a, "graph"_a, "places"_a, "factors"_a, "latency_ns"_a, "ns_per_byte"_a,
-      "A plan of groups as one of their ranks.");
+      "sequence_parallel"_a = false, "A plan of groups as one of their ranks.");
   m.def("rows_of_groups", &plan::rows_of_groups, "local_rows"_a, "places"_a);
   py::class_<plan::Transfer>(m, "Transfer")
       .def_property_readonly("value",

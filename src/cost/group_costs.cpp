@@ -13,9 +13,7 @@ namespace {
 
 /// What a collective keeps beside its result: all parts, before they are put together.
 int64_t workspace(const ir::Graph& graph, ir::NodeId node, int64_t rows) {
-  const bool puts_together = graph[node].op == "group::all_gather" ||
-                             graph[node].op == "group::slice" || graph[node].op == "group::max";
-  if (!puts_together) return 0;
+  if (graph[node].op == "group::sum" || graph[node].op == "group::sum_gradient") return 0;
   const auto operand = std::get<ir::ValueId>(graph[node].inputs.front());
   return std::max(graph[operand].bytes(rows), graph[graph[node].outputs.front()].bytes(rows));
 }

@@ -64,7 +64,7 @@ std::string text_of(const Stage& stage) {
       text += fmt::format("{}{}: \"y\"", &factor == stage.factors.data() ? "" : ", ",
                           json::quote(factor));
     }
-    text += "}";
+    text += fmt::format("}}, \"sequence_parallel\": {}", stage.sequence_parallel);
   }
   if (stage.predicted)
     text += fmt::format(",\n   \"predicted\": {{{}}}", text_of(*stage.predicted));
@@ -99,6 +99,9 @@ void read_mesh(const json::Place& mesh, const json::Place& place, Stage& stage) 
   if (sizes.size() != 2) mesh.fail("a mesh is [x, y]");
   stage.axes = {static_cast<int>(sizes[0].integer(1, 1)),
                 static_cast<int>(sizes[1].integer(1, INT32_MAX))};
+  if (const auto sequence = place.find("sequence_parallel")) {
+    stage.sequence_parallel = sequence->boolean();
+  }
   const auto factors = place.find("factors");
   if (!factors) return;
   for (const json::Place& axis : factors->members()) {
@@ -111,7 +114,8 @@ Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
   if (version == 1) {
     place.allow_only({"nodes", "ranks", "recompute", "predicted", "notes"});
   } else {
-    place.allow_only({"nodes", "ranks", "recompute", "mesh", "factors", "predicted", "notes"});
+    place.allow_only({"nodes", "ranks", "recompute", "mesh", "factors", "sequence_parallel",
+                      "predicted", "notes"});
   }
   Stage stage;
   if (const auto mesh = place.find("mesh")) read_mesh(*mesh, place, stage);

@@ -23,6 +23,11 @@ MODELS = {
     "a rank without rows": "trains_alike(GPT, batches(tokens, 3), [0, 3], tensor_parallel=size)",
     "micro-batches": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=size, pipeline_num=2)",
     "recompute": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=size, checkpointing=True)",
+    "the sequence": "trains_alike(GPT, batches(tokens, 4), tensor_parallel=size, "
+    "sequence_parallel=True)",
+    "the sequence, micro-batches, recompute, uneven batches": "trains_alike(GPT, "
+    "batches(tokens, 5), [4, 1], tensor_parallel=size, sequence_parallel=True, pipeline_num=2, "
+    "checkpointing=True)",
 }
 
 
@@ -130,6 +135,13 @@ MESHES = {
     "replica_nums=[2], sync_batch_norm=True)",
     "two stages of two": "trains_alike(large, batches(tokens, 8), tensor_parallel=2, "
     "partition_num=2, pipeline_num=2)",
+    "the sequence, 6 places on four ranks": "trains_alike(GPT, batches(tokens, 4), "
+    "tensor_parallel=4, sequence_parallel=True)",
+    "the sequence, two replicas, shared state": "trains_alike(GPT, batches(tokens, 4), "
+    "tensor_parallel=2, sequence_parallel=True, partition_num=1, replica_nums=[2], "
+    "wrap={'zero': True})",
+    "the sequence, two stages": "trains_alike(large, batches(tokens, 8), tensor_parallel=2, "
+    "sequence_parallel=True, partition_num=2, pipeline_num=4, schedule='1f1b')",
     "two stages of two, 1F1B": "trains_alike(large, batches(tokens, 8), tensor_parallel=2, "
     "partition_num=2, pipeline_num=4, schedule='1f1b')",
 }
@@ -240,8 +252,10 @@ def losses(**settings):
     torch.manual_seed(1)
     model, optimizer, _, _ = begun(lambda: GPT(drop=0.3), self_check=False, **settings)
     return [step(model, optimizer, own(batch)) for batch in batches(tokens, 4)]
-for mine, other in zip(losses(tensor_parallel=2), losses(deterministic_dropout=True), strict=True):
-    same(mine, other)
+alone = losses(deterministic_dropout=True)
+for settings in ({}, {"sequence_parallel": True}):
+    for mine, other in zip(losses(tensor_parallel=2, **settings), alone, strict=True):
+        same(mine, other)
 """)
 def test_what_is_dropped_is_the_same_with_and_without():
     pass
@@ -338,10 +352,11 @@ def test_models_that_are_built_without_values_fill_their_parts():
 folder = [tempfile.mkdtemp() if rank == 0 else None]
 file = pyrannc.comm_utils.bcast_obj(folder)[0] + "/plan.json"
 trains_alike(GPT, batches(tokens, 4), tensor_parallel=2, save_deployment=True,
-             deployment_file=file)
+             sequence_parallel=True, deployment_file=file)
 model, _, _, _ = trains_alike(GPT, batches(tokens, 4), tensor_parallel=2, load_deployment=True,
                               deployment_file=file)
 assert model.plan.stages[0].places == 2 and model.plan.stages[0].factors
+assert '"sequence_parallel": true' in model.plan.to_json()
 shown = pyrannc._C.plan.show(model.plan)
 assert "1 x 2" in shown and "stage on 2 ranks of 2" in shown, shown
 try:
@@ -356,6 +371,9 @@ def test_a_plan_with_groups_is_written_read_and_shown():
 
 
 REFUSED = {
+    "sequence_parallel is of ranks that compute layers together": """
+begun(GPT, sequence_parallel=True)
+""",
     "tensor_parallel = 3 does not divide the 2 ranks": """
 begun(GPT, tensor_parallel=3)[0](tokens(2))
 """,

@@ -9,6 +9,8 @@ from groups_of_models import MODELS
 
 MESHES = {
     "(1, 2)": (2, {"tensor_parallel": 2}),
+    "(1, 2), the sequence": (2, {"tensor_parallel": 2, "sequence_parallel": True}),
+    "(1, 4), the sequence": (4, {"tensor_parallel": 4, "sequence_parallel": True}),
     "(1, 3)": (3, {"tensor_parallel": 3}),
     "(1, 4)": (4, {"tensor_parallel": 4}),
     "2 x (1, 2)": (4, {"tensor_parallel": 2, "partition_num": 1, "replica_nums": [2]}),
@@ -17,6 +19,7 @@ MESHES = {
 #: They share two starts, of 2 ranks and of 4.
 SHORT = {
     ("t5", "(1, 2)"), ("resnet", "(1, 2)"), ("lora", "(1, 2)"), ("gpt2", "two stages of (1, 2)"),
+    ("vit", "(1, 2), the sequence"),
 }  # fmt: skip
 
 

@@ -110,6 +110,42 @@ class Slice(torch.autograd.Function):
         return None, None, *(joined(grads, ctx.dim, ctx.pieces) for _ in grads)
 
 
+class ReduceScatter(torch.autograd.Function):
+    """Forward reduce-scatter, backward all-gather."""
+
+    @staticmethod
+    def forward(ctx, dim, pieces, *tensors):
+        ctx.dim, ctx.pieces = dim, pieces
+        whole = sum(tensors[1:], tensors[0])
+        return all_parts([whole for _ in tensors], dim, pieces)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return None, None, *(joined(grads, ctx.dim, ctx.pieces) for _ in grads)
+
+
+class AllGatherSumGradient(torch.autograd.Function):
+    """Forward all-gather, backward reduce-scatter."""
+
+    @staticmethod
+    def forward(ctx, dim, pieces, *tensors):
+        ctx.dim, ctx.pieces = dim, pieces
+        return tuple(joined(tensors, dim, pieces) for _ in tensors)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        whole = sum(grads[1:], grads[0])
+        return None, None, *all_parts([whole for _ in grads], ctx.dim, ctx.pieces)
+
+
+CUTTING = {
+    "all_gather": AllGather,
+    "slice": Slice,
+    "reduce_scatter": ReduceScatter,
+    "all_gather_sum_gradient": AllGatherSumGradient,
+}
+
+
 def read_pieces(flat):
     """The stretches of each place, from the list of integers that collectives carry."""
     pieces, numbers = [], iter(flat)
@@ -126,7 +162,7 @@ def collective(name, operands, literals):
     if name == "max":
         return on_all(torch.stack(operands).amax(0), operands)
     dim, pieces = literals[0], read_pieces(literals[1])
-    return (AllGather if name == "all_gather" else Slice).apply(dim, pieces, *operands)
+    return CUTTING[name].apply(dim, pieces, *operands)
 
 
 class Place:

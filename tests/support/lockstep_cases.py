@@ -106,9 +106,9 @@ def whole_gradients(name, sharded, held):
     return [lockstep.joined(grads, parts[0].dim, [part.stretches for part in parts])]
 
 
-def error(case, ways, without=()):
+def error(case, ways, without=(), sequence=False):
     """The largest difference from the model by itself, as a part of the largest gradient."""
-    sharded = [_C.ir.shard(case.graph, ways, place) for place in range(ways)]
+    sharded = [_C.ir.shard(case.graph, ways, place, sequence=sequence) for place in range(ways)]
     _C.ir.verify_shard(case.graph, sharded)
     outputs, grads = step(case, sharded, without)
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,13 +57,16 @@ using Layouts = std::map<std::string, Layout>;
 ///   group::all_gather(x, dim, pieces)   forward all-gather, backward slice
 ///   group::slice(x, dim, pieces)        forward slice, backward all-gather
 ///   group::max(x)                       forward all-reduce by maximum; takes no gradient
+///   group::reduce_scatter(x, dim, pieces)            forward reduce-scatter, backward all-gather
+///   group::all_gather_sum_gradient(x, dim, pieces)   forward all-gather, backward reduce-scatter
 struct ShardedGraph {
   Graph graph;
   std::vector<std::string> factors;  ///< ids of those that are cut
   std::vector<Part> parts;           ///< parameters, buffers and constants that it has a part of
   /// Nodes that need whole what is cut in front of them, with the factor's id.
   std::vector<std::pair<NodeId, std::string>> gathered;
-  std::vector<NodeId> origins;  ///< [node] of the whole graph, which it computes a part of
+  std::vector<NodeId> origins;           ///< [node] of the whole graph, which it computes a part of
+  std::set<std::string> along_sequence;  ///< values of which it has a part of the sequence
 };
 /// The factors that cost fewest bytes of collectives for what they cut of the parameters, no two of
 /// them in one parameter. The same for all places.
@@ -74,9 +78,12 @@ struct ShardedGraph {
 /// cut, where the graph uses it otherwise. Where all state has a layout, the factors are those
 /// that these layouts are cut along, whatever `chosen` says. Throws ConfigError for a buffer that
 /// the graph writes in another layout.
+///
+/// `sequence`: what lies between the products (norms, dropout, residuals) holds a part of the
+/// sequence on each place (Korthikanti et al. 2022).
 [[nodiscard]] ShardedGraph shard(const Graph& graph, int ways, int place,
                                  const std::optional<std::vector<std::string>>& chosen = {},
-                                 const Layouts& held = {});
+                                 const Layouts& held = {}, bool sequence = false);
 /// Throws InternalError unless the graphs of all places, in order, compute what `whole` computes,
 /// as far as types say: each value is replicated, sharded along one dimension or partial. Refused
 /// are a shard where the whole is needed, a partial value that is used otherwise than linearly, a

@@ -23,6 +23,7 @@ struct Grouping {
   std::vector<std::string> factors;  ///< of the whole graph
   double latency_ns = 0;             ///< of a message
   double ns_per_byte = 0;
+  bool sequence_parallel = false;
 };
 /// The other way round: `plan` is of groups, each stage cut as the whole graph is.
 [[nodiscard]] Plan of_groups(Plan plan, const ir::Graph& graph, const Grouping& grouping);

@@ -53,7 +53,8 @@ struct Stage {
   std::vector<Rank> ranks;
   Axes axes = {};
   std::vector<std::string> factors = {};  ///< ids of those that are cut along y: ir::factors()
-  bool recompute = false;  ///< keep the stage's inputs only; run forward again in backward
+  bool sequence_parallel = false;  ///< between products each place has a part of the sequence
+  bool recompute = false;          ///< keep the stage's inputs only; run forward again in backward
   std::optional<Prediction> predicted;
   std::string notes;  ///< a JSON object as text; may be empty
   friend bool operator==(const Stage&, const Stage&) = default;

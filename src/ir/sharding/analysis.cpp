@@ -45,7 +45,8 @@ Presence presence(const Contents& contents, ContentId id) {
 
 /// Stretches of a content in one part of which `factor` is cut; 0 where it is in none.
 int64_t count_stretches(const Contents& contents, ContentId id, ContentId factor) {
-  if (contents.form(id) == Contents::Form::factor) return contents.find(id) == factor ? 1 : 0;
+  if (contents.find(id) == factor) return 1;
+  if (contents.form(id) == Contents::Form::factor) return 0;
   const bool product = contents.form(id) == Contents::Form::product;
   int64_t slow = 1;
   int64_t total = 0;
@@ -166,6 +167,44 @@ void Analysis::name_factors(const Graph& graph) {
       }
     }
   }
+}
+
+namespace {
+
+/// How often a content has `part` where that can be cut: in products only. Inside of a sum it is a
+/// segment of something, which is no way to cut it: as if it were there twice.
+int times(const Contents& contents, ContentId id, ContentId part) {
+  if (contents.find(id) == part) return 1;
+  if (!contents.contains(id, part)) return 0;
+  if (contents.form(id) == Contents::Form::sum) return 2;
+  int found = 0;
+  for (const ContentId inner : contents.parts(id)) found += times(contents, inner, part);
+  return found;
+}
+
+}  // namespace
+
+ContentId Analysis::as_factor(ContentId content) {
+  const Contents& contents = dimensions_.contents;
+  const ContentId whole = contents.find(content);
+  for (uint32_t index = 0; index < in_.size(); ++index) {
+    std::erase_if(in_[index], [&](const Found& each) { return each.factor == whole; });
+    const auto& dims = dimensions_.of(ValueId{index});
+    for (size_t dim = 0; dim < dims.size(); ++dim) {
+      const int found = times(contents, dims[dim], whole);
+      in_[index].insert(in_[index].end(), static_cast<size_t>(found),
+                        {whole, static_cast<int>(dim)});
+    }
+  }
+  for (size_t node = 0; node < marks_.size(); ++node) {
+    for (const auto& [marked, role] : marks_[node]) {
+      if (contents.contains(marked, whole)) roles_[node][whole].insert(role);
+      if (contents.find(marked) != whole && contents.contains(whole, marked)) {
+        roles_[node][whole].insert(Role::whole);  // it is done to a part of each place's
+      }
+    }
+  }
+  return whole;
 }
 
 std::optional<int> Analysis::dim(ValueId value, ContentId factor) const {

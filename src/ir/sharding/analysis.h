@@ -19,6 +19,9 @@ class Analysis {
     ContentId factor;
     int dim;
   };
+  /// From here on `content` is a factor, whatever it is made of: places of a sequence, of which
+  /// some may be put in front of others. Gives its id.
+  ContentId as_factor(ContentId content);
   /// Factors in the dimensions of a value.
   [[nodiscard]] const std::vector<Found>& in(ValueId value) const { return in_.at(value.index); }
   /// The dimension of a value that has it; nothing where none, or several, have.

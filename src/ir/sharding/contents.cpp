@@ -55,6 +55,13 @@ std::vector<ContentId> Contents::flat(ContentId id, Form form_) const {
   return found;
 }
 
+bool Contents::contains(ContentId id, ContentId part) const {
+  const ContentId root = find(id);
+  return root == find(part) || std::ranges::any_of(entries_[root].parts, [&](ContentId inner) {
+           return contains(inner, part);
+         });
+}
+
 std::vector<ContentId> Contents::factors(ContentId id) const {
   const ContentId root = find(id);
   if (entries_[root].form == Form::factor) return {root};

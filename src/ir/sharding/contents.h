@@ -40,6 +40,8 @@ class Contents {
   [[nodiscard]] std::vector<ContentId> parts(ContentId id) const;
   /// The name of its class.
   [[nodiscard]] ContentId find(ContentId id) const;
+  /// Whether `part` is this content, or somewhere inside.
+  [[nodiscard]] bool contains(ContentId id, ContentId part) const;
   /// All factors inside, in order; one may be there several times.
   [[nodiscard]] std::vector<ContentId> factors(ContentId id) const;
   /// Factors of torn contents.

@@ -1,21 +1,23 @@
 #include "ir/sharding/decisions.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace rannc::ir::sharding {
 
 Decisions::Decisions(const Graph& graph, const Analysis& analysis, std::set<ContentId> cut,
-                     std::set<ValueId> held_otherwise)
+                     std::set<ValueId> held_otherwise, std::set<ContentId> sequences)
     : graph_(graph),
       analysis_(analysis),
       cut_(std::move(cut)),
-      held_otherwise_(std::move(held_otherwise)) {
+      held_otherwise_(std::move(held_otherwise)),
+      sequences_(std::move(sequences)) {
   for (const Node& node : graph.nodes) {
     for (const ValueId value : node.writes) written_.insert(storage(value));
   }
   do {
     decide();
-  } while (find_unlike() || find_apart());
+  } while (find_unlike() || find_apart() || find_idle());
 }
 
 void Decisions::decide() {
@@ -42,19 +44,57 @@ void Decisions::decide() {
         values_[output.index] = nodes_[index];
       }
     }
+    keep_sum_cut(NodeId{index});
   }
 }
 
-/// The factor of an operand that is cut already: of a parameter before that of a value.
+bool Decisions::gives_sum(NodeId node) const {
+  const std::optional<ContentId> factor = of(node);
+  if (!factor || sequences_.contains(*factor)) return false;
+  const bool looks_up = analysis_.has_role(node, *factor, Role::exchange) &&
+                        base_name(known_op(graph_[node])) == "embedding";
+  return looks_up || analysis_.has_role(node, *factor, Role::reduced);
+}
+
+void Decisions::keep_sum_cut(NodeId node) {
+  if (!gives_sum(node)) return;
+  const ValueId sum = graph_[node].outputs.front();
+  if (whole_.contains(storage(sum)) || never_cut_.contains(sum) || whole_sums_.contains(sum))
+    return;
+  for (const Analysis::Found& each : analysis_.in(sum)) {
+    const bool cut = sequences_.contains(each.factor) && analysis_.dim(sum, each.factor) &&
+                     analysis_.stretches(sum, each.factor);
+    if (cut) values_[sum.index] = each.factor;
+  }
+}
+
+/// The factor of an operand that is cut already: of a parameter before that of a value, and that
+/// before a sequence.
 std::optional<ContentId> Decisions::choice(NodeId node) const {
   std::optional<ContentId> found;
+  std::optional<ContentId> sequence;
   for (const ValueId operand : graph_.operands(node)) {
     const std::optional<ContentId> factor = values_[operand.index];
     if (!factor || !fits(node, *factor)) continue;
+    if (sequences_.contains(*factor)) {
+      if (!sequence && goes_on(node, *factor)) sequence = factor;
+      continue;
+    }
     if (graph_[operand].kind == ValueKind::parameter) return factor;
     if (!found) found = factor;
   }
-  return found;
+  return found ? found : sequence;
+}
+
+bool Decisions::goes_on(NodeId node, ContentId sequence) const {
+  static const std::set<std::string_view> kProducts{
+      "linear", "matmul",  "mm",     "bmm",       "mv",
+      "addmm",  "baddbmm", "einsum", "embedding", "scaled_dot_product_attention"};
+  const std::string_view base = base_name(known_op(graph_[node]));
+  if (kProducts.contains(base) || base.find("conv") != std::string_view::npos) return false;
+  return std::ranges::all_of(graph_[node].outputs, [&](ValueId output) {
+    return !output.valid() || analysis_.has(output, sequence);
+  });
 }
 
 bool Decisions::fits(NodeId node, ContentId factor) const {
@@ -95,6 +135,22 @@ bool Decisions::find_unlike() {
       const bool parts = factor && analysis_.has(operand, *factor);
       if (values_[operand.index] || parts) look(operand, parts ? factor : std::nullopt);
     }
+  }
+  return found;
+}
+
+bool Decisions::find_idle() {
+  std::set<ValueId> used;
+  for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
+    for (const ValueId operand : graph_.operands(NodeId{index})) {
+      if (nodes_[index] && nodes_[index] == values_[operand.index]) used.insert(operand);
+    }
+  }
+  bool found = false;
+  for (uint32_t index = 0; index < graph_.nodes.size(); ++index) {
+    if (!gives_sum(NodeId{index})) continue;
+    const ValueId sum = graph_.nodes[index].outputs.front();
+    if (values_[sum.index] && !used.contains(sum)) found = whole_sums_.insert(sum).second || found;
   }
   return found;
 }

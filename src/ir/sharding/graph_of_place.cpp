@@ -27,8 +27,9 @@ class Sharder {
   Sharder(const Graph& graph, const Analysis& analysis, const Cut& cut, int ways, int place)
       : graph_(graph),
         analysis_(analysis),
-        decisions_(graph, analysis, cut.factors, cut.held_otherwise),
+        decisions_(graph, analysis, cut.factors, cut.held_otherwise, cut.sequences),
         sizes_(graph, analysis, ways, place),
+        sequences_(cut.sequences),
         held_(cut.held),
         place_(static_cast<size_t>(place)),
         names_(names_in(graph)) {}
@@ -49,6 +50,12 @@ class Sharder {
       out_.graph.outputs.push_back(whole(output, output_node()));
     }
     out_.graph = in_order(out_.graph);
+    for (uint32_t index = 0; index < graph_.values.size(); ++index) {
+      const std::optional<ContentId> along = decisions_.of(ValueId{index});
+      if (along && sequences_.contains(*along)) {
+        out_.along_sequence.insert(graph_.values[index].name);
+      }
+    }
     return std::move(out_);
   }
 
@@ -180,12 +187,20 @@ class Sharder {
 
   /// For a node that runs on parts and takes it whole.
   ValueId summed(ValueId id, const Node& user) {
-    const ValueId all = whole(id, user);
-    if (!graph_[id].requires_grad) return all;
+    if (!graph_[id].requires_grad) return whole(id, user);
     Versions& versions = versions_[id.index];
     if (versions.summed) return *versions.summed;
-    Node node = call(user, "sum_gradient", "group::sum_gradient");
-    node.inputs = {all};
+    Node node;
+    if (versions.part && !versions.whole) {
+      const auto [factor, part] = *versions.part;
+      const int dim = *analysis_.dim(id, factor);
+      node = call(user, "all_gather", "group::all_gather_sum_gradient");
+      node.inputs = {part, AffineInt{dim, 0}, sizes_.pieces(id, dim, factor)};
+    } else {
+      const ValueId all = whole(id, user);
+      node = call(user, "sum_gradient", "group::sum_gradient");
+      node.inputs = {all};
+    }
     const ValueId made = add_node(std::move(node), graph_[id], graph_[id].dims);
     if (!decisions_.is_written(id)) versions.summed = made;
     return made;
@@ -345,8 +360,11 @@ class Sharder {
     Node made = copy_with(partial, take);
     sizes_.localise(made, node, factor);
     made.name = unique_name(node.name + ".part", names_);
-    const ValueId sum =
-        sum_of(node, add_node(std::move(made), graph_[result], graph_[result].dims));
+    const ValueId mine = add_node(std::move(made), graph_[result], graph_[result].dims);
+    if (const auto sequence = decisions_.of(result)) {
+      return scatter(node, mine, result, *sequence, added);
+    }
+    const ValueId sum = sum_of(node, mine);
     if (!added) return name(result, sum);
     ValueId plus = whole(*added, node);
     const bool conv = base_name(known_op(node)).find("conv") != std::string_view::npos;
@@ -366,6 +384,24 @@ class Sharder {
     Node node = call(origin, "sum", "group::sum");
     node.inputs = {partial};
     return add_node(std::move(node), out_.graph[partial], out_.graph[partial].dims);
+  }
+
+  /// Of a partial result each place gets its part of the sum; a bias is added there.
+  void scatter(const Node& origin, ValueId partial, ValueId result, ContentId sequence,
+               std::optional<ValueId> added = {}) {
+    const int dim = *analysis_.dim(result, sequence);
+    Node sum = call(origin, "sum", "group::reduce_scatter");
+    sum.inputs = {partial, AffineInt{dim, 0}, sizes_.pieces(result, dim, sequence)};
+    memory_.clear();
+    if (added) {
+      const ValueId plus = summed(*added, origin);
+      const ValueId mine = add_node(std::move(sum), sizes_.local_value(result, sequence),
+                                    sizes_.of(result, sequence));
+      sum = call(origin, "add", "aten::add.Tensor");
+      sum.inputs = {mine, plus, AffineInt{1, 0}};
+    }
+    sum.outputs = {add_result(result, sequence)};
+    keep_node(std::move(sum));
   }
 
   /// `made` is what the model's `result` is here.
@@ -415,6 +451,9 @@ class Sharder {
         op(node, "outside", "aten::unsqueeze", {outside, AffineInt{-1, 0}}, flags, flag_dims);
     const ValueId own_rows =
         op(node, "own", "aten::masked_fill.Scalar", {found, column, AffineInt{0, 0}}, like, dims);
+    if (const auto sequence = decisions_.of(node.outputs[0])) {
+      return scatter(node, own_rows, node.outputs[0], *sequence);
+    }
     name(node.outputs[0], sum_of(node, own_rows));
   }
 
@@ -503,6 +542,7 @@ class Sharder {
   const Analysis& analysis_;
   Decisions decisions_;
   LocalSizes sizes_;
+  const std::set<ContentId>& sequences_;
   const Layouts& held_;
   size_t place_;
   std::unordered_set<std::string> names_;

@@ -15,9 +15,8 @@ Stretch LocalSizes::units(ContentId factor, int place) const {
 
 int64_t LocalSizes::size(ContentId content, ContentId factor, int place) const {
   const Contents& contents = analysis_.dimensions().contents;
-  if (contents.form(content) == Contents::Form::factor) {
-    return contents.find(content) == factor ? units(factor, place).size : contents.size(content);
-  }
+  if (contents.find(content) == factor) return units(factor, place).size;
+  if (contents.form(content) == Contents::Form::factor) return contents.size(content);
   const bool product = contents.form(content) == Contents::Form::product;
   int64_t total = product ? 1 : 0;
   for (const ContentId part : contents.parts(content)) {
@@ -64,11 +63,8 @@ void LocalSizes::collect(ContentId content, ContentId factor, int place, int64_t
       found.push_back(stretch);
     }
   };
-  const auto inside = contents.factors(content);
-  if (std::ranges::find(inside, factor) == inside.end()) {
-    return add({begin, contents.size(content)});
-  }
-  if (contents.form(content) == Contents::Form::factor) {
+  if (!contents.contains(content, factor)) return add({begin, contents.size(content)});
+  if (contents.find(content) == factor) {
     const Stretch mine = units(factor, place);
     return add({begin + mine.begin, mine.size});
   }
@@ -84,8 +80,7 @@ void LocalSizes::collect(ContentId content, ContentId factor, int place, int64_t
   int64_t fast = contents.size(content);
   for (const ContentId part : contents.parts(content)) {
     fast /= contents.size(part);
-    const auto here = contents.factors(part);
-    if (std::ranges::find(here, factor) == here.end()) {
+    if (!contents.contains(part, factor)) {
       slow *= contents.size(part);
       continue;
     }

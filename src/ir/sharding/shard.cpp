@@ -6,8 +6,10 @@
 #include <map>
 #include <set>
 
+#include "ir/sharding/decisions.h"
 #include "ir/sharding/graph_of_place.h"
 #include "ir/sharding/local_sizes.h"
+#include "ir/sharding/products_of_tokens.h"
 #include "rannc/util/error.h"
 
 namespace rannc::ir {
@@ -153,11 +155,49 @@ std::set<ValueId> held_otherwise(const Graph& graph, const Analysis& analysis,
   return found;
 }
 
+/// Of each sum of products the dimension in front of its columns that all places can have parts of:
+/// the sequence.
+std::set<ContentId> find_sequences(const Graph& graph, Analysis& analysis,
+                                   const std::set<ContentId>& cut,
+                                   const std::set<ValueId>& otherwise, int ways) {
+  const sharding::Decisions decisions(graph, analysis, cut, otherwise);
+  const sharding::Contents& contents = analysis.dimensions().contents;
+  std::set<ContentId> found;
+  const auto fits = [&](ContentId content) {
+    const bool overlaps = std::ranges::any_of(found, [&](ContentId other) {
+      return contents.contains(content, other) || contents.contains(other, content);
+    });
+    const bool weights = std::ranges::any_of(
+        cut, [&](ContentId factor) { return contents.contains(content, factor); });
+    const int64_t size = contents.size(content);
+    return !overlaps && !weights && size >= ways && size % sharding::kRows != 0;
+  };
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    const std::string_view base = base_name(known_op(graph.nodes[index]));
+    const bool conv = base.find("conv") != std::string_view::npos;
+    if (conv || !decisions.gives_sum(NodeId{index})) continue;
+    const auto& dims = analysis.dimensions().of(graph.nodes[index].outputs.front());
+    for (size_t dim = dims.size(); dim-- > 0;) {
+      const bool known = std::ranges::any_of(
+          found, [&](ContentId other) { return contents.find(dims[dim]) == other; });
+      if (known) break;
+      if (dim + 1 == dims.size() || !fits(dims[dim])) continue;
+      found.insert(contents.find(dims[dim]));
+      break;
+    }
+  }
+  std::set<ContentId> sequences;
+  for (const ContentId content : found) sequences.insert(analysis.as_factor(content));
+  return sequences;
+}
+
 }  // namespace
 
-ShardedGraph shard(const Graph& graph, int ways, int place,
-                   const std::optional<std::vector<std::string>>& chosen, const Layouts& held) {
-  const Analysis analysis(graph);
+ShardedGraph shard(const Graph& model, int ways, int place,
+                   const std::optional<std::vector<std::string>>& chosen, const Layouts& held,
+                   bool sequence) {
+  const Graph graph = sequence ? sharding::products_of_tokens(model) : model;
+  Analysis analysis(graph);
   const bool settled = !held.empty() && std::ranges::all_of(graph.values, [&](const Value& value) {
     return !is_state(value) || held.contains(value.name);
   });
@@ -165,9 +205,11 @@ ShardedGraph shard(const Graph& graph, int ways, int place,
                                        : chosen ? *chosen
                                                 : choose(graph, analysis, ways);
   const std::set<ContentId> factors = by_id(graph, analysis, ids, ways);
-  ShardedGraph made = graph_of_place(
-      graph, analysis, {factors, held, held_otherwise(graph, analysis, factors, ways, held)}, ways,
-      place);
+  const std::set<ValueId> otherwise = held_otherwise(graph, analysis, factors, ways, held);
+  const std::set<ContentId> sequences =
+      sequence ? find_sequences(graph, analysis, factors, otherwise, ways) : std::set<ContentId>();
+  ShardedGraph made =
+      graph_of_place(graph, analysis, {factors, held, otherwise, sequences}, ways, place);
   made.factors = ids;
   return made;
 }

@@ -43,7 +43,11 @@ CollectiveTraffic traffic_of(const Graph& sharded, NodeId id, int ways, int64_t 
   if (node.op == "group::sum") return {sum, {}};
   if (node.op == "group::sum_gradient") return {{}, grad ? sum : Traffic{}};
   if (node.op == "group::max") return {{others, others * whole}, {}};
-  const Traffic gather{others, others * longest_part(node, whole)};
+  const int64_t part = longest_part(node, whole);
+  const Traffic gather{others, others * part};
+  const Traffic scatter{others, others * (half ? 2 * part : part)};  // as float32
+  if (node.op == "group::reduce_scatter") return {scatter, grad ? gather : Traffic{}};
+  if (node.op == "group::all_gather_sum_gradient") return {gather, grad ? scatter : Traffic{}};
   if (node.op == "group::all_gather") return {gather, {}};
   return {{}, grad ? gather : Traffic{}};
 }
@@ -104,9 +108,11 @@ Graph with_sizes_of(const Graph& whole, const ShardedGraph& sharded) {
 std::vector<std::pair<NodeId, NodeId>> joined_by_parts(const Graph& whole,
                                                        const ShardedGraph& sharded) {
   const auto here = by_name(sharded.graph);
+  // A border may lie where the sequence is cut: who sends gathers.
   const auto is_cut = [&](const Value& value) {
     const auto found = here.find(value.name);
-    return found != here.end() && found->second->dims != value.dims;
+    return found != here.end() && found->second->dims != value.dims &&
+           !sharded.along_sequence.contains(value.name);
   };
   std::vector<std::pair<NodeId, NodeId>> pairs;
   for (uint32_t index = 0; index < whole.nodes.size(); ++index) {

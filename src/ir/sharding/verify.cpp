@@ -159,9 +159,12 @@ class Verifier {
     const auto dim = [&] { return static_cast<int>(std::get<AffineInt>(node.inputs[1]).fixed); };
     if (node.op == "group::sum") {
       require(kind == Kind::partial, node.name, "sums what is not partial");
+    } else if (node.op == "group::reduce_scatter") {
+      require(kind == Kind::partial, node.name, "sums what is not partial");
+      return {Kind::cut, dim()};
     } else if (node.op == "group::max") {
       require(kind == Kind::largest, node.name, "takes the maximum of what is none of parts");
-    } else if (node.op == "group::all_gather") {
+    } else if (node.op.starts_with("group::all_gather")) {
       require(form(operand) == Form{Kind::cut, dim()}, node.name, "gathers what is not cut so");
     } else {
       require(kind == Kind::replicated, node.name, "takes parts as the whole");
@@ -451,6 +454,8 @@ class Verifier {
     if (node.op == "group::sum_gradient") {
       require(gradient == Gradient::partial, node.name, "sums a gradient that is whole");
       gradient = Gradient::whole;
+    } else if (node.op == "group::all_gather_sum_gradient") {
+      require(gradient == Gradient::partial, node.name, "sums a gradient that is whole");
     } else if (node.op == "group::slice") {
       gradient = Gradient::whole;
     } else if (node.op == "group::sum" || node.op == "group::all_gather") {

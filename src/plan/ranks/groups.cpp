@@ -120,8 +120,10 @@ Plan of_groups(Plan plan, const ir::Graph& graph, const Grouping& grouping) {
     for (const std::string& name : stage.nodes) nodes.push_back(by_name.at(name));
     std::ranges::sort(nodes);
     const ir::Graph part = ir::extract(graph, nodes, outputs[index]);
-    const ir::ShardedGraph sharded = ir::shard(part, places, 0, std::nullopt, layouts);
+    const ir::ShardedGraph sharded =
+        ir::shard(part, places, 0, std::nullopt, layouts, grouping.sequence_parallel);
     stage.factors = sharded.factors;
+    stage.sequence_parallel = grouping.sequence_parallel;
     const int64_t replicas = mesh_of(stage).replicas();
     const int64_t batch = plan.made_for.global_batch.value_or(plan.micro_batches);
     const int64_t rows = batch / std::max<int64_t>(plan.micro_batches * replicas, 1);

@@ -13,8 +13,9 @@ namespace {
 constexpr size_t kMostLines = 3;
 
 std::string factors_of(const Stage& stage) {
-  return stage.factors.empty() ? "none"
-                               : printable(fmt::format("{}", fmt::join(stage.factors, ", ")));
+  std::string text =
+      stage.factors.empty() ? "none" : printable(fmt::format("{}", fmt::join(stage.factors, ", ")));
+  return stage.sequence_parallel ? text + "; the sequence" : text;
 }
 
 /// One line for each node that runs whole or factor that is not cut.

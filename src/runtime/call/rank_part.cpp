@@ -162,8 +162,9 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
     LocalStage local;
     const plan::StageMesh mesh = plan::mesh_of(stage);
     if (const std::optional<int> replica = mesh.replica_of(rank)) {
-      local.stage = std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index],
-                                            objects, device, group, stage.factors, held);
+      local.stage =
+          std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index], objects,
+                                  device, group, stage.factors, held, stage.sequence_parallel);
       local.replica = *replica;
       local.recompute = stage.recompute;
       const std::vector<std::string>& state = local.stage->state_names();

@@ -1,6 +1,7 @@
 #include "runtime/group/group.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/max.h>
@@ -75,16 +76,20 @@ at::Tensor part_of(const at::Tensor& whole, const Cut& cut) {
   return part;
 }
 
+/// How long the part of each place is.
+std::vector<int64_t> lengths_of(const Pieces& pieces) {
+  std::vector<int64_t> lengths;
+  for (const auto& stretches : pieces) {
+    int64_t& length = lengths.emplace_back();
+    for (const auto& [begin, size] : stretches) length += size;
+  }
+  return lengths;
+}
+
 at::Tensor whole_of(const at::Tensor& part, const Cut& cut) {
   const Pieces& pieces = *cut.pieces;
-  std::vector<int64_t> lengths;
-  int64_t whole = 0;
-  for (const auto& stretches : pieces) {
-    int64_t length = 0;
-    for (const auto& [begin, size] : stretches) length += size;
-    lengths.push_back(length);
-    whole += length;
-  }
+  const std::vector<int64_t> lengths = lengths_of(pieces);
+  const int64_t whole = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const int64_t mine = part.size(cut.dim);
   RANNC_CHECK(mine == lengths[static_cast<size_t>(cut.group->place())], "a part of another size");
   std::vector<int64_t> numbers;
@@ -103,6 +108,22 @@ at::Tensor whole_of(const at::Tensor& part, const Cut& cut) {
     }
   }
   return joined;
+}
+
+/// The place's part of the sum of what all places have.
+at::Tensor sum_part_of(const at::Tensor& whole, const Cut& cut) {
+  std::vector<at::Tensor> parts;
+  for (const auto& stretches : *cut.pieces) {
+    std::vector<at::Tensor> side_by_side;
+    for (const auto& [begin, size] : stretches) {
+      side_by_side.push_back(whole.narrow(cut.dim, begin, size));
+    }
+    parts.push_back(side_by_side.size() == 1 ? side_by_side.front()
+                                             : at::cat(side_by_side, cut.dim));
+  }
+  const at::Tensor mine = cut.group->sum_part(parts, cut.node);
+  if (whole.is_contiguous()) return mine;
+  return empty_in_order_of(whole, mine.sizes().vec()).copy_(mine);
 }
 
 const Cut& cut_of(AutogradContext* context) {
@@ -152,6 +173,28 @@ struct Slice : torch::autograd::Function<Slice> {
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     return {whole_of(grads[0], cut_of(context)), {}};
+  }
+};
+
+struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& whole,
+                            const c10::intrusive_ptr<Cut>& cut) {
+    context->saved_data["cut"] = c10::IValue::make_capsule(cut);
+    return sum_part_of(whole, *cut);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {whole_of(grads[0], cut_of(context)), {}};
+  }
+};
+
+struct AllGatherSumGradient : torch::autograd::Function<AllGatherSumGradient> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& part,
+                            const c10::intrusive_ptr<Cut>& cut) {
+    context->saved_data["cut"] = c10::IValue::make_capsule(cut);
+    return whole_of(part, *cut);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    return {sum_part_of(grads[0], cut_of(context)), {}};
   }
 };
 
@@ -215,16 +258,40 @@ at::Tensor Group::max(const at::Tensor& mine, const std::string& about) const {
   return greatest.view(mine.sizes());
 }
 
+at::Tensor Group::row_of(const at::Tensor& all, size_t place, int64_t size) const {
+  const auto found = std::ranges::find(ascending_, ranks_[place]);
+  return all.select(0, found - ascending_.begin()).narrow(0, 0, size);
+}
+
+at::Tensor Group::sum_part(const std::vector<at::Tensor>& parts, const std::string& about) const {
+  int64_t longest = 0;
+  for (const at::Tensor& part : parts) longest = std::max(longest, part.numel());
+  const auto places = static_cast<int64_t>(ranks_.size());
+  const at::Tensor all = at::zeros({places, longest}, parts.front().options());
+  for (size_t place = 0; place < parts.size(); ++place) {
+    const at::Tensor& part = parts[place];
+    row_of(all, place, part.numel()).view(part.sizes()).copy_(part);
+  }
+  const std::optional<comm::Element> element = element_of(all);
+  RANNC_CHECK(element, "ranks cannot sum this dtype");
+  const auto owner = std::make_shared<at::Tensor>(all);
+  const comm::Purpose purpose{.what = kCollective, .stage = stage_};
+  wait(all.is_cpu() ? comm::start_reduce_scatter_sum(*comm_, all.data_ptr(), all.numel(), *element,
+                                                     ascending_, purpose, owner)
+                    : comm_->start_reduce_scatter(memory_of(all, *stream_), *element, ascending_,
+                                                  purpose, owner),
+       about);
+  const at::Tensor& mine = parts[static_cast<size_t>(place_)];
+  return row_of(all, static_cast<size_t>(place_), mine.numel()).clone().view(mine.sizes());
+}
+
 std::vector<at::Tensor> Group::gather(const at::Tensor& mine, const std::vector<int64_t>& sizes,
                                       const std::string& about, const char* what) const {
   const int64_t longest = *std::ranges::max_element(sizes);
   const auto places = static_cast<int64_t>(ranks_.size());
   const at::Tensor all = at::zeros({places, longest}, mine.options());
-  const auto row_of = [&](size_t place) {
-    const auto found = std::ranges::find(ascending_, ranks_[place]);
-    return all.select(0, found - ascending_.begin()).narrow(0, 0, sizes[place]);
-  };
-  row_of(static_cast<size_t>(place_)).copy_(mine.reshape({-1}));
+  const auto me = static_cast<size_t>(place_);
+  row_of(all, me, sizes[me]).copy_(mine.reshape({-1}));
   const at::Tensor bytes = all.view(at::kByte);
   const auto owner = std::make_shared<at::Tensor>(all);
   const comm::Purpose purpose{.what = what, .stage = stage_};
@@ -235,7 +302,9 @@ std::vector<at::Tensor> Group::gather(const at::Tensor& mine, const std::vector<
            : comm_->start_all_gather(memory_of(bytes, *stream_), kByte, ascending_, purpose, owner),
        about);
   std::vector<at::Tensor> parts;
-  for (size_t place = 0; place < ranks_.size(); ++place) parts.push_back(row_of(place));
+  for (size_t place = 0; place < ranks_.size(); ++place) {
+    parts.push_back(row_of(all, place, sizes[place]));
+  }
   return parts;
 }
 
@@ -247,12 +316,14 @@ GroupCollective::GroupCollective(const ir::Graph& graph, ir::NodeId node,
       {"group::sum_gradient", Kind::sum_gradient},
       {"group::all_gather", Kind::all_gather},
       {"group::slice", Kind::slice},
-      {"group::max", Kind::max}};
+      {"group::max", Kind::max},
+      {"group::reduce_scatter", Kind::reduce_scatter},
+      {"group::all_gather_sum_gradient", Kind::all_gather_sum_gradient}};
   const ir::Node& about = graph[node];
   RANNC_CHECK(group_ && kKinds.contains(about.op), about.name);
   kind_ = kKinds.at(about.op);
   node_ = c10::str("node '", about.name, "'");
-  if (kind_ != Kind::all_gather && kind_ != Kind::slice) return;
+  if (about.inputs.size() < 3) return;
   dim_ = std::get<ir::AffineInt>(about.inputs.at(1)).fixed;
   pieces_ = std::make_shared<Pieces>(
       pieces_from(std::get<std::vector<ir::AffineInt>>(about.inputs.at(2))));
@@ -274,6 +345,10 @@ void GroupCollective::call(std::span<at::Tensor> operands, std::vector<at::Tenso
       return results.push_back(AllGather::apply(operands[0], cut));
     case Kind::slice:
       return results.push_back(Slice::apply(operands[0], cut));
+    case Kind::reduce_scatter:
+      return results.push_back(ReduceScatter::apply(operands[0], cut));
+    case Kind::all_gather_sum_gradient:
+      return results.push_back(AllGatherSumGradient::apply(operands[0], cut));
     case Kind::max:
       const at::NoGradGuard no_grad;
       return results.push_back(group_->max(operands[0], node_));

@@ -35,6 +35,10 @@ class Group {
   [[nodiscard]] at::Tensor sum(const at::Tensor& mine, const std::string& about) const;
   /// A new tensor: the greatest of each element.
   [[nodiscard]] at::Tensor max(const at::Tensor& mine, const std::string& about) const;
+  /// A new tensor: this place's part of the sum over the places. `parts`: [place], as this place
+  /// has them; all places give parts of the same sizes.
+  [[nodiscard]] at::Tensor sum_part(const std::vector<at::Tensor>& parts,
+                                    const std::string& about) const;
   /// [place] flat, the numbers of each; `sizes`: how many they are.
   /// `what`: see comm::Purpose.
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine,
@@ -44,6 +48,8 @@ class Group {
 
  private:
   void wait(const comm::Handle& handle, const std::string& about) const;
+  /// [place] where each one's numbers stand in memory of `longest` for each of them.
+  [[nodiscard]] at::Tensor row_of(const at::Tensor& all, size_t place, int64_t size) const;
 
   std::shared_ptr<comm::Communicator> comm_;
   std::shared_ptr<comm::Stream> stream_;
@@ -66,7 +72,15 @@ class GroupCollective {
   void call(std::span<at::Tensor> operands, std::vector<at::Tensor>& results) const;
 
  private:
-  enum class Kind { sum, sum_gradient, all_gather, slice, max };
+  enum class Kind {
+    sum,
+    sum_gradient,
+    all_gather,
+    slice,
+    max,
+    reduce_scatter,
+    all_gather_sum_gradient
+  };
   Kind kind_;
   std::string node_;
   int64_t dim_ = 0;

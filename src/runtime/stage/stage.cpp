@@ -113,12 +113,13 @@ std::vector<bool> find_without_rows(const ir::Graph& whole, const ir::Graph& sta
 }
 
 ir::ShardedGraph part_of(ir::Graph graph, const Group* group,
-                         const std::vector<std::string>& factors, const ir::Layouts& held) {
-  if (group == nullptr) return {std::move(graph), {}, {}, {}, {}};
+                         const std::vector<std::string>& factors, const ir::Layouts& held,
+                         bool sequence) {
+  if (group == nullptr) return {std::move(graph), {}, {}, {}, {}, {}};
   const auto chosen = factors.empty() ? ir::choose_factors(graph, group->size()) : factors;
   std::vector<ir::ShardedGraph> places;
   for (int place = 0; place < group->size(); ++place) {
-    places.push_back(ir::shard(graph, group->size(), place, chosen, held));
+    places.push_back(ir::shard(graph, group->size(), place, chosen, held, sequence));
   }
   ir::verify_shard(graph, places);  // by other rules: a wrong graph would be a wrong number
   return std::move(places[static_cast<size_t>(group->place())]);
@@ -129,8 +130,8 @@ ir::ShardedGraph part_of(ir::Graph graph, const Group* group,
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
              std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
              std::shared_ptr<const Group> group, const std::vector<std::string>& factors,
-             const ir::Layouts& held)
-    : sharded_(part_of(ir::extract(whole, nodes, outputs), group.get(), factors, held)),
+             const ir::Layouts& held, bool sequence)
+    : sharded_(part_of(ir::extract(whole, nodes, outputs), group.get(), factors, held, sequence)),
       outputs_(std::move(outputs)),
       without_rows_(find_without_rows(whole, graph_)),
       interpreter_(

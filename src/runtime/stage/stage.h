@@ -46,11 +46,11 @@ class Stage {
  public:
   /// `outputs`: values of `whole` that leave the stage. `group`: who computes it together, cut
   /// along `factors`, those that cost least where there are none; null: this rank alone. `held`: of
-  /// state, see ir::shard().
+  /// state, see ir::shard(), and so `sequence`.
   Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
         std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
         std::shared_ptr<const Group> group = {}, const std::vector<std::string>& factors = {},
-        const ir::Layouts& held = {});
+        const ir::Layouts& held = {}, bool sequence = false);
 
   [[nodiscard]] const ir::Graph& graph() const { return graph_; }
   /// Values of the whole graph that the stage takes and gives, in the order used below.

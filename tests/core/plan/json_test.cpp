@@ -173,9 +173,11 @@ TEST(PlanFile, OfAMeshIsVersion2) {
   stage.ranks = {0, 1};
   stage.axes = {1, 2};
   stage.factors = {"w:0"};
+  stage.sequence_parallel = true;
   const std::string text = to_json(plan);
   EXPECT_NE(text.find("\"version\": 2"), std::string::npos);
   EXPECT_NE(text.find("\"mesh\": [1, 2], \"factors\": {\"w:0\": \"y\"}"), std::string::npos);
+  EXPECT_NE(text.find("\"sequence_parallel\": true"), std::string::npos);
   EXPECT_EQ(plan_from_json(text), plan);
   EXPECT_EQ(error_of(R"({"format": "rannc-plan", "version": 2, "schedule": "gpipe",
     "micro_batches": 1, "stages": [{"nodes": [], "ranks": [0, 1], "mesh": [1, 2],

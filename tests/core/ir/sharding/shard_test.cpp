@@ -312,5 +312,124 @@ TEST(Shard, MemoryThatIsWrittenWholeStaysWhole) {
   verify(sharded.graph);
 }
 
+/// A product of two parts, what follows it, and another one; `between`: lines that lead from y to
+/// n.
+Graph layers(const std::string& between) {
+  return parse(fmt::format(R"(graph layers(%x) -> (%z)
+  input x: float32[B, 5, 6] apart(0) grad
+  parameter up: float32[10, 6] grad
+  parameter down: float32[6, 10] grad
+  parameter bias: float32[6] grad
+  parameter norm: float32[6] grad
+  parameter up2: float32[10, 6] grad
+  parameter down2: float32[6, 10] grad
+  node l1 = aten::linear(%x, %up, none) -> %h
+    result h: float32[B, 5, 10] apart(0) grad
+  node l2 = aten::linear(%h, %down, %bias) -> %y
+    result y: float32[B, 5, 6] apart(0) grad
+{}
+  node l3 = aten::linear(%n, %up2, none) -> %h2
+    result h2: float32[B, 5, 10] apart(0) grad
+  node l4 = aten::linear(%h2, %down2, none) -> %y2
+    result y2: float32[B, 5, 6] apart(0) grad
+  node last = aten::gelu(%y2, "none") -> %z
+    result z: float32[B, 5, 6] apart(0) grad
+)",
+                           between));
+}
+
+const char* const kNormed =
+    R"(  node ln = aten::layer_norm(%y, [6], %norm, none, 0.00001, true) -> %n
+    result n: float32[B, 5, 6] apart(0) grad)";
+
+std::vector<ShardedGraph> along_sequence(const Graph& graph, int ways) {
+  std::vector<ShardedGraph> places;
+  for (int place = 0; place < ways; ++place) {
+    places.push_back(shard(graph, ways, place, {}, {}, /*sequence=*/true));
+  }
+  verify_shard(graph, places);
+  return places;
+}
+
+TEST(Shard, BetweenProductsTheSequenceIsCut) {
+  // Weights of nodes on parts, here bias and norm, have partial gradients. 5 places are 3 and 2.
+  const ShardedGraph second = along_sequence(layers(kNormed), 2)[1];
+  EXPECT_EQ(operators(second.graph),
+            "@sum_gradient linear linear @sum_gradient @reduce_scatter add @sum_gradient "
+            "layer_norm @all_gather_sum_gradient linear linear @reduce_scatter gelu @all_gather");
+  EXPECT_EQ(second.along_sequence, (std::set<std::string>{"n", "y", "y2", "z"}));
+  const auto n = second.graph.find_value("n").value();
+  EXPECT_EQ(second.graph[n].dims[1], (AffineInt{2, 0}));
+}
+
+TEST(Shard, WithTheSequenceCutOnlyWhatLeavesIsSentOnceMore) {
+  // Without rows: what parameters send. With a row of 5 x 6 numbers on 5 places a reduce-scatter or
+  // a gather sends 4/5 of 120 bytes. Of the sums of both products and of the gradients in front of
+  // them both halves stay, but the last sum is one in forward, and its gradient is put together.
+  const auto bytes = [](bool sequence, int64_t rows) {
+    const Graph graph = layers(kNormed);
+    return all_traffic(shard(graph, 5, 0, {}, {}, sequence).graph, 5, rows).bytes;
+  };
+  EXPECT_EQ(bytes(false, 1) - bytes(false, 0), 8 * 96);
+  EXPECT_EQ(bytes(true, 1) - bytes(true, 0), 9 * 96);
+}
+
+TEST(Shard, ASumThatNothingGoesOnWithInPartsIsNotCut) {
+  // The maximum over the sequence needs all of it.
+  const ShardedGraph first = along_sequence(layers(R"(  node top = aten::amax(%y, [1], true) -> %t
+    result t: float32[B, 1, 6] apart(0) grad
+  node wide = aten::expand(%t, [B, 5, 6], false) -> %n
+    result n: float32[B, 5, 6] apart(0) grad shares %t)"),
+                                            2)[0];
+  EXPECT_EQ(operators(first.graph),
+            "@sum_gradient linear linear @sum add amax expand @sum_gradient linear linear "
+            "@reduce_scatter gelu @all_gather");
+}
+
+TEST(Shard, PlacesInFrontOfOthersAreASequenceOfItsOwn) {
+  // A class token: 1 and 4 places, of which nobody is cut alone.
+  const ShardedGraph second =
+      along_sequence(layers(R"(  node first = aten::slice.Tensor(%y, 1, 1, 5, 1) -> %tail
+    result tail: float32[B, 4, 6] apart(0) grad shares %y
+  node token = aten::slice.Tensor(%y, 1, 0, 1, 1) -> %token
+    result token: float32[B, 1, 6] apart(0) grad shares %y
+  node joined = aten::cat({%token, %tail}, 1) -> %j
+    result j: float32[B, 5, 6] apart(0) grad
+  node ln = aten::layer_norm(%j, [6], %norm, none, 0.00001, true) -> %n
+    result n: float32[B, 5, 6] apart(0) grad)"),
+                     2)[1];
+  EXPECT_EQ(second.along_sequence, (std::set<std::string>{"y2", "z"}));
+}
+
+TEST(Shard, ProductsOfFlattenedTokensHaveTheirSequence) {
+  const Graph graph = parse(R"(graph gpt2(%x) -> (%z)
+  input x: float32[B, 4, 6] apart(0) grad
+  parameter up: float32[6, 10] grad
+  parameter up_bias: float32[10] grad
+  parameter down: float32[10, 6] grad
+  parameter down_bias: float32[6] grad
+  node v1 = aten::view(%x, [4*B, 6]) -> %x1
+    result x1: float32[4*B, 6] apart(0, inner=4) grad shares %x
+  node p1 = aten::addmm(%up_bias, %x1, %up, 1, 1) -> %h1
+    result h1: float32[4*B, 10] apart(0, inner=4) grad
+  node v2 = aten::view(%h1, [B, 4, 10]) -> %h
+    result h: float32[B, 4, 10] apart(0) grad shares %h1
+  node act = aten::gelu(%h, "none") -> %a
+    result a: float32[B, 4, 10] apart(0) grad
+  node v3 = aten::view(%a, [4*B, 10]) -> %a1
+    result a1: float32[4*B, 10] apart(0, inner=4) grad shares %a
+  node p2 = aten::addmm(%down_bias, %a1, %down, 1, 1) -> %y1
+    result y1: float32[4*B, 6] apart(0, inner=4) grad
+  node v4 = aten::view(%y1, [B, 4, 6]) -> %y
+    result y: float32[B, 4, 6] apart(0) grad shares %y1
+  node sum = aten::add.Tensor(%y, %x, 1) -> %z
+    result z: float32[B, 4, 6] apart(0) grad
+)");
+  const ShardedGraph first = along_sequence(graph, 2)[0];
+  EXPECT_EQ(operators(first.graph),
+            "alias @sum_gradient matmul add gelu alias matmul @reduce_scatter @sum_gradient add "
+            "@slice add @all_gather");
+}
+
 }  // namespace
 }  // namespace rannc::ir
