@@ -191,7 +191,9 @@ ITEMS = {
         "returns a part of it beside what the loop makes the loss of",
     ),
     "recompute": Item(
-        word("auto", "never", "always"), "auto", "run a stage's forward again in its backward"
+        word("auto", "never", "always", "stage", "segments"),
+        "auto",
+        "run a stage's forward again in its backward, or that of its segments, one after the other",
     ),
     "opt_param_factor": Item(
         number,

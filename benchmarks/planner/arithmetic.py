@@ -148,6 +148,14 @@ class Judge:
             node: s for s, stage in enumerate(plan["stages"]) for node in stage["nodes"]
         }
         self.recompute = [stage["recompute"] for stage in plan["stages"]]
+        self.segment_of = {  # whole stages are one segment
+            node: (s, k)
+            for s, stage in enumerate(plan["stages"])
+            for k, segment in enumerate(
+                [stage["nodes"]] if stage["recompute"] is True else stage["recompute"] or []
+            )
+            for node in segment
+        }
 
     def host(self, rank):
         listed = self.cluster.get("host_of_rank")
@@ -212,6 +220,10 @@ class Judge:
             found.append("recompute")
         if request["recompute"] == "always" and not all(self.recompute):
             found.append("no recompute")
+        if request["recompute"] == "stage" and any(type(r) is list and r for r in self.recompute):
+            found.append("segments")
+        if request["recompute"] == "segments" and True in self.recompute:
+            found.append("a whole stage")
         force = request["force"]
         chosen = {
             "stages": self.count,
@@ -229,15 +241,19 @@ class Judge:
     def rows(self, s):
         return ceil(Fraction(self.batch, self.m * len(self.ranks[s])))
 
-    def cost(self, s, key):
-        return sum(
-            self.graph.cost(node, key, self.rows(s)) for node in self.plan["stages"][s]["nodes"]
-        )
+    def cost(self, nodes, key, rows):
+        return sum(self.graph.cost(node, key, rows) for node in nodes)
 
-    def time(self, s, direction):
+    def time(self, s, direction, nodes=None):
         """The device's or the host's time for the stage, whichever is longer, on its slowest."""
-        longer = max(self.cost(s, f"{direction}_ns"), self.cost(s, f"{direction}_host_ns"))
+        nodes = self.plan["stages"][s]["nodes"] if nodes is None else nodes
+        b = self.rows(s)
+        longer = max(self.cost(nodes, f"{direction}{end}", b) for end in ("_ns", "_host_ns"))
         return max(longer / self.speed(self.host(rank)) for rank in self.ranks[s])
+
+    def backward_ns(self, s):
+        again = [node for node in self.plan["stages"][s]["nodes"] if node in self.segment_of]
+        return self.time(s, "backward") + self.time(s, "forward", again)
 
     def crossing(self, s, t):
         """Values produced in s and used in t."""
@@ -289,10 +305,7 @@ class Judge:
     def simulate(self):
         """End of every action: (stage, micro-batch, is forward) -> ns."""
         forward = [self.time(s, "forward") for s in range(self.count)]
-        backward = [
-            self.time(s, "backward") + (forward[s] if self.recompute[s] else 0.0)
-            for s in range(self.count)
-        ]
+        backward = [self.backward_ns(s) for s in range(self.count)]
         transfers = {}  # (from, to, is forward) -> ns
         for s in range(self.count):
             for t in range(s + 1, self.count):
@@ -430,20 +443,32 @@ class Judge:
             sum(self.optimizer_bytes(param) for param in params) / shares,
         )
 
-    def kept(self, s):
-        """saved, and in + gin; then in + out."""
-        b = self.rows(s)
-        taken = out = given = 0.0
+    def taken(self, s):
+        """Of each value that segments of the stage take its bytes, and the first that does."""
+        found = []
         for name, users in self.graph.uses.items():
             value = self.graph.values[name]
-            here = any(self.stage_of[user] == s for user in users)
-            if not value.producer:
-                given += value.bytes_at(b) if here else 0.0
-            elif self.stage_of[value.producer] == s:
-                out += value.bytes_at(b) if any(self.stage_of[u] != s for u in users) else 0.0
-            else:
-                taken += value.bytes_at(b) if here else 0.0
-        return self.cost(s, "saved_bytes"), taken + given, taken + out
+            segments = {self.segment_of.get(user) for user in users if self.stage_of[user] == s}
+            segments -= {None, self.segment_of.get(value.producer)}
+            if segments:
+                found.append((value.bytes_at(self.rows(s)), min(segments)))
+        return found
+
+    def kept(self, s):
+        """What a micro-batch keeps, and what the largest segment saves; then in + out."""
+        b = self.rows(s)
+        crossing, again = 0.0, {}
+        for name, users in self.graph.uses.items():
+            value = self.graph.values[name]
+            if value.producer:
+                stages = {self.stage_of[user] for user in users} - {self.stage_of[value.producer]}
+                leaves = self.stage_of[value.producer] == s and stages
+                crossing += value.bytes_at(b) if leaves or s in stages else 0.0
+        for node in self.plan["stages"][s]["nodes"]:
+            segment = self.segment_of.get(node)
+            again[segment] = again.get(segment, 0.0) + self.graph.cost(node, "saved_bytes", b)
+        kept = again.pop(None, 0.0) + sum(size for size, _ in self.taken(s))
+        return kept, max(again.values(), default=0.0), crossing
 
     def in_flight(self, d):
         """Counts by stage along the order of group d."""
@@ -456,13 +481,11 @@ class Judge:
     def memory(self, s):
         stage = StageVerdict(rows=self.rows(s))
         stage.forward_ns = self.time(s, "forward")
-        stage.backward_ns = self.time(s, "backward")
-        if self.recompute[s]:
-            stage.backward_ns += stage.forward_ns
+        stage.backward_ns = self.backward_ns(s)
         stage.param_bytes, stage.gradient_bytes, stage.optimizer_bytes = self.params_bytes([s])
-        saved, entering, crossing = self.kept(s)
+        kept, again, crossing = self.kept(s)
         most = max(counts.get(s, 0) for counts in self.in_flight(s % self.groups))
-        stage.activation_bytes = most * entering + saved if self.recompute[s] else most * saved
+        stage.activation_bytes = most * kept + again
         stage.buffer_bytes = 2 * crossing
         stage.workspace_bytes = max(
             self.graph.cost(node, "workspace_bytes", self.rows(s))
@@ -482,10 +505,9 @@ class Judge:
         for d in range(self.groups):
             mine = range(d, self.count, self.groups)
             kept = {s: self.kept(s) for s in mine}
-            again = max([kept[s][0] for s in mine if self.recompute[s]], default=0.0)
+            again = max(kept[s][1] for s in mine)
             activations = max(
-                sum(k * kept[s][1 if self.recompute[s] else 0] for s, k in counts.items())
-                for counts in self.in_flight(d)
+                sum(k * kept[s][0] for s, k in counts.items()) for counts in self.in_flight(d)
             )
             peak = sum(self.params_bytes(mine)) + activations + again
             peak += sum(verdict.stages[s].buffer_bytes for s in mine)
@@ -522,19 +544,22 @@ class Judge:
                 begin = place[value.producer] + 1 if made_here else 0
                 for i in range(begin, len(nodes) if leaves else max(used_here)):
                     waits[i] += size
-        first_users = [
-            (storage, min([place[n] for n in storage["nodes"] if n in place], default=None))
-            for storage in self.graph.saved
-        ]
+        own = {i: self.segment_of.get(name) for name, i in place.items()}
+        # A number of bytes, from which node on they are there, and of which segment; None: kept.
+        held = [(self.graph.cost(n, "saved_bytes", b), i, own[i]) for n, i in place.items()]
+        for storage in self.graph.saved:
+            size = cost_at(storage["bytes"], self.graph.rows, b)
+            savers = [place[name] for name in storage["nodes"] if name in place]
+            segments = {own[i] for i in savers}
+            for segment in {None} if None in segments else segments:
+                first = min(i for i in savers if segment is None or own[i] == segment)
+                held.append((size, first, segment))
+        end = {segment: max(i for i in own if own[i] == segment) for segment in own.values()}
+        held += [(size, end[segment] + 1, None) for size, segment in self.taken(s)]
         elsewhere = self.params_of(range(s + self.groups, self.count, self.groups))
         moments = {True: [], False: []}
         saved = [
-            sum(self.graph.cost(name, "saved_bytes", b) for name in nodes[: i + 1])
-            + sum(
-                cost_at(storage["bytes"], self.graph.rows, b)
-                for storage, first in first_users
-                if first is not None and first <= i
-            )
+            sum(size for size, first, of in held if first <= i and of in (None, own[i]))
             for i in range(len(nodes))
         ]
         for i in reversed(range(len(nodes))):
@@ -544,7 +569,7 @@ class Judge:
             work = self.graph.cost(nodes[i], "workspace_bytes", b) + waits[i]
             for is_first in (True, False):
                 moments[is_first].append((gradients if is_first else 0.0, saved[i], 0.0, work))
-        kept = self.kept(s)[1] if self.recompute[s] else saved[-1]
+        kept = sum(size for size, _, segment in held if segment is None)
         return {is_first: fullest(found) for is_first, found in moments.items()}, kept, moved
 
     def gradients(self, nodes, elsewhere):

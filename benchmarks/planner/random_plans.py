@@ -1,5 +1,6 @@
 """Random graphs, clusters, requests and valid plans of them, as the parsed planner files."""
 
+import itertools
 import random
 
 
@@ -139,6 +140,15 @@ def linear_order(dice: random.Random, graph: dict) -> list[str]:
     return order
 
 
+def recompute(dice: random.Random, nodes: list) -> bool | list:
+    """Of a stage with these nodes: none of it, all of it, or segments."""
+    if dice.random() < 0.6:
+        return dice.random() < 0.4
+    cuts = sorted(dice.sample(range(1, len(nodes)), dice.randrange(len(nodes))))
+    segments = [nodes[a:b] for a, b in itertools.pairwise([0, *cuts, len(nodes)])]
+    return [segment for segment in segments if dice.random() < 0.8] or False
+
+
 def random_plan(dice: random.Random, graph: dict, cluster: dict, request: dict) -> dict:
     """Any valid plan, whatever its memory; some of a stage's nodes become a group of the graph."""
     world, batch = cluster["hosts"] * cluster["devices_per_host"], request["global_batch"]
@@ -162,7 +172,7 @@ def random_plan(dice: random.Random, graph: dict, cluster: dict, request: dict) 
         dice.shuffle(group)
     plan = {
         "format": "rannc-plan",
-        "version": 1,
+        "version": 3,
         "feasible": True,
         "schedule": "interleaved" if interleave > 1 else dice.choice(["gpipe", "1f1b"]),
         "interleave": interleave,
@@ -172,7 +182,7 @@ def random_plan(dice: random.Random, graph: dict, cluster: dict, request: dict) 
             {
                 "nodes": sorted(order[a:b], key=position.get),
                 "ranks": ranks[s % groups],
-                "recompute": dice.random() < 0.4,
+                "recompute": recompute(dice, sorted(order[a:b], key=position.get)),
             }
             for s, (a, b) in enumerate(zip([0, *cuts], [*cuts, len(order)], strict=True))
         ],

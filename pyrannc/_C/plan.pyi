@@ -80,6 +80,9 @@ class Stage:
     @property
     def replicas(self) -> int:
         ...
+    @property
+    def segments(self) -> list[list[str]]:
+        ...
 class MadeFor:
     @staticmethod
     def __repr__(*args, **kwargs):

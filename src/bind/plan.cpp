@@ -67,7 +67,8 @@ void init_plans(py::module_& m) {
             return plan::mesh_of(stage).ranks_of_place(place);
           },
           "place"_a)
-      .def_readonly("recompute", &plan::Stage::recompute)
+      .def_property_readonly("recompute", &plan::Stage::runs_again)
+      .def_readonly("segments", &plan::Stage::segments)
       .def_readonly("factors", &plan::Stage::factors)
       .def_property_readonly("places", [](const plan::Stage& stage) { return stage.axes.places(); })
       .def_readonly("predicted", &plan::Stage::predicted)

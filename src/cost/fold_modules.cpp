@@ -44,6 +44,17 @@ class ModuleFolder {
     }
   }
 
+  ModuleFolder(const GraphProfile& profile, const std::vector<uint32_t>& begins)
+      : profile_(profile) {
+    for (const ProfileInput& input : profile.inputs) taken_.insert(input.name);
+    const auto count = static_cast<uint32_t>(profile.nodes.size());
+    for (size_t run = 0; run < begins.size(); ++run) {
+      const uint32_t end = run + 1 < begins.size() ? begins[run + 1] : count;
+      runs_.push_back({begins[run], end, ""});
+      run_of_.resize(end, static_cast<uint32_t>(run));
+    }
+  }
+
   GraphProfile fold() {
     find_outputs();
     GraphProfile folded{.version = profile_.version,
@@ -214,6 +225,11 @@ GraphProfile fold_modules(const GraphProfile& profile, int depth) {
   GraphProfile folded = ModuleFolder(profile, depth).fold();
   verify(folded);
   return folded;
+}
+
+GraphProfile fold_runs(const GraphProfile& profile, const std::vector<uint32_t>& begins) {
+  RANNC_CHECK(!begins.empty() && begins.front() == 0, "runs of nodes begin with the first");
+  return ModuleFolder(profile, begins).fold();
 }
 
 }  // namespace rannc::cost

@@ -58,6 +58,9 @@ class AddUpGradients final : public torch::autograd::Node {
 }  // namespace
 
 at::Tensor* sum_at(const torch::autograd::Edge& edge) {
+  if (auto* before = dynamic_cast<LeadsOn*>(edge.function.get())) {
+    return sum_at(before->leads_to(edge.input_nr));
+  }
   auto* node = dynamic_cast<AddUpGradients*>(edge.function.get());
   if (node == nullptr) return nullptr;
   at::Tensor& sum = node->sum(edge.input_nr);

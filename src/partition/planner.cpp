@@ -25,6 +25,9 @@
 #include "partition/score/lower_bound.h"
 #include "partition/search/search.h"
 #include "partition/search/search_at_resolution.h"
+#include "partition/segments/choose.h"
+#include "partition/segments/fold.h"
+#include "partition/segments/lighten.h"
 #include "rannc/partition/evaluate.h"
 #include "rannc/plan/mesh.h"
 #include "rannc/util/error.h"
@@ -260,12 +263,9 @@ Found find_in_order(const cost::GraphProfile& profile, const cost::Cluster& clus
   return found;
 }
 
-}  // namespace
-
-Found find_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
-                const Request& request, const PlannerOptions& options, const Heuristics& with) {
-  cost::verify(profile);
-  cost::verify(cluster);
+/// Nothing runs again in parts of a stage.
+Found find_whole(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                 const Request& request, const PlannerOptions& options, const Heuristics& with) {
   const std::vector<std::vector<int>> orders = cost::host_orders(cluster);
   const auto count = static_cast<double>(orders.size());
   PlannerOptions each = options;
@@ -283,6 +283,66 @@ Found find_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
     if (better) best = std::move(found);
   }
   return std::move(*best);
+}
+
+/// Numbers of micro-batches in flight for which segments are chosen.
+/// tuned by: a bound on time, which was not varied: each costs a search.
+/// without it: segments for one micro-batch in flight keep more than they need for many.
+constexpr std::array kInFlight = {1.0, 4.0, 16.0};
+
+/// The search sees each segment as one node. What it finds is judged as a plan of the nodes.
+std::optional<Found> find_with_segments(const cost::GraphProfile& given,
+                                        const cost::Cluster& cluster, const Request& request,
+                                        const PlannerOptions& options, const Heuristics& with) {
+  if (!options.pins.empty()) return std::nullopt;  // they name nodes
+  const std::optional<cost::GraphProfile> changed = keep_whole(given, options.whole);
+  const cost::GraphProfile& profile = changed ? *changed : given;
+  PlannerOptions each = options;
+  each.whole.clear();
+  each.time_limit_s /= static_cast<double>(kInFlight.size());
+  each.progress = {};
+  Request searched = request;
+  if (request.recompute == Recompute::segments) searched.recompute = Recompute::never;
+  std::optional<Found> best;
+  std::vector<std::vector<NodeRange>> tried;
+  for (const double in_flight : kInFlight) {
+    std::vector<NodeRange> segments = choose_segments(profile, in_flight);
+    if (std::ranges::find(tried, segments) != tried.end()) continue;
+    const FoldedSegments folded = fold_segments(profile, segments);
+    tried.push_back(std::move(segments));
+    Found found = find_whole(folded.profile, cluster, searched, each, with);
+    if (!found.plan.feasible) continue;
+    plan::Plan plan = unfolded(folded, profile, found.plan);
+    if (!evaluate(profile, cluster, request, plan).problems.empty()) continue;
+    if (request.recompute == Recompute::automatic) {
+      plan = with_fewer_segments(profile, cluster, request, std::move(plan));
+    }
+    const Evaluation verdict = evaluate(profile, cluster, request, plan);
+    found.plan = described(profile, cluster, request, std::move(plan), verdict);
+    found.runners_up.clear();
+    if (!best || found.plan.iteration_ns < best->plan.iteration_ns) best = std::move(found);
+  }
+  return best;
+}
+
+}  // namespace
+
+Found find_plan(const cost::GraphProfile& profile, const cost::Cluster& cluster,
+                const Request& request, const PlannerOptions& options, const Heuristics& with) {
+  cost::verify(profile);
+  cost::verify(cluster);
+  const bool demanded = request.recompute == Recompute::segments;
+  const bool allowed = demanded || request.recompute == Recompute::automatic;
+  Request whole = request;
+  if (demanded) whole.recompute = Recompute::never;
+  std::optional<Found> found;
+  if (!demanded) found = find_whole(profile, cluster, whole, options, with);
+  if (allowed && !profile.nodes.empty() && !(found && found->plan.feasible)) {
+    std::optional<Found> other = find_with_segments(profile, cluster, request, options, with);
+    if (other) return std::move(*other);
+  }
+  if (!found) found = find_whole(profile, cluster, whole, options, with);
+  return std::move(*found);
 }
 
 }  // namespace rannc::partition

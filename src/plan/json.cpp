@@ -51,13 +51,26 @@ std::string text_of(const Prediction& prediction) {
   return text;
 }
 
-std::string text_of(const Stage& stage) {
-  std::string text = "\"nodes\": [";
-  for (const std::string& node : stage.nodes) {
-    text += fmt::format("{}{}", &node == stage.nodes.data() ? "" : ", ", json::quote(node));
+std::string text_of(const std::vector<std::string>& nodes) {
+  std::string text;
+  for (const std::string& node : nodes) text += (text.empty() ? "" : ", ") + json::quote(node);
+  return "[" + text + "]";
+}
+
+/// true or false, or the segments.
+std::string text_of_recompute(const Stage& stage) {
+  if (stage.segments.empty()) return stage.recompute ? "true" : "false";
+  std::string text;
+  for (const std::vector<std::string>& segment : stage.segments) {
+    text += (text.empty() ? "" : ", ") + text_of(segment);
   }
-  text += fmt::format("], \"ranks\": [{}], \"recompute\": {}", fmt::join(stage.ranks, ", "),
-                      stage.recompute);
+  return "[" + text + "]";
+}
+
+std::string text_of(const Stage& stage) {
+  std::string text =
+      fmt::format("\"nodes\": {}, \"ranks\": [{}], \"recompute\": {}", text_of(stage.nodes),
+                  fmt::join(stage.ranks, ", "), text_of_recompute(stage));
   if (stage.axes != Axes{}) {
     text += fmt::format(",\n   \"mesh\": [{}, {}], \"factors\": {{", stage.axes.x, stage.axes.y);
     for (const std::string& factor : stage.factors) {
@@ -110,6 +123,33 @@ void read_mesh(const json::Place& mesh, const json::Place& place, Stage& stage) 
   }
 }
 
+/// Consecutive nodes of the stage, each segment behind the one before.
+void read_segments(const json::Place& place, Stage& stage) {
+  auto next = stage.nodes.begin();
+  for (const json::Place& segment : place.elements()) {
+    const std::vector<json::Place> nodes = segment.elements();
+    if (nodes.empty()) segment.fail("a segment has at least one node");
+    for (const json::Place& node : nodes) {
+      const bool is_first = &node == nodes.data();
+      const auto found = std::ranges::find(stage.nodes, node.string());
+      if (found == stage.nodes.end()) {
+        node.fail(fmt::format("the stage has no node '{}'", node.string()));
+      }
+      if (found < next) {
+        node.fail(fmt::format("node '{}' is in a segment twice, or before one that is listed first",
+                              node.string()));
+      }
+      if (!is_first && found != next) {
+        node.fail(fmt::format("node '{}' does not follow '{}', so they are no segment",
+                              node.string(), *(next - 1)));
+      }
+      next = found + 1;
+    }
+    std::vector<std::string>& read = stage.segments.emplace_back();
+    for (const json::Place& node : nodes) read.push_back(node.string());
+  }
+}
+
 Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
   if (version == 1) {
     place.allow_only({"nodes", "ranks", "recompute", "predicted", "notes"});
@@ -123,7 +163,12 @@ Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
   for (const json::Place& rank : place.at("ranks").elements()) {
     stage.ranks.push_back(static_cast<Rank>(rank.integer(0, INT32_MAX)));
   }
-  if (const auto recompute = place.find("recompute")) stage.recompute = recompute->boolean();
+  const auto recompute = place.find("recompute");
+  if (recompute && version >= 3 && recompute->is_array()) {
+    read_segments(*recompute, stage);
+  } else if (recompute) {
+    stage.recompute = recompute->boolean();
+  }
   if (const auto predicted = place.find("predicted")) stage.predicted = read_prediction(*predicted);
   stage.notes = read_notes(place, with_notes);
   return stage;
@@ -140,9 +185,12 @@ Schedule read_schedule(const json::Place& place) {
 }  // namespace
 
 std::string to_json(const Plan& plan) {
-  const bool has_mesh =
-      std::ranges::any_of(plan.stages, [](const Stage& stage) { return stage.axes != Axes{}; });
-  std::string text = fmt::format("{{\"format\": \"rannc-plan\", \"version\": {}", has_mesh ? 2 : 1);
+  int version = 1;
+  for (const Stage& stage : plan.stages) {
+    const int needed = !stage.segments.empty() ? 3 : stage.axes != Axes{} ? 2 : 1;
+    version = std::max(version, needed);
+  }
+  std::string text = fmt::format("{{\"format\": \"rannc-plan\", \"version\": {}", version);
   if (!plan.feasible) {
     text += fmt::format(", \"feasible\": false,\n \"reason\": {}", json::quote(plan.reason));
     return text + notes_member(in_one_line(plan.notes), ",\n ") + "}\n";
@@ -164,7 +212,7 @@ std::string to_indented_json(const Plan& plan) {
 Plan plan_from_json(std::string_view text, bool with_notes) {
   const json::Document document(text, "plan");
   const json::Place root = document.root();
-  const int64_t version = root.expect_format("rannc-plan", 2);
+  const int64_t version = root.expect_format("rannc-plan", 3);
 
   Plan plan;
   if (const auto feasible = root.find("feasible")) plan.feasible = feasible->boolean();

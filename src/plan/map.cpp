@@ -111,6 +111,21 @@ class Mapper {
   }
 
   [[nodiscard]] int stage_of(uint32_t node) const { return stages_[node]; }
+  /// Inseparable nodes of a stage, by their places in it.
+  [[nodiscard]] std::vector<std::vector<size_t>> sets_in(int stage) const {
+    std::vector<size_t> places(stages_.size());
+    size_t next = 0;
+    for (uint32_t index = 0; index < stages_.size(); ++index) {
+      if (placed_[index] && stages_[index] == stage) places[index] = next++;
+    }
+    std::vector<std::vector<size_t>> found;
+    for (const std::vector<ir::NodeId>& set : sets_) {
+      if (stages_[set.front().index] != stage) continue;
+      std::vector<size_t>& of_set = found.emplace_back();
+      for (ir::NodeId node : set) of_set.push_back(places[node.index]);
+    }
+    return found;
+  }
   [[nodiscard]] bool is_placed(uint32_t node) const { return placed_[node]; }
 
  private:
@@ -137,6 +152,50 @@ class Mapper {
   std::vector<std::vector<ir::NodeId>> sets_;
 };
 
+/// The segments of a stage, whose nodes are in order, as they were by name. Nodes that were not
+/// there join the one around them, and those that must share a segment do.
+std::vector<std::vector<std::string>> map_segments(
+    const std::vector<std::vector<std::string>>& segments, const std::vector<std::string>& nodes,
+    const std::vector<std::vector<size_t>>& sets) {
+  if (segments.empty()) return {};
+  std::unordered_map<std::string_view, int> segment_of;
+  for (size_t segment = 0; segment < segments.size(); ++segment) {
+    for (const std::string& node : segments[segment]) {
+      segment_of.emplace(node, static_cast<int>(segment));
+    }
+  }
+  constexpr int kNoSegment = -1;
+  std::vector<int> found;
+  size_t behind = 0;  // the last node of a segment
+  for (size_t place = 0; place < nodes.size(); ++place) {
+    const auto known = segment_of.find(nodes[place]);
+    found.push_back(known == segment_of.end() ? kNoSegment : known->second);
+    if (found.back() == kNoSegment) continue;
+    if (behind > 0 && found[behind - 1] == found.back()) {
+      std::fill(found.begin() + static_cast<ptrdiff_t>(behind), found.end(), found.back());
+    }
+    behind = place + 1;
+  }
+  for (bool changed = true; changed;) {  // ends, as numbers only rise
+    changed = false;
+    for (const std::vector<size_t>& set : sets) {
+      const auto begin = found.begin() + static_cast<ptrdiff_t>(set.front());
+      const auto end = found.begin() + static_cast<ptrdiff_t>(set.back() + 1);
+      const int most = *std::max_element(begin, end);
+      if (most == *std::min_element(begin, end)) continue;
+      std::fill(begin, end, most);
+      changed = true;
+    }
+  }
+  std::vector<std::vector<std::string>> result;
+  for (size_t place = 0; place < nodes.size(); ++place) {
+    if (found[place] == kNoSegment) continue;
+    if (place == 0 || found[place - 1] != found[place]) result.emplace_back();
+    result.back().push_back(nodes[place]);
+  }
+  return result;
+}
+
 }  // namespace
 
 Plan map_to(const Plan& plan, const ir::Graph& from, const ir::Graph& to) {
@@ -158,6 +217,11 @@ Plan map_to(const Plan& plan, const ir::Graph& from, const ir::Graph& to) {
   for (uint32_t index = 0; index < to.nodes.size(); ++index) {
     if (!mapper.is_placed(index)) continue;
     mapped.stages[mapper.stage_of(index)].nodes.push_back(to.nodes[index].name);
+  }
+  for (size_t stage = 0; stage < mapped.stages.size(); ++stage) {
+    std::vector<std::string>& nodes = mapped.stages[stage].nodes;
+    mapped.stages[stage].segments =
+        map_segments(mapped.stages[stage].segments, nodes, mapper.sets_in(static_cast<int>(stage)));
   }
   verify(mapped, to, world);
   return mapped;

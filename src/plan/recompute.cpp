@@ -3,7 +3,10 @@
 namespace rannc::plan {
 
 Plan without_recompute(Plan plan) {
-  for (Stage& stage : plan.stages) stage.recompute = false;
+  for (Stage& stage : plan.stages) {
+    stage.recompute = false;
+    stage.segments.clear();
+  }
   return plan;
 }
 

@@ -30,8 +30,13 @@ plan::Durations durations(const plan::Program& program, const cost::GraphProfile
   for (size_t stage = 0; stage < count; ++stage) {
     const auto rows = static_cast<double>(program.shares[stage].front().front().size());
     double issued_ns[] = {0, 0};  // by the host
-    for (uint32_t node : stages[stage].nodes) {
-      const cost::ProfileNode& costs = profile.nodes[node];
+    double again_ns[] = {0, 0};   // by the device and by the host
+    for (size_t place = 0; place < stages[stage].nodes.size(); ++place) {
+      const cost::ProfileNode& costs = profile.nodes[stages[stage].nodes[place]];
+      if (stages[stage].segment_of[place] != StageMemory::kKept) {
+        again_ns[0] += cost::cost_at(costs.forward_ns, profile.rows, rows);
+        again_ns[1] += cost::optional_cost_at(costs.forward_host_ns, profile.rows, rows);
+      }
       times.forward_ns[stage] += cost::cost_at(costs.forward_ns, profile.rows, rows);
       times.backward_ns[stage] += cost::cost_at(costs.backward_ns, profile.rows, rows);
       issued_ns[0] += cost::optional_cost_at(costs.forward_host_ns, profile.rows, rows);
@@ -39,7 +44,7 @@ plan::Durations durations(const plan::Program& program, const cost::GraphProfile
     }
     times.forward_ns[stage] = std::max(times.forward_ns[stage], issued_ns[0]);
     times.backward_ns[stage] = std::max(times.backward_ns[stage], issued_ns[1]);
-    if (stages[stage].recompute) times.backward_ns[stage] += times.forward_ns[stage];
+    times.backward_ns[stage] += std::max(again_ns[0], again_ns[1]);
   }
   return times;
 }

@@ -67,18 +67,77 @@ class SharedStorages {
   std::vector<bool> nodes_;
 };
 
-void add_saved(const std::vector<cost::SavedStorage>& saved, const ir::Graph& graph,
-               const Places& places, std::vector<StageMemory>& stages) {
+int segment_of(const StageMemory& stage, uint32_t node) {
+  const auto place = std::ranges::lower_bound(stage.nodes, node) - stage.nodes.begin();
+  return stage.segment_of[static_cast<size_t>(place)];
+}
+
+/// Which nodes of the stages run again, and what they take.
+void add_segments(const plan::Plan& plan, const ir::Graph& graph, const Places& places,
+                  std::vector<StageMemory>& stages) {
+  for (size_t index = 0; index < stages.size(); ++index) {
+    StageMemory& stage = stages[index];
+    const plan::Stage& planned = plan.stages[index];
+    stage.recompute = planned.recompute;
+    stage.segment_of.assign(stage.nodes.size(), planned.recompute ? 0 : StageMemory::kKept);
+    if (planned.recompute) stage.segments.push_back({stage.nodes.back()});
+    std::unordered_map<std::string_view, int> segments;
+    for (size_t segment = 0; segment < planned.segments.size(); ++segment) {
+      for (const std::string& name : planned.segments[segment]) {
+        segments.emplace(name, static_cast<int>(segment));
+      }
+      stage.segments.push_back({0});
+    }
+    if (segments.empty()) continue;
+    std::set<uint32_t> taken;  // storages
+    for (uint32_t node = 0; node < graph.nodes.size(); ++node) {
+      const auto found = segments.find(graph.nodes[node].name);
+      if (found == segments.end()) continue;
+      const auto place = static_cast<uint32_t>(places.index[node]);
+      const auto at = std::ranges::lower_bound(stage.nodes, place) - stage.nodes.begin();
+      stage.segment_of[static_cast<size_t>(at)] = found->second;
+      StageMemory::Segment& segment = stage.segments[static_cast<size_t>(found->second)];
+      segment.last = place;
+      for (ir::ValueId operand : graph.operands({node})) {
+        const ir::NodeId producer = graph[operand].producer;
+        if (!producer.valid() || places.index[producer.index] < 0) continue;
+        const auto own = segments.find(graph[producer].name);
+        if (own != segments.end() && own->second == found->second) continue;
+        // Views of one tensor keep one memory; it may be smaller than theirs, where it expands.
+        const ir::ValueId storage = graph[operand].storage;
+        if (!taken.insert(storage.index).second) continue;
+        const bool is_result = graph[storage].kind == ir::ValueKind::result;
+        segment.inputs.push_back(is_result ? storage : operand);
+      }
+    }
+  }
+}
+
+void add_saved(const plan::Plan& plan, const std::vector<cost::SavedStorage>& saved,
+               const ir::Graph& graph, const Places& places, std::vector<StageMemory>& stages) {
   const SharedStorages shared(graph);
   for (const cost::SavedStorage& storage : saved) {
-    std::set<size_t> holders;
+    std::map<size_t, std::map<int, uint32_t>> holders;  // first node, by stage and segment
     for (uint32_t node : storage.nodes) {
       const int64_t place = places.index.at(node);
       if (place < 0) continue;  // of no batch: small, and in every stage
       const size_t stage = places.stage[static_cast<size_t>(place)];
-      if (!holders.insert(stage).second) continue;
-      stages[stage].saved.push_back(
-          {static_cast<uint32_t>(place), storage.bytes, shared.contains(storage)});
+      const auto index = static_cast<uint32_t>(place);
+      holders[stage].emplace(segment_of(stages[stage], index), index);
+    }
+    const bool is_shared = shared.contains(storage);
+    for (const auto& [stage, first] : holders) {
+      // What all micro-batches share is held for the call, unless whole stages run again.
+      const bool is_held = is_shared && plan.micro_batches > 1 && !stages[stage].recompute;
+      if (first.contains(StageMemory::kKept) || is_held) {
+        uint32_t first_user = first.begin()->second;
+        for (const auto& [segment, node] : first) first_user = std::min(first_user, node);
+        stages[stage].saved.push_back({first_user, storage.bytes, is_shared});
+        continue;
+      }
+      for (const auto& [segment, node] : first) {
+        stages[stage].saved.push_back({node, storage.bytes, is_shared, segment});
+      }
     }
   }
   for (StageMemory& stage : stages) {
@@ -118,13 +177,13 @@ std::vector<StageMemory> stage_memories(const plan::Plan& plan, const ir::Graph&
   std::vector<StageMemory> stages(plan.stages.size());
   const Places places = find_places(plan, graph, profile, stages);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
-    stages[stage].recompute = plan.stages[stage].recompute;
     for (uint32_t node : stages[stage].nodes) {
       const std::vector<uint32_t>& used = profile.nodes[node].params;
       stages[stage].params.insert(used.begin(), used.end());
     }
   }
-  add_saved(saved, graph, places, stages);
+  add_segments(plan, graph, places, stages);
+  add_saved(plan, saved, graph, places, stages);
   add_waiting(graph, places, stages);
   return stages;
 }

@@ -9,10 +9,18 @@ namespace rannc::predict {
 
 /// What a stage holds and needs, by its nodes.
 struct StageMemory {
+  /// Of what a forward keeps; others: the segment whose second run saves it.
+  static constexpr int kKept = -1;
   struct Saved {
     uint32_t first_user;  ///< its backward is the last one that needs the memory
     std::vector<double> bytes;
     bool per_call = false;  ///< all micro-batches of a call share it
+    int segment = kKept;
+  };
+  /// Nodes that are run again before their backward.
+  struct Segment {
+    uint32_t last;                         ///< of its nodes
+    std::vector<ir::ValueId> inputs = {};  ///< kept until then, but for those of a segment before
   };
   /// A value whose gradient waits while the backward of other nodes runs: those after `producer`
   /// and before `last_user`, which comes first. A residual connection, for example.
@@ -24,8 +32,10 @@ struct StageMemory {
 
   std::vector<uint32_t> nodes;  ///< of the profile, ascending
   std::set<uint32_t> params;
-  bool recompute = false;
-  std::vector<Saved> saved;  ///< by first_user
+  bool recompute = false;         ///< one segment, which keeps what has arrived
+  std::vector<Segment> segments;  ///< in the order of their nodes
+  std::vector<int> segment_of;    ///< [place in `nodes`]
+  std::vector<Saved> saved;       ///< by first_user
   std::vector<Waiting> waiting;
 };
 

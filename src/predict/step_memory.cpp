@@ -215,10 +215,21 @@ class Walker {
     return program_.shares[stage][replica][static_cast<size_t>(action.micro_batch)].size();
   }
 
-  [[nodiscard]] double saved_bytes(const StageMemory& stage, int64_t rows, bool with_shared) const {
+  /// What a forward keeps, or the second run of a segment.
+  [[nodiscard]] double saved_bytes(const StageMemory& stage, int64_t rows, bool with_shared,
+                                   int segment = StageMemory::kKept) const {
     double bytes = 0;
     for (const StageMemory::Saved& saved : stage.saved) {
+      if (saved.segment != segment) continue;
       if (with_shared || !saved.per_call) bytes += at(saved.bytes, rows);
+    }
+    return bytes;
+  }
+
+  [[nodiscard]] double input_bytes(const StageMemory::Segment& segment, int64_t rows) const {
+    double bytes = 0;
+    for (ir::ValueId input : segment.inputs) {
+      bytes += static_cast<double>(cost::device_bytes(graph_[input], rows));
     }
     return bytes;
   }
@@ -245,7 +256,8 @@ class Walker {
     }
     // What micro-batches share is held from the first forward to the last backward.
     live_ += saved_bytes(stage, rows, shared_held_.insert(action.stage).second) - inputs;
-    raise_peak(0);
+    for (const StageMemory::Segment& segment : stage.segments) live_ += input_bytes(segment, rows);
+    raise_peak(stage.segments.empty() ? 0 : largest_workspace(stage, rows));
   }
 
   void backward(Rank rank, const Action& action) {
@@ -255,17 +267,21 @@ class Walker {
     drop_sent(now_ns_);
     // The incoming gradients are workspace of the last nodes, or wait.
     live_ -= take_received(action, Direction::backward);
-    if (stage.recompute) {
-      double& kept = kept_[{action.stage, action.micro_batch}];
-      live_ += saved_bytes(stage, rows, /*with_shared=*/true) - std::exchange(kept, 0);
-    }
-    const bool last = --backwards_left_[action.stage] == 0 || stage.recompute;
+    if (stage.recompute) live_ -= std::exchange(kept_[{action.stage, action.micro_batch}], 0);
+    const bool last = --backwards_left_[action.stage] == 0;
     const auto let_go = [&](const StageMemory::Saved& saved) {
-      if (last || !saved.per_call) live_ -= at(saved.bytes, rows);
+      const bool again = saved.segment != StageMemory::kKept;
+      if (last || again || !saved.per_call) live_ -= at(saved.bytes, rows);
     };
     auto saved = stage.saved.rbegin();
+    auto segment = static_cast<int>(stage.segments.size()) - 1;
     const std::vector<double> waiting = waiting_bytes(stage, rows);
     for (uint32_t node : stage.nodes | std::views::reverse) {
+      if (segment >= 0 && stage.segments[static_cast<size_t>(segment)].last == node) {
+        live_ += saved_bytes(stage, rows, /*with_shared=*/true, segment) -
+                 input_bytes(stage.segments[static_cast<size_t>(segment)], rows);
+        --segment;
+      }
       // A gradient is where its operator has put it, until it has been copied; that is workspace.
       const bool copied = std::ranges::any_of(profile_.nodes[node].params, [&](uint32_t param) {
         return array_of_.contains(profile_.params[param].id);

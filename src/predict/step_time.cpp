@@ -45,31 +45,38 @@ class Stages {
       }
       nodes_.push_back(std::move(nodes));
       params_.push_back(std::move(params));
-      recompute_.push_back(stage.recompute);
+      std::vector<uint32_t>& again = again_.emplace_back();
+      if (stage.recompute) again = nodes_.back();
+      for (const std::vector<std::string>& segment : stage.segments) {
+        for (const std::string& name : segment) again.push_back(index.at(name));
+      }
     }
   }
 
   [[nodiscard]] double forward_ns(size_t stage, int64_t rows) const {
-    return rows == 0 ? 0 : costs_.action_ns + sum(stage, rows, &cost::ProfileNode::forward_ns);
+    return rows == 0 ? 0
+                     : costs_.action_ns + sum(nodes_[stage], rows, &cost::ProfileNode::forward_ns);
   }
 
   /// `first`: of its stage, whose gradients need not be added to others.
   [[nodiscard]] double backward_ns(size_t stage, int64_t rows, bool first) const {
     if (rows == 0) return 0;
-    double ns = costs_.action_ns + sum(stage, rows, &cost::ProfileNode::backward_ns);
-    if (recompute_[stage]) ns += forward_ns(stage, rows);
+    double ns = costs_.action_ns + sum(nodes_[stage], rows, &cost::ProfileNode::backward_ns);
+    if (!again_[stage].empty()) {
+      ns += costs_.action_ns + sum(again_[stage], rows, &cost::ProfileNode::forward_ns);
+    }
     if (!first) ns += added_bytes(stage) * costs_.accumulate_ns_per_byte;
     return ns;
   }
 
   /// What the host takes to issue them to an accelerator.
   [[nodiscard]] double forward_host_ns(size_t stage, int64_t rows) const {
-    return rows == 0 ? 0 : sum(stage, rows, &cost::ProfileNode::forward_host_ns);
+    return rows == 0 ? 0 : sum(nodes_[stage], rows, &cost::ProfileNode::forward_host_ns);
   }
   [[nodiscard]] double backward_host_ns(size_t stage, int64_t rows) const {
     if (rows == 0) return 0;
-    return sum(stage, rows, &cost::ProfileNode::backward_host_ns) +
-           (recompute_[stage] ? forward_host_ns(stage, rows) : 0);
+    return sum(nodes_[stage], rows, &cost::ProfileNode::backward_host_ns) +
+           sum(again_[stage], rows, &cost::ProfileNode::forward_host_ns);
   }
 
   /// The optimizer's time for the parameters of `stages`, each once.
@@ -86,10 +93,10 @@ class Stages {
   }
 
  private:
-  [[nodiscard]] double sum(size_t stage, int64_t rows,
+  [[nodiscard]] double sum(const std::vector<uint32_t>& nodes, int64_t rows,
                            std::vector<double> cost::ProfileNode::*values) const {
     double total = 0;
-    for (uint32_t node : nodes_[stage]) {
+    for (uint32_t node : nodes) {
       total += cost::optional_cost_at(profile_.nodes[node].*values, profile_.rows,
                                       static_cast<double>(rows));
     }
@@ -114,7 +121,7 @@ class Stages {
   const StepCosts& costs_;
   std::vector<std::vector<uint32_t>> nodes_;  // [stage]
   std::vector<std::set<uint32_t>> params_;    // [stage]
-  std::vector<bool> recompute_;               // [stage]
+  std::vector<std::vector<uint32_t>> again_;  // [stage]: nodes that a backward runs once more
 };
 
 struct RankState {

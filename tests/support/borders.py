@@ -55,16 +55,45 @@ def cut(graph, stages, seed):
     return best
 
 
+def segments(nodes, together, length=3):
+    """Consecutive nodes of a stage, about ``length`` in each; every third such part is left out.
+
+    ``together``: sets of names, of which no two segments have a part.
+    """
+    place = {name: number for number, name in enumerate(nodes)}
+    inside = set()
+    for names in together:
+        places = [place[name] for name in names if name in place]
+        inside.update(range(min(places) + 1, max(places) + 1) if places else ())
+    borders = [0]
+    for border in range(1, len(nodes)):
+        if border - borders[-1] >= length and border not in inside:
+            borders.append(border)
+    parts = [nodes[begin:end] for begin, end in itertools.pairwise([*borders, len(nodes)])]
+    return [part for number, part in enumerate(parts) if number % 3 != 2]
+
+
+def segments_of(length):
+    """The same as a function of the nodes, none of which belong together."""
+    return lambda nodes: segments(nodes, [], length)
+
+
+def recompute_by_turns(stages, together):
+    """Lets every second stage of a plan file recompute, and the others in segments."""
+    for index, stage in enumerate(stages):
+        stage["recompute"] = index % 2 == 0 or segments(stage["nodes"], together)
+
+
 def plan(graph, ranks, micro_batches, schedule, recompute, seed):
     """The content of a plan file.
 
     Args:
         ranks: Of each stage.
-        recompute: As the setting, or "mixed": every second stage.
+        recompute: As the setting, or "mixed": see :func:`recompute_by_turns`.
     """
-    return {
+    made = {
         "format": "rannc-plan",
-        "version": 1,
+        "version": 3,
         "schedule": schedule,
         "interleave": 2 if schedule == "interleaved" else 1,
         "micro_batches": micro_batches,
@@ -72,8 +101,13 @@ def plan(graph, ranks, micro_batches, schedule, recompute, seed):
             {
                 "nodes": nodes,
                 "ranks": ranks[index],
-                "recompute": recompute == "always" or (recompute == "mixed" and index % 2 == 0),
+                "recompute": recompute == "always",
             }
             for index, nodes in enumerate(cut(graph, len(ranks), seed))
         ],
     }
+    if recompute == "mixed":
+        sets = _C.ir.inseparable_nodes(graph)
+        together = [[graph.nodes[index].name for index in each] for each in sets]
+        recompute_by_turns(made["stages"], together)
+    return made

@@ -60,13 +60,15 @@ def make_plan(node_names, stage_ranks, micro_batches, recompute=False, schedule=
 
 
 def plan_of_stages(stage_nodes, stage_ranks, micro_batches, recompute=False, schedule="gpipe"):
+    """``recompute``: of all stages, or by their nodes."""
+    again = recompute if callable(recompute) else lambda nodes: recompute
     return {
         "format": "rannc-plan",
-        "version": 1,
+        "version": 3,
         "schedule": schedule,
         "micro_batches": micro_batches,
         "stages": [
-            {"nodes": nodes, "ranks": ranks, "recompute": recompute}
+            {"nodes": nodes, "ranks": ranks, "recompute": again(nodes)}
             for nodes, ranks in zip(stage_nodes, stage_ranks, strict=True)
         ],
     }

@@ -2,6 +2,7 @@
 
 import random
 
+import borders
 from graph_text import GraphText
 from pipeline import layout
 
@@ -148,9 +149,17 @@ def random_plan(node_names, ranks, seed, schedule="gpipe"):
     micro_batches = choose.randint(1, 4)
     if chunks > 1:
         micro_batches = groups * choose.randint(1, 4 // groups)
+    recompute_as = random.Random(seed + 1)
+
+    def recompute(names):
+        """A stage in segments, as a whole, or not at all."""
+        if recompute_as.random() < 0.4:
+            return borders.segments(names, [], recompute_as.randint(1, 4))
+        return choose.random() < 0.3
+
     return {
         "format": "rannc-plan",
-        "version": 1,
+        "version": 3,
         "schedule": schedule,
         "interleave": chunks,
         "micro_batches": micro_batches,
@@ -158,7 +167,7 @@ def random_plan(node_names, ranks, seed, schedule="gpipe"):
             {
                 "nodes": node_names[begin:end],
                 "ranks": ranks_of[stage % groups],
-                "recompute": choose.random() < 0.3,
+                "recompute": recompute(node_names[begin:end]),
             }
             for stage, (begin, end) in enumerate(zip([0, *cuts], [*cuts, nodes], strict=True))
         ],

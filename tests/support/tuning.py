@@ -28,7 +28,7 @@ NOT_TUNED = {
     "numbers that stand for something else (none, unknown, the last, never)": (
         "kInfinity kNever kNone kUnknown kNoStage kNowhere kUnseen kNoSample kUser kLastStage"
         " kUnknownFlight kFree kNotTimed kCloned kFirst kNothing kNotYet kNoBackward kNoStep"
-        " kAbsent kForetold kNoPart _NOT_SET"
+        " kAbsent kForetold kNoPart kNoSegment kRunsOnce kKept _NOT_SET"
     ),
     "rounding that a comparison allows": (
         "kRounding kRoundedDown kRoundOff kAgreement kMore TOLERANCE FILL"

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "rannc/cost/graph_profile.h"
 
 namespace rannc::cost {
@@ -14,5 +17,10 @@ namespace rannc::cost {
 /// parameters and groups the unions, outputs those that other nodes read, or the results of the
 /// model. A plan of the result costs what the same plan of the operators costs. O(nodes + uses).
 [[nodiscard]] GraphProfile fold_modules(const GraphProfile& profile, int depth = 0);
+
+/// The nodes from `begins[k]` on and before `begins[k + 1]` as one, which bears the name of the
+/// first of them. `begins` rise from 0 on.
+[[nodiscard]] GraphProfile fold_runs(const GraphProfile& profile,
+                                     const std::vector<uint32_t>& begins);
 
 }  // namespace rannc::cost

@@ -28,6 +28,13 @@ inline constexpr int64_t kMostJoinedBytes = int64_t{1} << 20;
 void add_up_gradients(const std::vector<at::Tensor>& tensors, const std::vector<size_t>& joined,
                       std::function<void(size_t)> added = {});
 
+/// A node from which gradients go on to other edges, though not within one run of autograd.
+class LeadsOn : public torch::autograd::Node {
+ public:
+  using Node::Node;
+  [[nodiscard]] virtual torch::autograd::Edge leads_to(uint32_t input) const = 0;
+};
+
 /// The sum so far, for an operator whose backward adds to it by itself, rather than giving a
 /// gradient of the same size to be added. Null where there is none yet, it is not dense, or the
 /// edge leads elsewhere.

@@ -16,9 +16,20 @@ namespace rannc::partition {
 /// without it: a file of a hundred bytes makes `rannc evaluate` run for hours.
 inline constexpr int64_t kMostTurns = int64_t{1} << 23;
 
-enum class Recompute { automatic, never, always };
-[[nodiscard]] std::string_view name(Recompute recompute);  ///< "auto", "never", "always"
-/// Throws ConfigError naming the three.
+enum class Recompute {
+  automatic,  ///< stages where that fits, else segments
+  never,
+  always,    ///< every stage
+  stage,     ///< whole stages or none
+  segments,  ///< parts of stages, in each one
+};
+/// Whether the search says of each stage if it recomputes as a whole.
+[[nodiscard]] constexpr bool is_free(Recompute recompute) {
+  return recompute == Recompute::automatic || recompute == Recompute::stage;
+}
+/// "auto", "never", "always", "stage", "segments"
+[[nodiscard]] std::string_view name(Recompute recompute);
+/// Throws ConfigError naming them.
 [[nodiscard]] Recompute recompute_from_name(std::string_view name);
 
 /// Choices taken from the planner. Any subset may be fixed.

@@ -55,8 +55,13 @@ struct Stage {
   std::vector<std::string> factors = {};  ///< ids of those that are cut along y: ir::factors()
   bool sequence_parallel = false;  ///< between products each place has a part of the sequence
   bool recompute = false;          ///< keep the stage's inputs only; run forward again in backward
+  /// Parts that do so each for itself, of consecutive nodes in the order of `nodes`; none with
+  /// `recompute`.
+  std::vector<std::vector<std::string>> segments = {};
   std::optional<Prediction> predicted;
   std::string notes;  ///< a JSON object as text; may be empty
+  /// Whether a forward, or a part of it, runs again in the backward.
+  [[nodiscard]] bool runs_again() const { return recompute || !segments.empty(); }
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
@@ -81,7 +86,7 @@ struct MadeFor {
   friend bool operator==(const MadeFor&, const MadeFor&) = default;
 };
 
-/// The planner's answer and the runtime's orders: the file `rannc-plan`, version 1, of
+/// The planner's answer and the runtime's orders: the file `rannc-plan` of
 /// docs/planner-files.md. Written by partition, obeyed by lower() and the executor.
 struct Plan {
   bool feasible = true;
@@ -106,8 +111,9 @@ struct Plan {
 
 /// Throws PlanError unless every row-dependent node of `graph` is in exactly one stage, no value
 /// flows to an earlier stage, inseparable nodes share a stage, and stages share all their ranks
-/// (interleaved) or none, all of them below `world`. Nodes of the whole batch (Node::whole_batch)
-/// allow one micro-batch only.
+/// (interleaved) or none, all of them below `world`. Segments are of consecutive nodes, and
+/// inseparable ones share a segment, too. Nodes of the whole batch (Node::whole_batch) allow one
+/// micro-batch only.
 void verify(const Plan& plan, const ir::Graph& graph, int world);
 
 [[nodiscard]] std::string to_json(const Plan& plan);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rannc/ir/graph.h"
+#include "rannc/ir/segments.h"
 #include "rannc/ops/objects.h"
 #include "rannc/runtime/draws.h"
 
@@ -22,8 +23,19 @@ class WholeBatch;
 struct PerCall {
   bool gradients = false;  ///< they take gradients, also where the run that makes them takes none
   bool last = false;       ///< the run is the last one: each of them is freed at its last use
-  bool made = false;
+  std::vector<bool> made;  ///< [node]
   std::vector<at::Tensor> results;  ///< [value]
+};
+
+/// Is told where a run comes to segments. Autograd does not record their nodes.
+class SegmentRecorder {
+ public:
+  virtual ~SegmentRecorder() = default;
+  /// `inputs` as Segment::inputs, `state` as Interpreter::state_names().
+  virtual void enter(size_t segment, std::vector<at::Tensor> inputs,
+                     const std::vector<at::Tensor>& state) = 0;
+  /// `outputs` as Segment::outputs; what it makes of them goes on.
+  virtual void leave(size_t segment, std::vector<at::Tensor>& outputs) = 0;
 };
 
 /// Runs a graph (a whole model, or one stage of it) on real tensors at any number of rows.
@@ -35,9 +47,11 @@ class Interpreter {
  public:
   /// `known`: of each input, whether run_row_free_effects() is given it, and all micro-batches of a
   /// call get the same; empty: none.
-  /// `group`: who runs the graph's collectives; a graph without any needs none.
+  /// `group`: who runs the graph's collectives; a graph without any needs none. `segments`: of the
+  /// graph, see ir::segmented().
   Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
-              const std::vector<bool>& known = {}, std::shared_ptr<const Group> group = {});
+              const std::vector<bool>& known = {}, std::shared_ptr<const Group> group = {},
+              std::vector<ir::Segment> segments = {});
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
 
@@ -48,12 +62,20 @@ class Interpreter {
   /// model does so. Returns graph.outputs. With `key`, random numbers are told from it, and not
   /// drawn from torch's generator. With `batch`, nodes of the whole batch (Node::whole_batch) take
   /// its statistics; without, those of the rows at hand. `per_call`: what the micro-batches of the
-  /// call share; null: nothing.
+  /// call share; null: nothing. `recorder`: null: nodes of segments run as all others.
   [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs,
                                             const std::vector<at::Tensor>& state, int64_t rows,
                                             const DrawKey* key = nullptr,
                                             const std::shared_ptr<WholeBatch>& batch = nullptr,
-                                            PerCall* per_call = nullptr);
+                                            PerCall* per_call = nullptr,
+                                            SegmentRecorder* recorder = nullptr);
+
+  /// Runs one segment, in which autograd records every operator. `inputs` as Segment::inputs.
+  [[nodiscard]] std::vector<at::Tensor> run_segment(size_t segment, std::vector<at::Tensor> inputs,
+                                                    const std::vector<at::Tensor>& state,
+                                                    int64_t rows, const DrawKey* key,
+                                                    const std::shared_ptr<WholeBatch>& batch,
+                                                    PerCall* per_call);
 
   /// Runs only the nodes that do not depend on the rows and write a buffer (step counters): what a
   /// replica without rows in this micro-batch must still do. Of `inputs`, in the order of

@@ -25,6 +25,10 @@ struct Layout {
   int64_t micro_rows = 0;                    ///< M = ceil(B / m)
   std::vector<double> rows;                  ///< [stage] b_s = ceil(B / (m r_s))
   size_t groups = 0;                         ///< stage i runs on group i mod groups
+  /// [node] the segment of its stage that runs it again, numbered over all stages; kRunsOnce: none.
+  /// A stage that recomputes is one segment.
+  static constexpr uint32_t kRunsOnce = UINT32_MAX;
+  std::vector<uint32_t> segment_of;
 
   [[nodiscard]] size_t stages() const { return nodes.size(); }
   [[nodiscard]] size_t group_of(size_t stage) const { return stage % groups; }
@@ -32,6 +36,7 @@ struct Layout {
     return plan.stages[stage].ranks;
   }
   [[nodiscard]] plan::StageMesh mesh(size_t stage) const { return mesh_of(plan.stages[stage]); }
+  [[nodiscard]] bool runs_again(uint32_t node) const { return segment_of[node] != kRunsOnce; }
 };
 
 /// Checks everything but memory, and appends what is wrong to `problems`. Nothing when time and

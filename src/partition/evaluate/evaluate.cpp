@@ -82,6 +82,45 @@ class Checker {
     }
   }
 
+  void segments() {
+    std::unordered_map<std::string_view, uint32_t> index;
+    for (uint32_t i = 0; i < layout_.profile.nodes.size(); ++i) {
+      index.emplace(layout_.profile.nodes[i].name, i);
+    }
+    layout_.segment_of.assign(layout_.profile.nodes.size(), Layout::kRunsOnce);
+    uint32_t segment = 0;
+    for (uint32_t stage = 0; stage < layout_.nodes.size(); ++stage) {
+      const std::vector<uint32_t>& nodes = layout_.nodes[stage];
+      if (layout_.plan.stages[stage].recompute) {
+        for (const uint32_t node : nodes) layout_.segment_of[node] = segment;
+        ++segment;
+      }
+      size_t end = 0;  // of the segment before, in the stage
+      for (const std::vector<std::string>& names : layout_.plan.stages[stage].segments) {
+        std::vector<uint32_t> members;
+        for (const std::string& name : names) {
+          const auto found = index.find(name);
+          if (found != index.end()) members.push_back(found->second);
+        }
+        std::ranges::sort(members);
+        const auto first = members.empty() ? nodes.end() : std::ranges::find(nodes, members[0]);
+        const auto place = static_cast<size_t>(first - nodes.begin());
+        const bool follow = place >= end && place + names.size() <= nodes.size() &&
+                            std::equal(members.begin(), members.end(), first);
+        if (members.size() != names.size() || !follow) {
+          broken(
+              fmt::format("segment {} of stage {} has other nodes than consecutive ones of the "
+                          "stage, behind those of the segment before",
+                          &names - layout_.plan.stages[stage].segments.data(), stage));
+          continue;
+        }
+        end = place + members.size();
+        for (const uint32_t node : members) layout_.segment_of[node] = segment;
+        ++segment;
+      }
+    }
+  }
+
   void directions() {
     const auto& nodes = layout_.profile.nodes;
     for (uint32_t user = 0; user < nodes.size(); ++user) {
@@ -188,12 +227,20 @@ class Checker {
                         request.max_interleave));
     }
     for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-      const bool recompute = plan.stages[stage].recompute;
+      const bool recompute = plan.stages[stage].runs_again();
       if (recompute && request.recompute == Recompute::never) {
         wrong(fmt::format("stage {} recomputes, but the request says 'never'", stage));
       }
       if (!recompute && request.recompute == Recompute::always) {
         wrong(fmt::format("stage {} does not recompute, but the request says 'always'", stage));
+      }
+      const bool whole = plan.stages[stage].recompute;
+      if (request.recompute == Recompute::stage && recompute && !whole) {
+        wrong(fmt::format("stage {} recomputes in segments, but the request says 'stage'", stage));
+      }
+      if (request.recompute == Recompute::segments && whole) {
+        wrong(
+            fmt::format("stage {} recomputes as a whole, but the request says 'segments'", stage));
       }
     }
     forced();
@@ -240,13 +287,14 @@ class Checker {
 std::optional<Layout> resolve(const cost::GraphProfile& profile, const cost::Cluster& cluster,
                               const Request& request, const plan::Plan& plan,
                               std::vector<std::string>& problems) {
-  Layout layout{profile, cluster, request, plan, {}, {}, 0, {}, 0};
+  Layout layout{profile, cluster, request, plan, {}, {}, 0, {}, 0, {}};
   Checker checker(layout, problems);
   checker.counts();
   if (!checker.sound()) return std::nullopt;
   checker.nodes();
   if (checker.sound()) {
     checker.directions();
+    checker.segments();
     checker.node_groups();
   }
   checker.interleave();

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "partition/evaluate/detail.h"
 
@@ -9,7 +12,8 @@ namespace {
 
 /// What one stage keeps for one micro-batch, and what it exchanges.
 struct FlowBytes {
-  double saved = 0;
+  double kept = 0;      ///< in flight: what is saved outside of segments, and what these take
+  double again = 0;     ///< the most that a segment saves when it runs again
   double in = 0;        ///< from other stages
   double graph_in = 0;  ///< graph inputs
   double out = 0;       ///< used by other stages
@@ -47,13 +51,28 @@ namespace {
 std::vector<FlowBytes> flow_bytes(const Layout& layout) {
   std::vector<FlowBytes> flows(layout.stages());
   std::set<std::tuple<bool, uint32_t, uint32_t, size_t>> taken;  // value, stage that uses it
+  std::set<std::tuple<bool, uint32_t, uint32_t, size_t>> kept;   // by a segment of that stage
   std::set<std::pair<uint32_t, uint32_t>> given;                 // value
+  std::map<uint32_t, double> saved;                              // by segment
   for (uint32_t index = 0; index < layout.profile.nodes.size(); ++index) {
     const cost::ProfileNode& node = layout.profile.nodes[index];
     const size_t stage = layout.stage_of[index];
     const double rows = layout.rows[stage];
-    flows[stage].saved += cost::cost_at(node.saved_bytes, layout.profile.rows, rows);
+    const double saves = cost::cost_at(node.saved_bytes, layout.profile.rows, rows);
+    if (layout.runs_again(index)) {
+      double& of_segment = saved[layout.segment_of[index]] += saves;
+      flows[stage].again = std::max(flows[stage].again, of_segment);
+    } else {
+      flows[stage].kept += saves;
+    }
     for (const cost::ProfileUse& use : node.inputs) {
+      const bool own = !use.is_input && layout.segment_of[use.node] == layout.segment_of[index];
+      if (layout.runs_again(index) && !own &&
+          kept.emplace(use.is_input, use.node, use.output, stage).second) {
+        flows[stage].kept += use.is_input
+                                 ? layout.profile.inputs[use.node].size.at(rows)
+                                 : layout.profile.nodes[use.node].outputs[use.output].size.at(rows);
+      }
       if (!use.is_input && layout.stage_of[use.node] == stage) continue;
       const bool first = taken.emplace(use.is_input, use.node, use.output, stage).second;
       if (use.is_input) {
@@ -69,11 +88,6 @@ std::vector<FlowBytes> flow_bytes(const Layout& layout) {
     }
   }
   return flows;
-}
-
-/// What a micro-batch in flight keeps.
-double kept_bytes(const Layout& layout, size_t stage, const FlowBytes& flow) {
-  return layout.plan.stages[stage].recompute ? flow.in + flow.graph_in : flow.saved;
 }
 
 /// The most that the micro-batches in flight keep on one rank of `group`, and per stage the
@@ -95,7 +109,7 @@ double peak_in_flight(const Layout& layout, const std::vector<Action>& order,
     most[action.stage] = std::max(most[action.stage], ++count[action.stage]);
     double bytes = 0;
     for (size_t stage : stages) {
-      bytes += static_cast<double>(count[stage]) * kept_bytes(layout, stage, flows[stage]);
+      bytes += static_cast<double>(count[stage]) * flows[stage].kept;
     }
     peak = std::max(peak, bytes);
   }
@@ -122,8 +136,7 @@ void evaluate_memory(const Layout& layout, const std::vector<std::vector<Action>
     stage.param_bytes = state.param;
     stage.gradient_bytes = state.gradient;
     stage.optimizer_bytes = state.optimizer;
-    stage.activation_bytes = static_cast<double>(in_flight[s]) * kept_bytes(layout, s, flows[s]) +
-                             (layout.plan.stages[s].recompute ? flows[s].saved : 0);
+    stage.activation_bytes = static_cast<double>(in_flight[s]) * flows[s].kept + flows[s].again;
     stage.buffer_bytes = 2 * (flows[s].in + flows[s].out);
     for (uint32_t node : layout.nodes[s]) {
       stage.workspace_bytes =
@@ -137,7 +150,7 @@ void evaluate_memory(const Layout& layout, const std::vector<std::vector<Action>
     double recomputed = 0, buffers = 0, workspace = 0;
     for (size_t s = group; s < layout.stages(); s += layout.groups) {
       members.push_back(s);
-      if (layout.plan.stages[s].recompute) recomputed = std::max(recomputed, flows[s].saved);
+      recomputed = std::max(recomputed, flows[s].again);
       buffers += stages[s].buffer_bytes;
       workspace = std::max(workspace, stages[s].workspace_bytes);
     }

@@ -25,7 +25,7 @@ struct StageFigures {
   double in = 0, graph_in = 0, out = 0;
   double in_gradients = 0, out_gradients = 0;
   // Of the backward, [position of its nodes]:
-  std::vector<double> saved;      ///< what this node and those before it save
+  std::vector<double> saved;      ///< what is there of what this node and those before it keep
   std::vector<double> gradients;  ///< that are there, of the first backward
   std::vector<double> needed;     ///< workspace, and gradients that wait
   double all_gradients = 0;
@@ -53,13 +53,13 @@ class Figures {
       stages_[s].saved.assign(count, 0);
       stages_[s].needed.assign(count, 0);
     }
+    find_segments();
     add_saved();
     add_values();
-    for (size_t s = 0; s < stages_.size(); ++s) add_gradients(s);
-    for (size_t s = 0; s < stages_.size(); ++s) {
-      StageFigures& stage = stages_[s];
-      stage.kept = layout.plan.stages[s].recompute ? stage.in + stage.graph_in : stage.saved.back();
+    for (StageFigures& stage : stages_) {
+      for (size_t i = 1; i < stage.saved.size(); ++i) stage.saved[i] += stage.saved[i - 1];
     }
+    for (size_t s = 0; s < stages_.size(); ++s) add_gradients(s);
   }
 
   const StageFigures& operator[](size_t stage) const { return stages_[stage]; }
@@ -69,23 +69,90 @@ class Figures {
     return cost::cost_at(costs, layout_.profile.rows, layout_.rows[stage]);
   }
 
+  /// Nodes of a stage, in order, all of one segment or of none.
+  struct Run {
+    size_t begin, end;
+    bool again;
+  };
+
+  void find_segments() {
+    runs_.resize(stages_.size());
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      const std::vector<uint32_t>& nodes = layout_.nodes[s];
+      for (size_t i = 0; i < nodes.size(); ++i) {
+        const uint32_t segment = layout_.segment_of[nodes[i]];
+        if (i == 0 || segment != layout_.segment_of[nodes[i - 1]]) {
+          runs_[s].push_back({i, i, segment != Layout::kRunsOnce});
+        }
+        runs_[s].back().end = i + 1;
+      }
+    }
+  }
+
+  /// Of a forward, or of what a segment saves in its second run: from node `i` of the stage on, in
+  /// whose backward it goes.
+  void hold(size_t s, size_t i, double bytes) {
+    const Run& run = run_at(s, i);
+    add(s, i, run.again ? run.end : count(s), bytes);
+    if (!run.again) stages_[s].kept += bytes;
+  }
+
+  /// What a segment takes is there until it runs again: of all segments that take a value, the
+  /// first, which is the last to run.
+  void keep_input(size_t s, const Run& first, double bytes) {
+    add(s, first.end, count(s), bytes);
+    stages_[s].kept += bytes;
+  }
+
+  [[nodiscard]] size_t count(size_t s) const { return layout_.nodes[s].size(); }
+  [[nodiscard]] const Run& run_at(size_t s, size_t i) const {
+    return *std::ranges::upper_bound(runs_[s], i, {}, &Run::end);
+  }
+  /// Bytes that are there from node `begin` of a stage up to `end`.
+  void add(size_t s, size_t begin, size_t end, double bytes) {
+    if (begin >= end) return;
+    stages_[s].saved[begin] += bytes;  // a sum over all nodes before follows
+    if (end < count(s)) stages_[s].saved[end] -= bytes;
+  }
+
   void add_saved() {
     for (size_t s = 0; s < stages_.size(); ++s) {
       for (size_t i = 0; i < layout_.nodes[s].size(); ++i) {
         const cost::ProfileNode& node = layout_.profile.nodes[layout_.nodes[s][i]];
-        stages_[s].saved[i] += at_rows(node.saved_bytes, s);
+        hold(s, i, at_rows(node.saved_bytes, s));
         stages_[s].needed[i] += at_rows(node.workspace_bytes, s);
       }
     }
     for (const cost::SavedStorage& storage : layout_.profile.saved) {
-      std::set<size_t> holders;
-      for (const uint32_t node : storage.nodes) {
-        const size_t s = layout_.stage_of[node];
-        if (holders.insert(s).second) stages_[s].saved[place_[node]] += at_rows(storage.bytes, s);
+      std::map<size_t, std::vector<uint32_t>> savers;  // by stage
+      for (const uint32_t node : storage.nodes) savers[layout_.stage_of[node]].push_back(node);
+      for (const auto& [s, nodes] : savers) {
+        // Saved by a node that does not run again, it is there from the forward on.
+        const auto kept =
+            std::ranges::find_if(nodes, [&](uint32_t node) { return !layout_.runs_again(node); });
+        if (kept != nodes.end()) {
+          const double bytes = at_rows(storage.bytes, s);
+          add(s, place_[nodes.front()], count(s), bytes);
+          stages_[s].kept += bytes;
+          continue;
+        }
+        std::set<uint32_t> segments;
+        for (const uint32_t node : nodes) {
+          if (!segments.insert(layout_.segment_of[node]).second) continue;
+          hold(s, place_[node], at_rows(storage.bytes, s));
+        }
       }
     }
-    for (StageFigures& stage : stages_) {
-      for (size_t i = 1; i < stage.saved.size(); ++i) stage.saved[i] += stage.saved[i - 1];
+  }
+
+  /// `users`: nodes that read a value, ascending; `producer`: its segment, or kRunsOnce.
+  void keep_inputs(const std::vector<uint32_t>& users, uint32_t producer, const cost::Size& size) {
+    std::set<size_t> met;  // stages
+    for (const uint32_t node : users) {
+      const uint32_t segment = layout_.segment_of[node];
+      const size_t s = layout_.stage_of[node];
+      if (segment == Layout::kRunsOnce || segment == producer || !met.insert(s).second) continue;
+      keep_input(s, run_at(s, place_[node]), size.at(layout_.rows[s]));
     }
   }
 
@@ -103,10 +170,12 @@ class Figures {
       for (const uint32_t node : nodes) last[layout_.stage_of[node]] = place_[node];
       if (is_input) {
         const cost::Size& size = layout_.profile.inputs[source].size;
+        keep_inputs(nodes, Layout::kRunsOnce, size);
         for (const auto& [s, at] : last) stages_[s].graph_in += size.at(layout_.rows[s]);
         continue;
       }
       const cost::ProfileOutput& made = layout_.profile.nodes[source].outputs[output];
+      keep_inputs(nodes, layout_.segment_of[source], made.size);
       const size_t home = layout_.stage_of[source];
       const bool leaves = last.size() > (last.contains(home) ? 1U : 0U);
       if (leaves) last[home] = layout_.nodes[home].size();
@@ -151,7 +220,8 @@ class Figures {
 
   const Layout& layout_;
   std::vector<StageFigures> stages_;
-  std::vector<size_t> place_;  // [node] in its stage
+  std::vector<size_t> place_;           // [node] in its stage
+  std::vector<std::vector<Run>> runs_;  // [stage]
 };
 
 /// A rank of one group, along the order of its actions.

@@ -19,10 +19,12 @@ using plan::Rank;
 using NodeTimes = std::vector<double> cost::ProfileNode::*;
 
 /// What a stage takes on its slowest rank: the larger of what its device computes and of what its
-/// host issues.
-double longer_sum(const Layout& layout, size_t stage, NodeTimes device, NodeTimes host) {
+/// host issues. `only_again`: nodes that a backward runs once more.
+double longer_sum(const Layout& layout, size_t stage, NodeTimes device, NodeTimes host,
+                  bool only_again = false) {
   double computed = 0, issued = 0;
   for (uint32_t index : layout.nodes[stage]) {
+    if (only_again && !layout.runs_again(index)) continue;
     const cost::ProfileNode& node = layout.profile.nodes[index];
     computed += cost::cost_at(node.*device, layout.profile.rows, layout.rows[stage]);
     if ((node.*host).empty()) continue;
@@ -301,8 +303,9 @@ std::vector<double> evaluate_compute(const Layout& layout, std::vector<StageEval
         longer_sum(layout, s, &cost::ProfileNode::forward_ns, &cost::ProfileNode::forward_host_ns);
     gradient_ns.push_back(longer_sum(layout, s, &cost::ProfileNode::backward_ns,
                                      &cost::ProfileNode::backward_host_ns));
-    stages[s].backward_ns =
-        gradient_ns[s] + (layout.plan.stages[s].recompute ? stages[s].forward_ns : 0);
+    stages[s].backward_ns = gradient_ns[s] + longer_sum(layout, s, &cost::ProfileNode::forward_ns,
+                                                        &cost::ProfileNode::forward_host_ns,
+                                                        /*only_again=*/true);
   }
   return gradient_ns;
 }

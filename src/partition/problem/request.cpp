@@ -8,6 +8,7 @@
 #include <climits>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <unordered_set>
 
 #include "rannc/util/error.h"
@@ -23,7 +24,8 @@ using plan::Schedule;
 constexpr int64_t kMaxRows = int64_t{1} << 40;
 constexpr int kMaxStages = 1 << 20;
 constexpr std::array kSchedules{Schedule::gpipe, Schedule::one_f_one_b, Schedule::interleaved};
-constexpr std::array<std::string_view, 3> kRecompute{"auto", "never", "always"};
+constexpr std::array<std::string_view, 5> kRecompute{"auto", "never", "always", "stage",
+                                                     "segments"};
 
 Schedule read_schedule(Place place) {
   for (Schedule schedule : kSchedules) {
@@ -32,12 +34,17 @@ Schedule read_schedule(Place place) {
   place.fail(fmt::format("expected 'gpipe', '1f1b' or 'interleaved', found '{}'", place.string()));
 }
 
-Recompute read_recompute(Place place) {
+Recompute read_recompute(Place place, int64_t version) {
+  std::optional<Recompute> recompute;
   try {
-    return recompute_from_name(place.string());
+    recompute = recompute_from_name(place.string());
   } catch (const ConfigError& error) {
     place.fail(error.what());
   }
+  if (version < 3 && *recompute > Recompute::always) {
+    place.fail(fmt::format("'{}' is of version 3, found version {}", place.string(), version));
+  }
+  return *recompute;
 }
 
 int read_count(Place place) { return static_cast<int>(place.integer(1, kMaxStages)); }
@@ -269,7 +276,8 @@ std::string_view name(Recompute recompute) { return kRecompute.at(static_cast<si
 Recompute recompute_from_name(std::string_view name) {
   const auto* const found = std::ranges::find(kRecompute, name);
   if (found == kRecompute.end()) {
-    throw ConfigError(fmt::format("expected 'auto', 'never' or 'always', found '{}'", name));
+    throw ConfigError(
+        fmt::format("expected 'auto', 'never', 'always', 'stage' or 'segments', found '{}'", name));
   }
   return static_cast<Recompute>(found - kRecompute.begin());
 }
@@ -277,7 +285,7 @@ Recompute recompute_from_name(std::string_view name) {
 Request request_from_json(std::string_view text) {
   const json::Document document(text, "plan request");
   const Place root = document.root();
-  const int64_t version = root.expect_format("rannc-plan-request", 2);
+  const int64_t version = root.expect_format("rannc-plan-request", 3);
   std::vector<std::string_view> keys{"format",
                                      "version",
                                      "global_batch",
@@ -313,7 +321,8 @@ Request request_from_json(std::string_view text) {
     for (Place name : found->elements()) request.schedules.push_back(read_schedule(name));
   }
   if (const auto found = root.find("max_interleave")) request.max_interleave = read_count(*found);
-  if (const auto found = root.find("recompute")) request.recompute = read_recompute(*found);
+  if (const auto found = root.find("recompute"))
+    request.recompute = read_recompute(*found, version);
   if (const auto found = root.find("reduction_buckets")) {
     request.reduction_buckets = read_count(*found);
   }
@@ -330,8 +339,10 @@ std::string to_json(const Request& request) {
       "\"memory_margin\": {},\n"
       " {}\"schedules\": {}, \"max_interleave\": {}, \"recompute\": \"{}\",\n"
       " \"reduction_buckets\": {}, {}\"force\": {}}}\n",
-      second ? 2 : 1, request.global_batch,
-      json::number_text(request.gradient_bytes_per_param_byte),
+      request.recompute > Recompute::always ? 3
+      : second                              ? 2
+                                            : 1,
+      request.global_batch, json::number_text(request.gradient_bytes_per_param_byte),
       json::number_text(request.optimizer_bytes_per_param_byte),
       json::number_text(request.memory_margin),
       request.micro_batches.empty()

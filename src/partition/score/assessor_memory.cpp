@@ -164,7 +164,7 @@ double Assessor::need(const Draft& draft, size_t group, const std::vector<bool>&
 void Assessor::choose_recompute(Draft& draft) {
   const auto count = static_cast<size_t>(draft.stages());
   draft.recompute.assign(count, request_.recompute == Recompute::always);
-  if (request_.recompute != Recompute::automatic) return;
+  if (!is_free(request_.recompute)) return;
   fill(draft);
   if (draft.interleave == 1) {
     for (size_t s = 0; s < count; ++s) {

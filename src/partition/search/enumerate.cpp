@@ -418,7 +418,7 @@ class Enumeration {
 
   void judge() {
     assessor_.choose_recompute(draft_);
-    if (draft_.interleave == 1 || request_.recompute != Recompute::automatic) {
+    if (draft_.interleave == 1 || !is_free(request_.recompute)) {
       score();
       return;
     }

@@ -173,7 +173,7 @@ ClosestPlan even_arrangement(const RangeCosts& ranges, const cost::Cluster& clus
         const auto bytes = [&](bool recompute) {
           return costs.peak_bytes(stage.first, stage.last, replicas, recompute, held);
         };
-        if (request.recompute == Recompute::automatic) stage.recompute = bytes(true) < bytes(false);
+        if (is_free(request.recompute)) stage.recompute = bytes(true) < bytes(false);
         peak = std::max(peak, bytes(stage.recompute));
         here.stages.push_back(stage);
       }

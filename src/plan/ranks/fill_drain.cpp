@@ -14,11 +14,14 @@ Plan fill_drain(const Plan& plan) {
     stage.ranks = plan.stages[group].ranks;
     stage.predicted.reset();
     stage.nodes.clear();
+    stage.segments.clear();
     for (size_t part = 0; part < parts; ++part) {
       const Stage& from = plan.stages[group * parts + part];
       stage.nodes.insert(stage.nodes.end(), from.nodes.begin(), from.nodes.end());
       stage.recompute = stage.recompute || from.recompute;
+      stage.segments.insert(stage.segments.end(), from.segments.begin(), from.segments.end());
     }
+    if (stage.recompute) stage.segments.clear();
   }
   return result;
 }

@@ -97,7 +97,7 @@ class Explanation {
     std::string text =
         fmt::format("\nStage {} runs on rank{} {}{} and holds\n  {}\n", s,
                     mesh_of(stage).mesh().size() == 1 ? "" : "s", number_ranges(stage.ranks),
-                    stage.recompute ? ", recomputes," : "",
+                    stage.runs_again() ? ", recomputes," : "",
                     indented(names_in_lines(name(s), width_ - 2, /*lines=*/3)));
     text += group_text(plan_, s, width_);
     text += stages_around(s);

@@ -111,6 +111,11 @@ std::string stage_table(const Plan& plan, const PlanNotes& notes, size_t width) 
   return named.text(width);
 }
 
+std::string what_recomputes(const Stage& stage) {
+  if (stage.segments.empty()) return stage.recompute ? "yes" : "no";
+  return fmt::format("{} part{}", stage.segments.size(), stage.segments.size() == 1 ? "" : "s");
+}
+
 std::string flow_table(const Plan& plan, size_t width) {
   TextTable table;
   table.column("stage");
@@ -125,7 +130,7 @@ std::string flow_table(const Plan& plan, size_t width) {
     };
     table.row({std::to_string(s), stage.predicted ? std::to_string(stage.predicted->rows) : "-",
                time(&Prediction::forward_ns), time(&Prediction::backward_ns),
-               stage.recompute ? "yes" : "no", bytes(flow.in_bytes),
+               what_recomputes(stage), bytes(flow.in_bytes),
                bytes(flow.out_bytes ? flow.out_bytes : flow.send_bytes),
                time(&Prediction::reduce_ns)});
   }

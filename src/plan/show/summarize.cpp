@@ -31,7 +31,7 @@ std::vector<StageSummary> summarize(const Plan& plan, const ir::Graph& graph, in
       }
     }
     if (plan.stages[stage].predicted) summary.predicted = *plan.stages[stage].predicted;
-    summary.recompute = plan.stages[stage].recompute;
+    summary.recompute = plan.stages[stage].runs_again();
   }
 
   const int64_t micro_rows = (global_rows + plan.micro_batches - 1) / plan.micro_batches;

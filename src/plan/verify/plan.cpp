@@ -115,6 +115,50 @@ void check_inseparable(const ir::Graph& graph, const Placement& placement) {
   }
 }
 
+/// Segments of a stage, node by node in the order of the graph.
+void check_segments(const Stage& stage, int number, const ir::Graph& graph,
+                    const Placement& placement) {
+  if (stage.segments.empty()) return;
+  std::map<std::string_view, int> segment_of;
+  for (size_t segment = 0; segment < stage.segments.size(); ++segment) {
+    for (const std::string& node : stage.segments[segment]) {
+      if (segment_of.emplace(node, segment).second) continue;
+      throw PlanError(fmt::format("node '{}' is in two segments of stage {}", node, number));
+    }
+  }
+  std::vector<size_t> found(stage.segments.size());
+  std::map<uint32_t, int> segment_of_node;
+  int before = -1;
+  for (uint32_t index = 0; index < graph.nodes.size(); ++index) {
+    if (placement.stage_of[index] != number) continue;
+    const auto place = segment_of.find(graph.nodes[index].name);
+    const int segment = place == segment_of.end() ? -1 : place->second;
+    segment_of_node[index] = segment;
+    if (segment >= 0 && segment != before && found[static_cast<size_t>(segment)] > 0) {
+      throw PlanError(
+          fmt::format("node '{}' does not follow the other nodes of its segment in stage {}",
+                      graph.nodes[index].name, number));
+    }
+    if (segment >= 0) ++found[static_cast<size_t>(segment)];
+    before = segment;
+  }
+  for (size_t segment = 0; segment < found.size(); ++segment) {
+    if (found[segment] == stage.segments[segment].size() && found[segment] > 0) continue;
+    throw PlanError(
+        fmt::format("segment {} of stage {} has nodes that are not of the stage", segment, number));
+  }
+  for (const std::vector<ir::NodeId>& set : ir::inseparable_nodes(graph)) {
+    if (placement.stage_of[set.front().index] != number) continue;
+    for (ir::NodeId node : set) {
+      if (segment_of_node[node.index] == segment_of_node[set.front().index]) continue;
+      throw PlanError(fmt::format(
+          "nodes '{}' and '{}' of stage {} use a storage that one of them or a third writes, so "
+          "they must share a segment",
+          graph[set.front()].name, graph[node].name, number));
+    }
+  }
+}
+
 void check_whole_batch(const Plan& plan, const ir::Graph& graph) {
   if (plan.micro_batches == 1) return;
   const auto found = std::ranges::find_if(graph.nodes, &ir::Node::whole_batch);
@@ -145,6 +189,9 @@ void verify(const Plan& plan, const ir::Graph& graph, int world) {
   const Placement placement = place(plan, graph);
   check_flow(graph, placement);
   check_inseparable(graph, placement);
+  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    check_segments(plan.stages[stage], static_cast<int>(stage), graph, placement);
+  }
   check_whole_batch(plan, graph);
 }
 

@@ -381,7 +381,7 @@ std::vector<at::Tensor> PipelineCall::state_of(const LocalStage& local) const {
 /// it. Null where there is one micro-batch.
 PerCall* PipelineCall::per_call(int stage, bool last) {
   if (program().split.micro_rows.size() == 1) return nullptr;
-  // Stages that recompute are held one at a time, and plans count on it.
+  // Stages that recompute as a whole are held one at a time, and plans count on it.
   for (size_t other = 0; other < per_call_.size(); ++other) {
     if (static_cast<int>(other) != stage && part_->stages[other].recompute) per_call_[other] = {};
   }
@@ -484,9 +484,9 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   const std::shared_ptr<const DrawKey> key = draw_key(stage, micro_batch);
   write_once(local, state);
   const bool last = micro_batch == static_cast<int>(program().split.micro_rows.size()) - 1;
-  const bool recompute = with_backward_ && local.recompute;
+  const bool runs_again = with_backward_ && local.stage->runs_again();
   if (batch.rows == 0) {
-    if (last && !recompute) per_call_[static_cast<size_t>(stage)] = {};
+    if (last && !runs_again) per_call_[static_cast<size_t>(stage)] = {};
     return local.stage->skip(arguments_without_rows(*local.stage), state, key.get());
   }
 
@@ -497,11 +497,11 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
                 c10::str("into stage ", stage, ", micro-batch ", micro_batch));
   }
   const std::shared_ptr<WholeBatch> whole = whole_batch(stage, micro_batch);
-  PerCall* shared = per_call(stage, last && !recompute);  // a second run reads it once more
+  PerCall* shared = per_call(stage, last && !runs_again);  // a second run reads it once more
   batch.outputs =
       with_backward_
           ? local.stage->forward(std::move(inputs), local.input_requires_grad, state, batch.rows,
-                                 recompute, batch.pass, key, shared, whole)
+                                 batch.pass, key, shared, whole)
           : local.stage->forward(std::move(inputs), state, batch.rows, key.get(), shared, whole);
   if (part_->show_values) {
     show_values(part_->graph, local.stage->outputs(), batch.outputs,
@@ -520,7 +520,7 @@ void PipelineCall::run_backward(int stage, int micro_batch) {
   const bool last = micro_batch == orders_->last_backward[static_cast<size_t>(stage)];
   if (last) gradients_.begin_last_backward(stage);
   if (batch.rows > 0) {
-    run_backward(local, batch, local.recompute ? per_call(stage, last) : nullptr);
+    run_backward(local, batch, local.stage->runs_again() ? per_call(stage, last) : nullptr);
   }
   if (last) per_call_[static_cast<size_t>(stage)] = {};
   if (last) gradients_.end_last_backward(stage);

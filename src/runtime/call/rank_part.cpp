@@ -24,10 +24,10 @@ bool is_scalar(const ir::Value& value) {
   return value.rows.kind == ir::RowKind::mean || value.rows.kind == ir::RowKind::sum;
 }
 
-std::vector<ir::NodeId> find_nodes(const plan::Stage& stage,
+std::vector<ir::NodeId> find_nodes(const std::vector<std::string>& names,
                                    const std::unordered_map<std::string, ir::NodeId>& by_name) {
   std::vector<ir::NodeId> nodes;
-  for (const std::string& name : stage.nodes) {
+  for (const std::string& name : names) {
     const auto found = by_name.find(name);
     if (found == by_name.end()) {
       throw PlanError(c10::str("the plan names node '", name, "', which the model does not have"));
@@ -152,7 +152,8 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
   if (group && held.empty()) {
     std::vector<ir::Graph> graphs;
     for (size_t index = 0; plan.stages.size() > 1 && index < plan.stages.size(); ++index) {
-      graphs.push_back(ir::extract(graph, find_nodes(plan.stages[index], by_name), outputs[index]));
+      graphs.push_back(
+          ir::extract(graph, find_nodes(plan.stages[index].nodes, by_name), outputs[index]));
     }
     held = layouts_of_shared(graphs, plan, group->size());
     for (const std::string& name : prelude.state_names()) held[name] = {};  // computed on the whole
@@ -162,9 +163,13 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
     LocalStage local;
     const plan::StageMesh mesh = plan::mesh_of(stage);
     if (const std::optional<int> replica = mesh.replica_of(rank)) {
-      local.stage =
-          std::make_unique<Stage>(graph, find_nodes(stage, by_name), outputs[index], objects,
-                                  device, group, stage.factors, held, stage.sequence_parallel);
+      RunAgain again{.all = stage.recompute};
+      for (const std::vector<std::string>& segment : stage.segments) {
+        again.segments.push_back(find_nodes(segment, by_name));
+      }
+      local.stage = std::make_unique<Stage>(graph, find_nodes(stage.nodes, by_name), outputs[index],
+                                            objects, device, again, group, stage.factors, held,
+                                            stage.sequence_parallel);
       local.replica = *replica;
       local.recompute = stage.recompute;
       const std::vector<std::string>& state = local.stage->state_names();

@@ -30,8 +30,8 @@ struct StateSource {
 /// A stage of the plan on this rank.
 struct LocalStage {
   std::unique_ptr<Stage> stage;
-  int replica = 0;  ///< place of this rank among the stage's ranks
-  bool recompute = false;
+  int replica = 0;         ///< place of this rank among the stage's ranks
+  bool recompute = false;  ///< the whole stage
   std::vector<StateSource> state;
   std::vector<bool> input_requires_grad;  ///< [stage input]
   RunningStatistics statistics;

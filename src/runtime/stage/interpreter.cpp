@@ -109,11 +109,25 @@ std::vector<uint32_t> find_row_free_effects(const ir::Graph& graph,
 
 struct Interpreter::Impl {
   Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
-       const std::vector<bool>& known, const std::shared_ptr<const Group>& group);
+       const std::vector<bool>& known, const std::shared_ptr<const Group>& group,
+       std::vector<ir::Segment> segments);
 
+  /// What the instructions of a run get beside their operands.
+  struct Context {
+    int64_t rows;
+    const DrawKey* key;
+    const std::shared_ptr<WholeBatch>& batch;
+    PerCall* per_call;
+    bool caller_grad;
+  };
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
-                              int64_t rows, const DrawKey* key,
-                              const std::shared_ptr<WholeBatch>& batch, PerCall* per_call);
+                              const Context& context, SegmentRecorder* recorder);
+  std::vector<at::Tensor> run_segment(const ir::Segment& segment, std::vector<at::Tensor> inputs,
+                                      const std::vector<at::Tensor>& state, const Context& context);
+  void run_range(size_t begin, size_t end, const Context& context);
+  void run_recorded(size_t segment, const std::vector<at::Tensor>& state, const Context& context,
+                    SegmentRecorder& recorder);
+  [[nodiscard]] std::vector<at::Tensor> outputs_of(const ir::Segment& segment) const;
   void run_row_free_effects(const std::vector<at::Tensor>& inputs,
                             const std::vector<at::Tensor>& state, const DrawKey* key);
 
@@ -140,14 +154,16 @@ struct Interpreter::Impl {
   };
   std::vector<Constant> constants;
   std::vector<uint32_t> output_registers;
+  std::vector<ir::Segment> segments;
 
   std::vector<at::Tensor> registers;
   std::vector<at::Tensor> operands, results;  // of the instruction at hand, kept for capacity
 };
 
 Interpreter::Impl::Impl(const ir::Graph& graph, const ops::Objects& objects, c10::Device on_device,
-                        const std::vector<bool>& known, const std::shared_ptr<const Group>& group)
-    : device(on_device), known_inputs(known) {
+                        const std::vector<bool>& known, const std::shared_ptr<const Group>& group,
+                        std::vector<ir::Segment> of_graph)
+    : device(on_device), known_inputs(known), segments(std::move(of_graph)) {
   RANNC_CHECK(known.empty() || known.size() == graph.inputs.size(), c10::str(known.size()));
   std::vector<bool> written(graph.values.size());
   for (const ir::Node& node : graph.nodes) {
@@ -344,15 +360,12 @@ class RegisterCleaner {
 }  // namespace
 
 std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
-                                               const std::vector<at::Tensor>& state, int64_t rows,
-                                               const DrawKey* key,
-                                               const std::shared_ptr<WholeBatch>& batch,
-                                               PerCall* per_call) {
+                                               const std::vector<at::Tensor>& state,
+                                               const Context& context, SegmentRecorder* recorder) {
   RANNC_CHECK(inputs.size() == input_registers.size(),
               c10::str("got ", inputs.size(), " inputs for ", input_registers.size()));
   const auto autocast_guard = no_autocast();
-  const bool caller_grad = at::GradMode::is_enabled();
-  const at::AutoGradMode restore_grad(caller_grad);
+  const at::AutoGradMode restore_grad(context.caller_grad);
   const RegisterCleaner cleaner(registers, operands);
 
   load_state(state);
@@ -360,30 +373,86 @@ std::vector<at::Tensor> Interpreter::Impl::run(std::vector<at::Tensor> inputs,
     registers[input_registers[i]] = clone_input[i] ? inputs[i].clone() : std::move(inputs[i]);
   }
   inputs.clear();
-  if (per_call != nullptr) per_call->results.resize(registers.size());
-  bool grad = caller_grad;
-  for (Instruction& instruction : instructions) {
-    if (per_call != nullptr && instruction.per_call) {
-      if (per_call->made) {
-        take_per_call(instruction, *per_call);
-      } else {
-        make_per_call(instruction, *per_call, caller_grad);
-      }
-      continue;
-    }
-    const bool wanted = caller_grad && instruction.grad_enabled;
-    if (wanted != grad) {
-      at::GradMode::set_enabled(wanted);
-      grad = wanted;
-    }
-    if (instruction.op) instruction.op->set_rows(rows);
-    execute(instruction, /*may_free=*/true, key, batch);
+  size_t at = 0;
+  for (size_t segment = 0; recorder != nullptr && segment < segments.size(); ++segment) {
+    run_range(at, segments[segment].begin, context);
+    run_recorded(segment, state, context, *recorder);
+    at = segments[segment].end;
   }
-  if (per_call != nullptr) per_call->made = true;
+  run_range(at, instructions.size(), context);
   std::vector<at::Tensor> outputs;
   outputs.reserve(output_registers.size());
   for (uint32_t output : output_registers) outputs.push_back(registers[output]);
   return outputs;
+}
+
+void Interpreter::Impl::run_range(size_t begin, size_t end, const Context& context) {
+  PerCall* const per_call = context.per_call;
+  if (per_call != nullptr) {
+    per_call->made.resize(instructions.size());
+    per_call->results.resize(registers.size());
+  }
+  bool grad = context.caller_grad;
+  const at::AutoGradMode restore_grad(grad);
+  for (size_t index = begin; index < end; ++index) {
+    Instruction& instruction = instructions[index];
+    if (per_call != nullptr && instruction.per_call) {
+      if (per_call->made[index]) {
+        take_per_call(instruction, *per_call);
+      } else {
+        make_per_call(instruction, *per_call, context.caller_grad);
+        per_call->made[index] = true;
+      }
+      continue;
+    }
+    const bool wanted = context.caller_grad && instruction.grad_enabled;
+    if (wanted != grad) {
+      at::GradMode::set_enabled(wanted);
+      grad = wanted;
+    }
+    if (instruction.op) instruction.op->set_rows(context.rows);
+    execute(instruction, /*may_free=*/true, context.key, context.batch);
+  }
+}
+
+std::vector<at::Tensor> Interpreter::Impl::outputs_of(const ir::Segment& segment) const {
+  std::vector<at::Tensor> outputs;
+  for (ir::ValueId output : segment.outputs) outputs.push_back(registers[output.index]);
+  return outputs;
+}
+
+void Interpreter::Impl::run_recorded(size_t number, const std::vector<at::Tensor>& state,
+                                     const Context& context, SegmentRecorder& recorder) {
+  const ir::Segment& segment = segments[number];
+  std::vector<at::Tensor> inputs;
+  for (const auto& [value, is_written] : segment.inputs) {
+    inputs.push_back(is_written ? registers[value.index].clone() : registers[value.index]);
+  }
+  recorder.enter(number, std::move(inputs), state);
+  Context unrecorded = context;
+  unrecorded.caller_grad = false;
+  run_range(segment.begin, segment.end, unrecorded);
+  std::vector<at::Tensor> outputs = outputs_of(segment);
+  recorder.leave(number, outputs);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    registers[segment.outputs[i].index] = std::move(outputs[i]);
+  }
+}
+
+std::vector<at::Tensor> Interpreter::Impl::run_segment(const ir::Segment& segment,
+                                                       std::vector<at::Tensor> inputs,
+                                                       const std::vector<at::Tensor>& state,
+                                                       const Context& context) {
+  const auto autocast_guard = no_autocast();
+  const RegisterCleaner cleaner(registers, operands);
+  load_state(state);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& [value, is_written] = segment.inputs[i];
+    registers[value.index] = is_written ? inputs[i].clone() : std::move(inputs[i]);
+  }
+  inputs.clear();
+  run_range(segment.begin, segment.end, context);
+  return outputs_of(segment);
 }
 
 void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& inputs,
@@ -401,8 +470,9 @@ void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& inpu
 }
 
 Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
-                         const std::vector<bool>& known, std::shared_ptr<const Group> group)
-    : impl_(std::make_unique<Impl>(graph, objects, device, known, group)) {}
+                         const std::vector<bool>& known, std::shared_ptr<const Group> group,
+                         std::vector<ir::Segment> segments)
+    : impl_(std::make_unique<Impl>(graph, objects, device, known, group, std::move(segments))) {}
 
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
@@ -413,8 +483,18 @@ std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
                                          const std::vector<at::Tensor>& state, int64_t rows,
                                          const DrawKey* key,
                                          const std::shared_ptr<WholeBatch>& batch,
-                                         PerCall* per_call) {
-  return impl_->run(std::move(inputs), state, rows, key, batch, per_call);
+                                         PerCall* per_call, SegmentRecorder* recorder) {
+  return impl_->run(std::move(inputs), state,
+                    {rows, key, batch, per_call, at::GradMode::is_enabled()}, recorder);
+}
+
+std::vector<at::Tensor> Interpreter::run_segment(size_t segment, std::vector<at::Tensor> inputs,
+                                                 const std::vector<at::Tensor>& state, int64_t rows,
+                                                 const DrawKey* key,
+                                                 const std::shared_ptr<WholeBatch>& batch,
+                                                 PerCall* per_call) {
+  return impl_->run_segment(impl_->segments.at(segment), std::move(inputs), state,
+                            {rows, key, batch, per_call, /*caller_grad=*/true});
 }
 
 void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& inputs,

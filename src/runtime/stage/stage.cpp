@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -33,25 +32,6 @@ int find(const std::vector<ir::ValueId>& values, ir::ValueId value) {
   const auto found = std::ranges::find(values, value);
   return found == values.end() ? -1 : static_cast<int>(found - values.begin());
 }
-
-/// Where autograd's graph of a pass begins. Leaves in its place would keep the inputs' memory until
-/// the backward.
-class InputGradients final : public torch::autograd::Node {
- public:
-  // The engine runs it before all others that are ready, as it does torch's AccumulateGrad.
-  explicit InputGradients(std::shared_ptr<std::vector<at::Tensor>> found)
-      : Node(std::numeric_limits<uint64_t>::max()), found_(std::move(found)) {}
-
-  std::string name() const override { return "InputGradients"; }
-
- private:
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    *found_ = std::move(gradients);
-    return {};
-  }
-
-  std::shared_ptr<std::vector<at::Tensor>> found_;
-};
 
 /// Tensors of the same memory that autograd does not follow.
 std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
@@ -79,29 +59,6 @@ void add_zeros(const std::vector<torch::autograd::Edge>& edges, std::vector<at::
   }
 }
 
-/// Buffers up to this size are copied for the backward, as another call may write them before it:
-/// counters and averages are no larger.
-/// tuned by: what separates counters and averages of channels from masks and tables.
-/// without it: a larger limit copies masks and tables at every call; a smaller one lets a second
-/// forward change the statistics that a backward reads.
-constexpr size_t kCopiedStateBytes = size_t{16} << 10;
-
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
-}
-
-}  // namespace
-
-at::Tensor copy_of_state(const at::Tensor& tensor) {
-  at::Tensor copy = tensor.detach().clone();
-  if (tensor.requires_grad()) {
-    torch::autograd::impl::set_gradient_edge(copy, torch::autograd::impl::gradient_edge(tensor));
-  }
-  return copy;
-}
-
-namespace {
-
 /// [input of the stage] whether it is an argument of the call that has no rows: every rank has it.
 std::vector<bool> find_without_rows(const ir::Graph& whole, const ir::Graph& stage) {
   std::vector<bool> found;
@@ -125,17 +82,34 @@ ir::ShardedGraph part_of(ir::Graph graph, const Group* group,
   return std::move(places[static_cast<size_t>(group->place())]);
 }
 
+/// The graph of a stage in the order in which it runs.
+ir::SegmentedGraph with_segments(const ir::Graph& whole, ir::Graph stage, const RunAgain& again) {
+  if (again.all) return ir::as_one_segment(std::move(stage));
+  std::unordered_map<std::string_view, ir::NodeId> by_name;
+  for (uint32_t index = 0; index < stage.nodes.size(); ++index) {
+    by_name.emplace(stage.nodes[index].name, ir::NodeId{index});
+  }
+  std::vector<std::vector<ir::NodeId>> segments;
+  for (const std::vector<ir::NodeId>& nodes : again.segments) {
+    std::vector<ir::NodeId>& segment = segments.emplace_back();
+    for (ir::NodeId node : nodes) segment.push_back(by_name.at(whole[node].name));
+    std::ranges::sort(segment);
+  }
+  return ir::segmented(std::move(stage), segments);
+}
+
 }  // namespace
 
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
              std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
-             std::shared_ptr<const Group> group, const std::vector<std::string>& factors,
-             const ir::Layouts& held, bool sequence)
+             const RunAgain& again, std::shared_ptr<const Group> group,
+             const std::vector<std::string>& factors, const ir::Layouts& held, bool sequence)
     : sharded_(part_of(ir::extract(whole, nodes, outputs), group.get(), factors, held, sequence)),
+      segmented_(with_segments(whole, std::move(sharded_.graph), again)),
       outputs_(std::move(outputs)),
       without_rows_(find_without_rows(whole, graph_)),
-      interpreter_(
-          std::make_unique<Interpreter>(graph_, objects, device, without_rows_, std::move(group))),
+      interpreter_(std::make_unique<Interpreter>(graph_, objects, device, without_rows_,
+                                                 std::move(group), segmented_.segments)),
       device_(device) {
   std::unordered_map<std::string, ir::ValueId> by_name;
   for (uint32_t index = 0; index < whole.values.size(); ++index) {
@@ -147,10 +121,6 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
     const auto found = nodes_by_name.find(node.name);
     whole_nodes_.push_back(found == nodes_by_name.end() ? ir::NodeId{} : found->second);
   }
-  std::unordered_set<std::string> written;
-  for (const ir::Node& node : graph_.nodes) {
-    for (ir::ValueId value : node.writes) written.insert(graph_[graph_[value].storage].name);
-  }
   only_aten_ = std::ranges::all_of(graph_.nodes, [](const ir::Node& node) {
     return ir::is_collective(node) ||
            (node.kind == ir::OpKind::dispatcher && node.op.starts_with("aten::"));
@@ -159,10 +129,6 @@ Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
     const auto found = by_name.find(graph_[input].name);
     RANNC_CHECK(found != by_name.end(), c10::str("stage input '", graph_[input].name, "'"));
     inputs_.push_back(found->second);
-  }
-  const std::vector<std::string>& names = interpreter_->state_names();
-  for (size_t index = 0; index < names.size(); ++index) {
-    if (written.contains(names[index])) written_state_.push_back(index);
   }
 }
 
@@ -187,67 +153,23 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<bool>& requires_grad,
                                        const std::vector<at::Tensor>& state, int64_t rows,
-                                       bool recompute, StagePass& pass,
-                                       std::shared_ptr<const DrawKey> key, PerCall* per_call,
-                                       std::shared_ptr<WholeBatch> batch) {
-  pass.rows = rows;
-  pass.key = std::move(key);
-  pass.batch = std::move(batch);
-  pass.recompute = recompute;
+                                       StagePass& pass, std::shared_ptr<const DrawKey> key,
+                                       PerCall* per_call, std::shared_ptr<WholeBatch> batch) {
   pass.requires_grad = requires_grad;
-  if (recompute) {
-    pass.inputs = detached(inputs);
-    for (size_t index = 0; index < state.size(); ++index) {
-      if (is_kept(index, state[index])) pass.kept.emplace_back(index, copy_of_state(state[index]));
-    }
-    for (const at::Tensor& input : pass.inputs) pass.versions.push_back(version_of(input));
-    for (const at::Tensor& tensor : state) pass.versions.push_back(version_of(tensor));
-    pass.random = RandomState::now(device_);
-    return forward(std::move(inputs), state, rows, pass.key.get(), per_call, pass.batch);
-  }
-  return record(std::move(inputs), state, pass, per_call);
-}
-
-bool Stage::is_kept(size_t index, const at::Tensor& tensor) const {
-  if (std::ranges::binary_search(written_state_, index)) return true;
-  return !tensor.requires_grad() && tensor.nbytes() <= kCopiedStateBytes;
-}
-
-/// What would be computed again from other numbers. Autograd itself looks at what it has saved in
-/// the same way.
-void Stage::check_versions(const StagePass& pass, const std::vector<at::Tensor>& state) const {
-  const auto refuse = [](const std::string& name) {
-    throw Error(c10::str("'", name, "' was modified by an in-place operation after the forward ",
-                         "pass, which its backward computes again (recompute).\n  Write to it ",
-                         "after backward(), or to a copy."));
-  };
-  for (size_t index = 0; index < pass.inputs.size(); ++index) {
-    if (version_of(pass.inputs[index]) != pass.versions[index]) {
-      refuse(graph_[graph_.inputs[index]].name);
-    }
-  }
-  for (size_t index = 0; index < state.size(); ++index) {
-    if (is_kept(index, state[index])) continue;
-    if (version_of(state[index]) != pass.versions[pass.inputs.size() + index]) {
-      refuse(state_names()[index]);
-    }
-  }
-}
-
-std::vector<at::Tensor> Stage::record(std::vector<at::Tensor> inputs,
-                                      const std::vector<at::Tensor>& state, StagePass& pass,
-                                      PerCall* per_call) {
+  pass.context = std::make_shared<PassContext>(
+      PassContext{.rows = rows, .key = std::move(key), .batch = std::move(batch)});
   pass.input_grads = std::make_shared<std::vector<at::Tensor>>();
   const auto node = ops::make_node<InputGradients>(pass.input_grads);
   for (size_t index = 0; index < inputs.size(); ++index) {
     inputs[index] = inputs[index].detach();
     if (pass.requires_grad[index]) torch::autograd::set_history(inputs[index], node);
   }
+  SecondRuns second_runs(graph_, segmented_.segments, *interpreter_, device_, pass.context);
   std::vector<at::Tensor> outputs;
   {
     const at::AutoGradMode with_grad(true);
-    outputs = interpreter_->run(std::move(inputs), state, pass.rows, pass.key.get(), pass.batch,
-                                per_call);
+    outputs = interpreter_->run(std::move(inputs), state, rows, pass.context->key.get(),
+                                pass.context->batch, per_call, &second_runs);
   }
   pass.ends = std::make_shared<GraphEnds>();
   for (at::Tensor& output : outputs) {
@@ -262,22 +184,14 @@ std::vector<at::Tensor> Stage::record(std::vector<at::Tensor> inputs,
 std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> grads,
                                         const std::vector<at::Tensor>& state, PerCall* per_call,
                                         bool keep_graph) {
-  if (pass.recompute) {
-    check_versions(pass, state);
-    // The statistics and counters were updated by the first run, so this one gets copies.
-    std::vector<at::Tensor> replayed = state;
-    for (auto& [index, before] : pass.kept) {
-      replayed[index] = keep_graph ? copy_of_state(before) : std::move(before);
-    }
-    const RandomState now = RandomState::now(device_);
-    pass.random.restore();
-    (void)record(pass.inputs, replayed, pass, per_call);
-    now.restore();
-    keep_graph = false;  // the next backward records its own
+  PassContext& context = *pass.context;
+  if (context.batch) {
+    add_zeros(pass.ends->edges, grads, *context.batch,
+              2 * static_cast<int64_t>(graph_.nodes.size()));
   }
-  if (pass.batch) {
-    add_zeros(pass.ends->edges, grads, *pass.batch, 2 * static_cast<int64_t>(graph_.nodes.size()));
-  }
+  context.state = &state;
+  context.per_call = per_call;
+  context.keep_graph = keep_graph;
   torch::autograd::edge_list roots;
   torch::autograd::variable_list seeds;
   for (size_t index = 0; index < grads.size(); ++index) {
@@ -296,6 +210,7 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
     torch::autograd::Engine::get_default_engine().execute(
         roots, seeds, keep_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
   }
+  context.state = nullptr;
   std::vector<at::Tensor> input_grads(pass.requires_grad.size());
   auto found = pass.input_grads->begin();
   for (size_t index = 0; index < input_grads.size() && found != pass.input_grads->end(); ++index) {

@@ -77,7 +77,7 @@ TEST_P(BruteForceOfVersion, AgreesWithTheEvaluatorOnEveryPlan) {
     for (int64_t m = 1; m <= problem.request.global_batch; ++m) {
       problem.request.micro_batches.push_back(m);
     }
-    problem.request.recompute = Recompute::automatic;
+    problem.request.recompute = Recompute::stage;
     problem.request.force = {};
     brute::Judge judge(problem.profile, problem.cluster, problem.request);
     const Choice choice = random_choice(judge, problem, random);

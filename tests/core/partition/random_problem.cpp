@@ -177,6 +177,7 @@ Request wish(Dice& dice, const ProblemOptions& options) {
   if (dice.chance(0.2)) request.memory_margin = 0.1;
   if (dice.chance(0.3)) request.reduction_buckets = dice.draw(2, 4);
   const double recompute = dice.real(0, 1);
+  request.recompute = Recompute::stage;  // brute force knows no segments
   if (recompute < 0.1) request.recompute = Recompute::always;
   if (recompute > 0.9) request.recompute = Recompute::never;
   const double schedules = dice.real(0, 1);

@@ -79,6 +79,37 @@ TEST(PlanFile, SaysWhetherReplicasShareTheOptimizersState) {
   EXPECT_EQ(plan_from_json(shared), plan);
 }
 
+TEST(PlanFile, ListsSegmentsOfStagesThatRunAgainInParts) {
+  Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1", "n2", "n3"};
+  plan.stages[0].segments = {{"n0"}, {"n2", "n3"}};
+  const std::string text = to_json(plan);
+  EXPECT_NE(text.find("\"version\": 3"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("recompute": [["n0"], ["n2", "n3"]])"), std::string::npos) << text;
+  EXPECT_EQ(plan_from_json(text), plan);
+  EXPECT_TRUE(plan.stages[0].runs_again());
+
+  const auto file = [](std::string_view recompute, int version) {
+    return R"({"format": "rannc-plan", "schedule": "gpipe", "micro_batches": 1, "version": )" +
+           std::to_string(version) +
+           R"(, "stages": [{"nodes": ["a", "b", "c"], "ranks": [0], "recompute": )" +
+           std::string(recompute) + "}]}";
+  };
+  EXPECT_EQ(error_of(file("[]", 3)), "no error");
+  EXPECT_EQ(error_of(file(R"([["a"]])", 1)),
+            "plan: $.stages[0].recompute: expected true or false, found an array");
+  EXPECT_EQ(error_of(file(R"([["a"], ["d"]])", 3)),
+            "plan: $.stages[0].recompute[1][0]: the stage has no node 'd'");
+  EXPECT_EQ(
+      error_of(file(R"([["a", "c"]])", 3)),
+      "plan: $.stages[0].recompute[0][1]: node 'c' does not follow 'a', so they are no segment");
+  EXPECT_EQ(error_of(file(R"([["a", "b"], ["b"]])", 3)),
+            "plan: $.stages[0].recompute[1][0]: node 'b' is in a segment twice, or before one that "
+            "is listed first");
+  EXPECT_EQ(error_of(file(R"([[]])", 3)),
+            "plan: $.stages[0].recompute[0]: a segment has at least one node");
+}
+
 TEST(PlanFile, IsAlsoWrittenInLinesThatCanBeCompared) {
   Plan plan = chain_plan({1}, 1);
   plan.stages[0].notes = R"({"modules":"schön","gap":1.5,"none":[]})";
@@ -157,8 +188,8 @@ TEST(PlanFile, NamesThePlaceOfWhatIsWrong) {
   EXPECT_EQ(error_of(head + R"("micro_batches": 1, "stages": [], "notes": 3})"),
             "plan: $.stages: a plan has at least one stage");
   EXPECT_EQ(
-      error_of(R"({"format": "rannc-plan", "version": 3})"),
-      "plan: $.version: version 3 of 'rannc-plan' is unknown; this program reads versions 1 to 2");
+      error_of(R"({"format": "rannc-plan", "version": 4})"),
+      "plan: $.version: version 4 of 'rannc-plan' is unknown; this program reads versions 1 to 3");
   EXPECT_EQ(error_of(head + R"("micro_batches": 1, "stages": [{"nodes": [], "ranks": [0],
                                "mesh": [1, 1]}]})"),
             "plan: $.stages[0]: unknown key 'mesh'; did you mean 'nodes'?");

@@ -20,6 +20,20 @@ TEST(MapTo, KeepsTheStagesOfNodesWithTheSameNames) {
   EXPECT_EQ(mapped.stages[1].ranks, plan.stages[1].ranks);
 }
 
+TEST(MapTo, KeepsSegmentsAndWhatIsNewAmongTheirNodes) {
+  Plan plan = chain_plan({1}, 1);
+  plan.stages[0].nodes = {"n0", "n1", "n2", "n3"};
+  const ir::Graph from = chain(4);
+  plan.stages[0].segments = {{"n0", "n1", "n2"}, {"n3"}};
+  GraphMaker to;  // n1 has another name
+  ir::ValueId value = to.input("x");
+  for (const std::string name : {"n0", "renamed", "n2", "n3"}) value = to.node(name, {value});
+  to.graph.outputs = {value};
+  const Plan mapped = map_to(plan, from, to.graph);
+  EXPECT_EQ(mapped.stages[0].segments,
+            (std::vector<std::vector<std::string>>{{"n0", "renamed", "n2"}, {"n3"}}));
+}
+
 TEST(MapTo, FindsRenamedNodesByTheirParametersThroughClones) {
   GraphMaker eval;
   const auto x = eval.input("x");

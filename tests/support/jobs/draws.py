@@ -10,8 +10,9 @@ import tempfile
 import traceback
 from pathlib import Path
 
+import borders
 import torch
-from jobs.equality import PLANS, every_second_stage_recomputes
+from jobs.equality import PLANS, stages_recompute_by_turns
 from torch import nn
 
 import pyrannc
@@ -146,10 +147,13 @@ def recompute_is_bit_equal(comm, plan, schedule):
     settings = {**PLANS[plan], "pipeline_num": 4, "schedule": schedule}
     never = net(kind=Layers, recompute="never", **settings)
     expected = gradients(never, comm, STEPS)
-    for recomputed in ("all", "every second"):
+    for recomputed in ("all", "every second", "parts"):
         content = json.loads(never.plan.to_json())
+        content["version"] = 3
         for index, stage in enumerate(content["stages"]):
             stage["recompute"] = recomputed == "all" or index % 2 == 0
+            if recomputed == "parts":
+                stage["recompute"] = borders.segments(stage["nodes"], [])
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "plan.json"
             path.write_text(json.dumps(content))
@@ -191,7 +195,7 @@ def masks_are_those_of_one_rank(comm, plan, schedule):
         losses, expected = trained(twin, comm, rows=1)
     # Masks of steps 0 to 3 (without gradients, a call has those of the next step), and none.
     assert len({loss.item() for loss in losses}) == 5, losses
-    with every_second_stage_recomputes(True):
+    with stages_recompute_by_turns(True):
         model = net(
             pipeline_num=4 if "x" in plan else 3,
             deterministic_dropout=True,

@@ -382,14 +382,17 @@ def write_plan(path, case, entry, model, args, kwargs):
 
 
 @contextlib.contextmanager
-def every_second_stage_recomputes(wanted):
-    """Around the first call, which plans: the setting knows only all stages or none."""
+def stages_recompute_by_turns(wanted):
+    """Around the first call, which plans: the setting knows only what fits."""
     make_plan = candidates.Planner.plan
 
     def mixed(planner):
         plan = json.loads(make_plan(planner).to_json())
-        for index, stage in enumerate(plan["stages"]):
-            stage["recompute"] = index % 2 == 0
+        together = {}
+        for node in json.loads(planner.step.profile.to_json())["nodes"]:
+            together.setdefault(node.get("group", node["name"]), []).append(node["name"])
+        borders.recompute_by_turns(plan["stages"], together.values())
+        plan["version"] = 3
         return _C.plan.Plan.from_json(json.dumps(plan))
 
     candidates.Planner.plan = mixed if wanted else make_plan
@@ -441,7 +444,7 @@ def run_case(case, comm, folder):
         (args, kwargs), (local_args, local_kwargs), mine = batch_of(
             entry, dtype, step, local_rows, comm.rank
         )
-        with every_second_stage_recomputes(case.recompute == "mixed"):
+        with stages_recompute_by_turns(case.recompute == "mixed"):
             output = model(*local_args, **local_kwargs)
         loss, inside = split_loss(output)
         loss.backward()

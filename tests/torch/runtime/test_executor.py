@@ -1,5 +1,6 @@
 """The executor against direct execution: ranks as threads, graphs written by hand or at random."""
 
+import borders
 import pytest
 import torch
 from direct import assert_close, check, check_calls
@@ -9,6 +10,7 @@ from pipeline import (
     make_executor,
     make_plan,
     make_tensors,
+    plan_of_stages,
     run_directly,
     run_plan,
     run_ranks,
@@ -150,12 +152,14 @@ def batch_norm_twin(state, x, calls, micro_batches):
     return loss.detach(), {n: w.grad for n, w in weights.items()}, mean, variance
 
 
+WAYS = ["never", "always", "segments"]
+
 # Local rows 3 and 2 in two micro-batches: [0,2) of rank 0 with [0,1) of rank 1, then the others.
 SPLIT = [[[0, 1], [3]], [[2], [4]]]
 ONE_BY_ONE = [[[0, 1, 3]], [[2, 4]]]
 
 
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("recompute", [False, True, borders.segments_of(9)], ids=WAYS)
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize(
     ("stage_ranks", "shares"), [([[0, 1]], SPLIT), ([[0], [1]], ONE_BY_ONE)], ids=["2", "1+1"]
@@ -164,10 +168,10 @@ def test_batch_norm_weights_the_statistics_of_replicas_by_their_rows(
     stage_ranks, shares, calls, recompute
 ):
     graph, outputs = batch_norm_graph(calls)
-    plan = make_plan(graph.node_names, stage_ranks, micro_batches=2, recompute=recompute)
+    nodes = [graph.node_names]
     if len(stage_ranks) == 2:  # what shares the buffers shares a stage
-        plan["stages"][0]["nodes"] = graph.node_names[:1]
-        plan["stages"][1]["nodes"] = graph.node_names[1:]
+        nodes = [graph.node_names[:1], graph.node_names[1:]]
+    plan = plan_of_stages(nodes, stage_ranks, micro_batches=2, recompute=recompute)
     state = graph.state()
     state["bn.variance"].abs_()
     state["bn.count"] = torch.tensor(7)
@@ -210,7 +214,7 @@ def test_statistics_are_updated_without_gradients_too_and_once():
         assert buffers["bn.count"] == 2
 
 
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("recompute", [False, True, borders.segments_of(1)], ids=WAYS)
 @pytest.mark.parametrize("stage_ranks", [[[0]], [[0], [1]], [[0, 1], [2]], [[0], [1]] * 2], ids=str)
 def test_a_buffer_that_the_batch_does_not_decide_is_written_once_in_a_call(stage_ranks, recompute):
     graph = GraphText()
@@ -289,18 +293,21 @@ def test_recompute_gives_the_same_bits_with_dropout(stage_ranks, micro_batches):
     state, x = graph.state(), make_tensors(graph.inputs, 6)
     gradients = make_tensors(outputs, 6, seed=5)
     results, after = [], []
-    for recompute in (False, True):
+    for recompute in (False, True, borders.segments_of(3)):
         torch.manual_seed(3)
         plan = make_plan(graph.node_names, stage_ranks, micro_batches, recompute)
         results.append(run_plan(graph, outputs, plan, state, x, local_rows, gradients))
         after.append(torch.get_rng_state())
-    assert torch.equal(*after)  # the random state goes on as if nothing had been run again
-    for kept, recomputed in zip(*results, strict=True):
-        assert all(map(torch.equal, kept.outputs, recomputed.outputs))
-        assert kept.gradients.keys() == recomputed.gradients.keys()
-        for name, gradient in kept.gradients.items():
-            assert gradient.any() and torch.equal(gradient, recomputed.gradients[name]), name
-    assert torch.equal(results[0][0].input_gradients[0], results[1][0].input_gradients[0])
+    assert torch.equal(after[0], after[1]) and torch.equal(
+        after[0], after[2]
+    )  # the random state goes on as if nothing had been run again
+    for kept, *others in zip(*results, strict=True):
+        for recomputed in others:
+            assert all(map(torch.equal, kept.outputs, recomputed.outputs))
+            assert kept.gradients.keys() == recomputed.gradients.keys()
+            for name, gradient in kept.gradients.items():
+                assert gradient.any() and torch.equal(gradient, recomputed.gradients[name]), name
+            assert torch.equal(kept.input_gradients[0], recomputed.input_gradients[0])
 
 
 def test_two_forwards_before_the_backwards_are_independent():
@@ -463,6 +470,15 @@ def test_recompute_keeps_inputs_only_and_backward_frees_everything():
     # The inputs are the caller's; 5 KB of random state for each micro-batch stay.
     kept, after_backward, gradients = held_bytes(recompute=True)
     assert kept < value // 8
+    assert gradients <= after_backward < gradients + value // 8
+
+
+def test_segments_keep_what_they_take_and_backward_frees_everything():
+    # The linear layer with two tanh, then three tanh, three more that run once, the mean: kept are
+    # what the second segment takes and the three results of those that run once.
+    value = 64 * 1024 * 8
+    kept, after_backward, gradients = held_bytes(borders.segments_of(3))
+    assert 4 * value <= kept < 4.5 * value
     assert gradients <= after_backward < gradients + value // 8
 
 

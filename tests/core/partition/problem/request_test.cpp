@@ -71,7 +71,8 @@ TEST(RequestFile, NamesUnknownKeysVersionsAndValues) {
       reading(R"(, "schedules": ["pipe"])"),
       "plan request: $.schedules[0]: expected 'gpipe', '1f1b' or 'interleaved', found 'pipe'");
   EXPECT_EQ(reading(R"(, "recompute": "maybe")"),
-            "plan request: $.recompute: expected 'auto', 'never' or 'always', found 'maybe'");
+            "plan request: $.recompute: expected 'auto', 'never', 'always', 'stage' or "
+            "'segments', found 'maybe'");
   EXPECT_EQ(reading(R"(, "micro_batches": [0])"),
             "plan request: $.micro_batches[0]: expected an integer of at least 1, found 0");
   EXPECT_EQ(reading(R"(, "memory_margin": -0.5)"),

@@ -88,6 +88,15 @@ def test_the_page_s_example():
     core = core_verdict(second, cluster, request, plan)
     for verdict in arithmetic.evaluate(second, cluster, request, plan), core:
         assert [[getattr(stage, kind) for kind in kinds] for stage in verdict.stages] == expected
+    # Version 3: one stage, of which two nodes are a segment each.
+    nodes = ["emb", "mlp", "head"]
+    one = {"nodes": nodes, "ranks": [0], "recompute": [["emb"], ["mlp"]]}
+    plan |= {"version": 3, "micro_batches": 1, "stages": [one]}
+    request |= {"global_batch": 4}
+    core = core_verdict(graph, cluster, request, plan)
+    for verdict in arithmetic.evaluate(graph, cluster, request, plan), core:
+        [stage] = verdict.stages
+        assert (stage.activation_bytes, stage.backward_ns) == (13600, 4100)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -193,10 +202,13 @@ def test_both_evaluators_see_the_same_plans_as_invalid(mistake):
     for seed in range(40):
         dice, graph, cluster, request, plan = random_case(seed)
         request["max_interleave"] = dice.choice([2, 4])
-        request["recompute"] = dice.choice(["auto", "never", "always"])
+        request["recompute"] = dice.choice(["auto", "never", "always", "stage", "segments"])
+        request["version"] = 3
         if dice.random() < 0.3:
             request["force"] = {"stages": dice.choice([1, 2, 3])}
         plan = copy.deepcopy(plan)
+        for stage in plan["stages"]:  # what is wrong with segments is said when a plan is read
+            stage["recompute"] = bool(stage["recompute"])
         mistake(dice, plan)
         mine = arithmetic.Judge(graph, cluster, request, plan).problems()
         core = core_verdict(graph, cluster, request, plan).problems
