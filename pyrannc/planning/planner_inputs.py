@@ -180,11 +180,19 @@ def request(global_rows, config, mixing, synced, wanted_schedules, shard_optimiz
                 )
         force["micro_batches"] = 1
         counts = [1]
+    recompute = config.recompute
+    if config.tensor_parallel != 1:
+        if recompute == "segments":
+            raise ConfigError(
+                "recompute = 'segments' does not go with tensor_parallel, under which a stage runs "
+                "again as a whole.\n  Set recompute to 'auto' or 'stage'."
+            )
+        recompute = "stage" if recompute == "auto" else recompute
     return _C.partition.Request(
         global_rows,
         memory_margin=config.mem_margin,
         micro_batches=counts or micro_batch_counts(global_rows, config),
-        recompute=config.recompute,
+        recompute=recompute,
         force=_C.partition.Force(**force),
         shard_optimizer=shard_optimizer,
         **wanted_schedules,

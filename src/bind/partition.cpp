@@ -100,7 +100,7 @@ void init_request(py::module_& m) {
            "optimizer_bytes_per_param_byte"_a = 2.0, "memory_margin"_a = 0.0,
            "micro_batches"_a = std::vector<int64_t>(),
            "schedules"_a = std::vector<std::string>{"gpipe", "1f1b"}, "max_interleave"_a = 1,
-           "recompute"_a = "auto", "reduction_buckets"_a = 1, "force"_a = Force(),
+           "recompute"_a = "stage", "reduction_buckets"_a = 1, "force"_a = Force(),
            "master_bytes_per_param_byte"_a = 0.0, "shard_optimizer"_a = false)
       .def_readonly("global_batch", &Request::global_batch)
       .def_readonly("gradient_bytes_per_param_byte", &Request::gradient_bytes_per_param_byte)

@@ -17,10 +17,10 @@ namespace rannc::partition {
 inline constexpr int64_t kMostTurns = int64_t{1} << 23;
 
 enum class Recompute {
-  automatic,  ///< stages where that fits, else segments
+  automatic,  ///< stages where that fits, else segments; "auto" of version 3
   never,
   always,    ///< every stage
-  stage,     ///< whole stages or none
+  stage,     ///< whole stages or none; "auto" of versions 1 and 2
   segments,  ///< parts of stages, in each one
 };
 /// Whether the search says of each stage if it recomputes as a whole.
@@ -51,7 +51,7 @@ struct Request {
   std::vector<int64_t> micro_batches;  ///< empty: all powers of two up to global_batch
   std::vector<plan::Schedule> schedules{plan::Schedule::gpipe, plan::Schedule::one_f_one_b};
   int max_interleave = 1;
-  Recompute recompute = Recompute::automatic;
+  Recompute recompute = Recompute::stage;
   int reduction_buckets = 1;
   Force force;
   // Version 2:

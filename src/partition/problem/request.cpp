@@ -44,7 +44,8 @@ Recompute read_recompute(Place place, int64_t version) {
   if (version < 3 && *recompute > Recompute::always) {
     place.fail(fmt::format("'{}' is of version 3, found version {}", place.string(), version));
   }
-  return *recompute;
+  // Files of these versions know no segments.
+  return version < 3 && *recompute == Recompute::automatic ? Recompute::stage : *recompute;
 }
 
 int read_count(Place place) { return static_cast<int>(place.integer(1, kMaxStages)); }
@@ -321,8 +322,10 @@ Request request_from_json(std::string_view text) {
     for (Place name : found->elements()) request.schedules.push_back(read_schedule(name));
   }
   if (const auto found = root.find("max_interleave")) request.max_interleave = read_count(*found);
-  if (const auto found = root.find("recompute"))
+  if (version >= 3) request.recompute = Recompute::automatic;
+  if (const auto found = root.find("recompute")) {
     request.recompute = read_recompute(*found, version);
+  }
   if (const auto found = root.find("reduction_buckets")) {
     request.reduction_buckets = read_count(*found);
   }
@@ -333,23 +336,26 @@ Request request_from_json(std::string_view text) {
 
 std::string to_json(const Request& request) {
   const bool second = request.master_bytes_per_param_byte != 0 || request.shard_optimizer;
+  const bool third =
+      request.recompute == Recompute::automatic || request.recompute == Recompute::segments;
+  const bool whole = request.recompute == Recompute::stage;
   return fmt::format(
       "{{\"format\": \"rannc-plan-request\", \"version\": {}, \"global_batch\": {},\n"
       " \"gradient_bytes_per_param_byte\": {}, \"optimizer_bytes_per_param_byte\": {}, "
       "\"memory_margin\": {},\n"
       " {}\"schedules\": {}, \"max_interleave\": {}, \"recompute\": \"{}\",\n"
       " \"reduction_buckets\": {}, {}\"force\": {}}}\n",
-      request.recompute > Recompute::always ? 3
-      : second                              ? 2
-                                            : 1,
+      third    ? 3
+      : second ? 2
+               : 1,
       request.global_batch, json::number_text(request.gradient_bytes_per_param_byte),
       json::number_text(request.optimizer_bytes_per_param_byte),
       json::number_text(request.memory_margin),
       request.micro_batches.empty()
           ? ""
           : fmt::format("\"micro_batches\": [{}], ", fmt::join(request.micro_batches, ", ")),
-      list(request.schedules, schedule_text), request.max_interleave, name(request.recompute),
-      request.reduction_buckets,
+      list(request.schedules, schedule_text), request.max_interleave,
+      whole ? "auto" : name(request.recompute), request.reduction_buckets,
       second ? fmt::format("\"master_bytes_per_param_byte\": {}, \"shard_optimizer\": {},\n ",
                            json::number_text(request.master_bytes_per_param_byte),
                            request.shard_optimizer)
