@@ -220,7 +220,9 @@ class Judge:
             found.append("recompute")
         if request["recompute"] == "always" and not all(self.recompute):
             found.append("no recompute")
-        if request["recompute"] == "stage" and any(type(r) is list and r for r in self.recompute):
+        before = request["recompute"] == "auto" and request["version"] < 3
+        whole = request["recompute"] == "stage" or before
+        if whole and any(type(r) is list and r for r in self.recompute):
             found.append("segments")
         if request["recompute"] == "segments" and True in self.recompute:
             found.append("a whole stage")

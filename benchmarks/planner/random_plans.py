@@ -112,7 +112,7 @@ def random_request(dice: random.Random) -> dict:
     batch = dice.randrange(1, 25)
     return {
         "format": "rannc-plan-request",
-        "version": 1,
+        "version": 3,
         "global_batch": batch,
         "gradient_bytes_per_param_byte": dice.choice([1, 0.5, 2, 0]),
         "optimizer_bytes_per_param_byte": dice.choice([2, 6, 0]),
