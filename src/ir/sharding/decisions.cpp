@@ -63,7 +63,7 @@ void Decisions::keep_sum_cut(NodeId node) {
     return;
   for (const Analysis::Found& each : analysis_.in(sum)) {
     const bool cut = sequences_.contains(each.factor) && analysis_.dim(sum, each.factor) &&
-                     analysis_.stretches(sum, each.factor);
+                     analysis_.stretches(sum, each.factor) && has_fixed_parts(sum, each.factor);
     if (cut) values_[sum.index] = each.factor;
   }
 }
@@ -93,8 +93,14 @@ bool Decisions::goes_on(NodeId node, ContentId sequence) const {
   const std::string_view base = base_name(known_op(graph_[node]));
   if (kProducts.contains(base) || base.find("conv") != std::string_view::npos) return false;
   return std::ranges::all_of(graph_[node].outputs, [&](ValueId output) {
-    return !output.valid() || analysis_.has(output, sequence);
+    return !output.valid() ||
+           (analysis_.has(output, sequence) && has_fixed_parts(output, sequence));
   });
+}
+
+bool Decisions::has_fixed_parts(ValueId value, ContentId sequence) const {
+  const std::optional<int> dim = analysis_.dim(value, sequence);
+  return dim && !graph_[value].dims[static_cast<size_t>(*dim)].depends_on_rows();
 }
 
 bool Decisions::fits(NodeId node, ContentId factor) const {

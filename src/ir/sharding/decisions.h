@@ -31,6 +31,9 @@ class Decisions {
   [[nodiscard]] bool fits(NodeId node, ContentId factor) const;
   /// Whether a node between products goes on along a sequence.
   [[nodiscard]] bool goes_on(NodeId node, ContentId sequence) const;
+  /// Whether the sizes of its parts are those of any number of rows, which collectives need: not
+  /// where places and rows are one dimension.
+  [[nodiscard]] bool has_fixed_parts(ValueId value, ContentId sequence) const;
   void keep_sum_cut(NodeId node);
   /// Storages that are written and not cut alike from first to last, for which it has no whole yet.
   bool find_unlike();
