@@ -310,7 +310,12 @@ std::optional<Found> find_with_segments(const cost::GraphProfile& given,
     if (std::ranges::find(tried, segments) != tried.end()) continue;
     const FoldedSegments folded = fold_segments(profile, segments);
     tried.push_back(std::move(segments));
-    Found found = find_whole(folded.profile, cluster, searched, each, with);
+    Found found;
+    try {
+      found = find_whole(folded.profile, cluster, searched, each, with);
+    } catch (const ConfigError&) {
+      continue;  // more stages are forced than there are segments to make them of
+    }
     if (!found.plan.feasible) continue;
     plan::Plan plan = unfolded(folded, profile, found.plan);
     if (!evaluate(profile, cluster, request, plan).problems.empty()) continue;
