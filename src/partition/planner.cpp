@@ -303,19 +303,17 @@ std::optional<Found> find_with_segments(const cost::GraphProfile& given,
   each.progress = {};
   Request searched = request;
   if (request.recompute == Recompute::segments) searched.recompute = Recompute::never;
+  const size_t listed = request.force.replicas ? request.force.replicas->size() : 1;
+  const size_t stages = std::max(listed, static_cast<size_t>(request.force.stages.value_or(1)));
   std::optional<Found> best;
   std::vector<std::vector<NodeRange>> tried;
   for (const double in_flight : kInFlight) {
-    std::vector<NodeRange> segments = choose_segments(profile, in_flight);
+    std::vector<NodeRange> segments = choose_segments(profile, in_flight, stages);
+    if (segments.empty()) continue;
     if (std::ranges::find(tried, segments) != tried.end()) continue;
     const FoldedSegments folded = fold_segments(profile, segments);
     tried.push_back(std::move(segments));
-    Found found;
-    try {
-      found = find_whole(folded.profile, cluster, searched, each, with);
-    } catch (const ConfigError&) {
-      continue;  // more stages are forced than there are segments to make them of
-    }
+    Found found = find_whole(folded.profile, cluster, searched, each, with);
     if (!found.plan.feasible) continue;
     plan::Plan plan = unfolded(folded, profile, found.plan);
     if (!evaluate(profile, cluster, request, plan).problems.empty()) continue;

@@ -44,13 +44,13 @@ class Chooser {
     find_costs();
   }
 
-  [[nodiscard]] std::vector<NodeRange> choose(double in_flight) const {
+  [[nodiscard]] std::vector<NodeRange> choose(double in_flight, size_t at_least) const {
     const double all = saved_.front().back();
     double least = kNever;
     std::vector<size_t> best;
     for (int parts = 1; parts <= kMostParts; parts += std::max(1, parts / 4)) {
       const auto [taken, cuts] = cheapest(all / parts);
-      if (cuts.empty()) break;
+      if (cuts.size() <= at_least) continue;  // both ends are among them
       double largest = 0;
       for (size_t k = 0; k + 1 < cuts.size(); ++k) {
         largest = std::max(largest, saved_[cuts[k]][cuts[k + 1]]);
@@ -167,8 +167,9 @@ class Chooser {
 
 }  // namespace
 
-std::vector<NodeRange> choose_segments(const cost::GraphProfile& profile, double in_flight) {
-  return Chooser(profile).choose(in_flight);
+std::vector<NodeRange> choose_segments(const cost::GraphProfile& profile, double in_flight,
+                                       size_t at_least) {
+  return Chooser(profile).choose(in_flight, at_least);
 }
 
 }  // namespace rannc::partition

@@ -19,9 +19,10 @@ struct NodeRange {
 ///
 /// For each of several bounds of what one may save, the borders with the least bytes across them
 /// come from a dynamic programme over borders (Chen et al. 2016 cut every sqrt(n) layers; here a
-/// value counts once, however many borders it crosses). Nodes of a group are never cut apart.
+/// value counts once, however many borders it crosses). Nodes of a group are never cut apart. None
+/// where no bound gives `at_least` segments.
 /// O(bounds * borders^2 + borders * nodes).
 [[nodiscard]] std::vector<NodeRange> choose_segments(const cost::GraphProfile& profile,
-                                                     double in_flight);
+                                                     double in_flight, size_t at_least = 1);
 
 }  // namespace rannc::partition

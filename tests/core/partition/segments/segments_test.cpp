@@ -113,6 +113,17 @@ TEST(Planner, RunsSegmentsAgainWhereNothingElseFits) {
   EXPECT_FALSE(none.feasible);
 }
 
+TEST(Planner, HasASegmentForEachStageThatIsForced) {
+  const cost::GraphProfile profile = layers(1);
+  Request request = batch(8);
+  request.force.stages = 2;
+  EXPECT_EQ(choose_segments(profile, 1).size(), 1u);
+  EXPECT_GE(choose_segments(profile, 1, 2).size(), 2u);
+  EXPECT_TRUE(choose_segments(profile, 1, profile.nodes.size() + 1).empty());
+  const plan::Plan none = make_plan(profile, cluster(1, 2, 10), request);
+  EXPECT_FALSE(none.feasible);  // and no error that there are too few blocks
+}
+
 TEST(Planner, LeavesSegmentsOutOrTakesThemAsTheRequestSays) {
   const cost::GraphProfile profile = layers(8);
   const plan::Plan demanded = make_plan(profile, cluster(1, 1), batch(8, Recompute::segments));
