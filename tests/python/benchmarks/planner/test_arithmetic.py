@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planner import arithmetic
+from benchmarks.planner.arithmetic_parts import StageVerdict
 from benchmarks.planner.random_plans import (
     as_version_2,
     random_cluster,
@@ -20,7 +21,7 @@ from benchmarks.planner.random_plans import (
 )
 from pyrannc import _C
 
-FIELDS = arithmetic.StageVerdict.__dataclass_fields__
+FIELDS = StageVerdict.__dataclass_fields__
 TOML = """format = "rannc-cluster"
 version = {version}
 hosts = {hosts}
