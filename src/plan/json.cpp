@@ -166,6 +166,9 @@ Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
   const auto recompute = place.find("recompute");
   if (recompute && version >= 3 && recompute->is_array()) {
     read_segments(*recompute, stage);
+    if (!stage.segments.empty() && stage.axes != Axes{}) {
+      recompute->fail("a stage with a mesh runs again as a whole: true or false");
+    }
   } else if (recompute) {
     stage.recompute = recompute->boolean();
   }

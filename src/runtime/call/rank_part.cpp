@@ -164,11 +164,6 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
     const plan::StageMesh mesh = plan::mesh_of(stage);
     if (const std::optional<int> replica = mesh.replica_of(rank)) {
       RunAgain again{.all = stage.recompute};
-      if (group && !stage.segments.empty()) {
-        throw PlanError(c10::str("stage ", index,
-                                 " runs again in segments, which a tensor-parallel group does not; "
-                                 "recompute may be true or false"));
-      }
       for (const std::vector<std::string>& segment : stage.segments) {
         again.segments.push_back(find_nodes(segment, by_name));
       }

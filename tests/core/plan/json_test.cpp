@@ -108,6 +108,12 @@ TEST(PlanFile, ListsSegmentsOfStagesThatRunAgainInParts) {
             "is listed first");
   EXPECT_EQ(error_of(file(R"([[]])", 3)),
             "plan: $.stages[0].recompute[0]: a segment has at least one node");
+  const std::string with_mesh = R"([["a"]], "mesh": [1, 1], "factors": {})";
+  EXPECT_EQ(error_of(file(with_mesh, 3)), "no error");
+  std::string of_groups = file(R"([["a"]], "mesh": [1, 2], "factors": {})", 3);
+  EXPECT_EQ(
+      error_of(of_groups.replace(of_groups.find("[0]"), 3, "[0, 1]")),
+      "plan: $.stages[0].recompute: a stage with a mesh runs again as a whole: true or false");
 }
 
 TEST(PlanFile, IsAlsoWrittenInLinesThatCanBeCompared) {

@@ -43,6 +43,17 @@ def test_an_error_of_the_planner_names_the_setting():
         _C.partition.Request.from_json(request)
 
 
+def test_tensor_parallel_groups_have_no_segments():
+    def asked(**settings):
+        return planner_inputs.request(8, Config(**settings), "", "", {}).recompute
+
+    assert asked() == "auto"
+    assert asked(tensor_parallel=2) == "stage"
+    assert asked(tensor_parallel=2, recompute="always") == "always"
+    with pytest.raises(ConfigError, match="'segments' does not go with tensor_parallel"):
+        asked(tensor_parallel="auto", recompute="segments")
+
+
 def test_less_than_a_byte_is_a_limit():
     with pytest.raises(InfeasibleError):
         wrap(mem_limit_gb=1e-12)(torch.randn(4, 4))

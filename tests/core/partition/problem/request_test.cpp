@@ -60,6 +60,26 @@ TEST(RequestFile, ReadsBackEveryKey) {
   EXPECT_EQ(request_from_json(to_json(request)), request);
 }
 
+TEST(RequestFile, AllowsSegmentsFromVersion3On) {
+  const auto read = [](int version, const std::string& more) {
+    return request_from_json("{\"format\": \"rannc-plan-request\", \"version\": " +
+                             std::to_string(version) + ", \"global_batch\": 8" + more + "}")
+        .recompute;
+  };
+  for (const int version : {1, 2}) {
+    EXPECT_EQ(read(version, ""), Recompute::stage);
+    EXPECT_EQ(read(version, R"(, "recompute": "auto")"), Recompute::stage);
+  }
+  EXPECT_EQ(read(3, ""), Recompute::automatic);
+  EXPECT_EQ(read(3, R"(, "recompute": "auto")"), Recompute::automatic);
+  for (const Recompute recompute : {Recompute::automatic, Recompute::never, Recompute::always,
+                                    Recompute::stage, Recompute::segments}) {
+    Request request;
+    request.recompute = recompute;
+    EXPECT_EQ(request_from_json(to_json(request)), request);
+  }
+}
+
 TEST(RequestFile, NamesUnknownKeysVersionsAndValues) {
   EXPECT_EQ(reading(R"(, "recomputed": "auto")"),
             "plan request: $: unknown key 'recomputed'; did you mean 'recompute'?");
