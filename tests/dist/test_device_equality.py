@@ -271,15 +271,7 @@ over("nccl", few)
         """
 def kept():
     model, optimizer, twin, its = begun(GPT, tensor_parallel=2, partition_num=1, replica_nums=[2])
-    for batch in batches(tokens, 8, 2):
-        optimizer.zero_grad(), its.zero_grad()
-        with model.no_sync():
-            model(own(batch)).backward()
-        model(own(batch)).backward()
-        for _ in range(2):
-            twin(batch).backward()
-        optimizer.step(), its.step()
-    equal_state(model, twin)
+    adds_up(model, optimizer, twin, its, batches(tokens, 8, 2))
 
 over("nccl", kept)
 """,

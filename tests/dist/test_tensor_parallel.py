@@ -192,15 +192,7 @@ def test_state_is_whole_for_all_who_ask():
 
 @ranks("""
 model, optimizer, twin, its = begun(GPT, tensor_parallel=2)
-for batch in batches(tokens, 4, 2):
-    optimizer.zero_grad(), its.zero_grad()
-    with model.no_sync():
-        model(own(batch)).backward()
-    model(own(batch)).backward()
-    for _ in range(2):
-        twin(batch).backward()
-    optimizer.step(), its.step()
-equal_state(model, twin)
+adds_up(model, optimizer, twin, its, batches(tokens, 4, 2))
 """)
 def test_gradients_add_up_without_a_sum():
     pass

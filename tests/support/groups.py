@@ -169,6 +169,19 @@ def equal_state(model, twin):
         same(found[name], tensor)
 
 
+def adds_up(model, optimizer, twin, its, all_batches):
+    """Steps of two backwards, of which the first only adds to the second: as in one process."""
+    for batch in all_batches:
+        optimizer.zero_grad(), its.zero_grad()
+        with model.no_sync():
+            model(own(batch)).backward()
+        model(own(batch)).backward()
+        for _ in range(2):
+            twin(batch).backward()
+        optimizer.step(), its.step()
+    equal_state(model, twin)
+
+
 def trains_alike(build, batches, shares=None, optimizer=torch.optim.AdamW, **settings):
     model, optimizer, twin, its = begun(build, optimizer, **settings)
     for batch in batches:

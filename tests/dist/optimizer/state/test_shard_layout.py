@@ -132,15 +132,7 @@ def test_the_state_is_whole_for_all_plans(case):
 
 @ranks("""
 model, optimizer, twin, its = shared(Fused, rows(6), 1)
-for batch in batches(rows(6), 8, 2):
-    optimizer.zero_grad(), its.zero_grad()
-    with model.no_sync():
-        model(own(batch)).backward()
-    model(own(batch)).backward()
-    for _ in range(2):
-        twin(batch).backward()
-    optimizer.step(), its.step()
-equal_state(model, twin)
+adds_up(model, optimizer, twin, its, batches(rows(6), 8, 2))
 part = next(p for p in model.module.parameters() if hasattr(p, "place_of_part"))
 try:
     pyrannc.full(part.grad)
