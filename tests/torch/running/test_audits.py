@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from pyrannc import _C, Config, RaNNCError, RaNNCModule
+from pyrannc.capture.attributes import around
+from pyrannc.running.guards import attributes
 from pyrannc.running.guards.attributes import Attributes
 
 pytestmark = pytest.mark.usefixtures("audits")
@@ -17,7 +19,56 @@ pytestmark = pytest.mark.usefixtures("audits")
 @pytest.mark.parametrize("name", state_changes.CHANGES)
 def test_without_the_guard_of_attributes_an_audit_finds_each_change(name, monkeypatch):
     monkeypatch.setattr(Attributes, "now", lambda self, call=None: ())
-    assert state_changes.run(name) == state_changes.AUDITED
+    _, change = state_changes.CHANGES[name]
+    assert state_changes.run(change) == state_changes.AUDITED
+
+
+def nothing(*given, **named):
+    return ()
+
+
+def without_methods(names, functions, values):
+    return names
+
+
+#: A part of the guard of attributes, what is there without it, and a change that only it sees.
+MUTANTS = {
+    "modules": (attributes, "_readable", nothing, state_changes.setting("beta", 5.0)),
+    "globals": (
+        around,
+        "_add_globals",
+        nothing,
+        lambda net: state_changes.set_global("FACTOR", 5.0),
+    ),
+    "closures": (around, "_add_variables", nothing, lambda net: state_changes.change_closed(5.0)),
+    "classes": (around, "_add_class", nothing, lambda net: setattr(type(net), "rate", 5.0)),
+    "functions": (
+        around,
+        "_add_own",
+        nothing,
+        lambda net: setattr(state_changes.with_attribute, "gain", 5.0),
+    ),
+    "methods of modules": (
+        around,
+        "_add_class",
+        nothing,
+        lambda net: setattr(type(net), "swapped", lambda self, x: x * 5),
+    ),
+    "methods of objects": (
+        attributes,
+        "with_names_in_methods",
+        without_methods,
+        lambda net: setattr(net.rated_by, "_last_lr", [5.0]),
+    ),
+}
+
+
+@pytest.mark.parametrize("part", MUTANTS)
+def test_without_a_part_of_the_guard_an_audit_finds_the_change(part, monkeypatch):
+    # With it the change is seen before the call: tests/dist/running/test_audits.py.
+    *mutant, change = MUTANTS[part]
+    monkeypatch.setattr(*mutant)
+    assert state_changes.run(change) == state_changes.AUDITED
 
 
 class Reading(nn.Module):
