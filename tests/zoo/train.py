@@ -2,7 +2,8 @@
 
 Started on several ranks by :func:`zoo.trained`; rank 0 prints one line of JSON for each case.
 
-    train.py PLAN/ARCHITECTURE ...        PLAN: free, or four (stages)
+    train.py PLAN/ARCHITECTURE ...        PLAN: free, or four (stages); or audited by the
+                                          front end torchscript, or export
 
 ``four/gpt2+other`` gives the one process other rows, to show that it is compared with.
 """
@@ -22,6 +23,8 @@ import pyrannc
 from pyrannc import RaNNCError, launch
 
 STEPS, ROWS, MICRO_BATCHES = 3, 8, 2
+#: Calls of which the second and the fourth are audited.
+AUDITED_CALLS = 4
 # Of the loss, of each weight over its largest entry, and of each weight's change over the largest
 # change in the model.
 LOSS, WEIGHT, CHANGE = 1e-5, 1e-4, 1e-3
@@ -112,6 +115,30 @@ def train(plan, name, comm, place="cpu"):
     return ("differs", "; ".join(wrong[:3]), stages) if wrong else ("equal", "", stages)
 
 
+def audited(front_end, name, comm):
+    """Nothing changes between the calls, so that each error of an audit is a false alarm: the
+    names of this process's sets, and with them their order, are not those of another's."""
+    kind = kind_of(name)
+    model = model_of(kind, name)
+    share = ROWS // comm.size
+    call = rows_of(call_of(kind, model, ROWS), comm.rank * share, (comm.rank + 1) * share)
+    forced = {"sync_batch_norm": normalises(model), "max_pipeline": MICRO_BATCHES}
+    settings = pyrannc.Config(
+        **forced, frontend=front_end, audit="auto", self_check=False, calibrate=False,
+        comm_timeout_s=600,
+    )  # fmt: skip
+    model = pyrannc.RaNNCModule(model, config=settings)
+    for number in range(AUDITED_CALLS):
+        try:
+            loss_of(kind, model(**call)).backward()
+        except RaNNCError as error:
+            return "differs" if number else "refused", str(error), 0
+    count = model.metrics()["audits"]
+    if count < 2:
+        return "differs", f"{count} audits in {AUDITED_CALLS} calls", 0
+    return "equal", "", len(model.plan.stages)
+
+
 def on_host(state):
     return {key: value.detach().cpu().clone() for key, value in state.items()}
 
@@ -142,7 +169,8 @@ def main(cases):
             print(json.dumps({"begins": case}), flush=True)
         plan, name = case.split("/")
         try:
-            verdict, reason, stages = train(plan, name, comm)
+            run = audited if plan in ("torchscript", "export") else train
+            verdict, reason, stages = run(plan, name, comm)
         except BaseException as error:
             # The others may wait for this rank in the middle of a step: the job ends here.
             where = traceback.format_exc()[-3000:]
