@@ -1,3 +1,4 @@
+import concurrent.futures
 import json
 import shutil
 import textwrap
@@ -19,6 +20,33 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "dist" in item.path.parts:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+#: Jobs of one file that run at the same time. Most of what they do is to wait for a deadline.
+AT_A_TIME = 4
+RESULTS = pytest.StashKey[dict]()
+
+
+def alone(item) -> bool:
+    """Whether a test needs more than its parameters, or is left out on some machines."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return bool(set(item.fixturenames) - set(params)) or item.get_closest_marker("skipif")
+
+
+def pytest_pyfunc_call(pyfuncitem):
+    """The first of a file's tests that are marked so begins all that were selected with it."""
+    if pyfuncitem.get_closest_marker("side_by_side") is None or alone(pyfuncitem):
+        return None
+    results = pyfuncitem.session.stash.setdefault(RESULTS, {})
+    if pyfuncitem not in results:
+        pool = concurrent.futures.ThreadPoolExecutor(AT_A_TIME)
+        for item in pyfuncitem.session.items:
+            if item.path == pyfuncitem.path and not alone(item):
+                params = item.callspec.params if hasattr(item, "callspec") else {}
+                results[item] = pool.submit(item.obj, **params)
+        pool.shutdown(wait=False)
+    results[pyfuncitem].result()
+    return True
 
 
 def code_of(item, number):

@@ -9,6 +9,7 @@ import pytest
 import standin
 
 DEADLINE_S = 120  # against hangs only
+pytestmark = pytest.mark.side_by_side
 
 SETUP = """
 import os, signal, sys, threading, time

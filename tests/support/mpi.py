@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from pathlib import Path
 
 import forked_ranks
@@ -17,6 +18,7 @@ from pyrannc import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = Path(__file__).with_name("jobs")
+_ONE_PARENT = threading.Lock()  # of ranks of tests that run side by side
 
 
 def run(
@@ -36,7 +38,9 @@ def run(
         program = ["-c", textwrap.dedent(program)]
     argv = [sys.executable, *program]
     if forked:
-        argv = [sys.executable, "-IS", forked_ranks.__file__, _parent().address, *program]
+        with _ONE_PARENT:
+            address = _parent().address
+        argv = [sys.executable, "-IS", forked_ranks.__file__, address, *program]
     variables = _environment(ranks) | (env or {})
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
