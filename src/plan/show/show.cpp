@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <span>
 
 #include "plan/show/notes.h"
 #include "plan/show/show_groups.h"
@@ -31,6 +32,10 @@ std::string count(double number, std::string_view one, std::string_view many = "
 
 std::string percent(double part, double whole) {
   return whole > 0 ? fmt::format("{:.3g} %", 100 * part / whole) : "-";
+}
+
+std::string rate(double a_second) {
+  return a_second < 100 ? fmt::format("{:.3g}", a_second) : fmt::format("{:.0f}", a_second);
 }
 
 std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int64_t> rows,
@@ -59,6 +64,13 @@ std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int
   if (plan.shard_optimizer) text += ", replicas share the optimizer's state";
   if (plan.iteration_ns > 0) {
     text += fmt::format(", iteration {}", human_ns(static_cast<double>(plan.iteration_ns)));
+    if (rows) {
+      const double speed =
+          1e9 * static_cast<double>(*rows) / static_cast<double>(plan.iteration_ns);
+      const double each = speed / static_cast<double>(ranks.size());
+      text += fmt::format(", {} rows/s", rate(speed));
+      if (ranks.size() > 1) text += fmt::format(" ({} for each rank)", rate(each));
+    }
   }
   // Written by the runtime: iteration_ns gives every rank a device of its own.
   if (plan.step.ns && *plan.step.ns > plan.iteration_ns) {
@@ -267,10 +279,17 @@ std::string bound(const PlanNotes& notes, size_t width) {
          "\n";
 }
 
+/// Alternatives that are shown; they are in the order of their times, and all are in the file.
+constexpr size_t kMostAlternatives = 12;
+
 /// One line for each; what is wide and tells least is left out where the terminal is narrow.
 std::string alternative_table(const std::vector<AlternativeNote>& alternatives, size_t width) {
   constexpr size_t kWidestReplicas = 24;
-  std::string text;
+  const size_t shown = std::min(alternatives.size(), kMostAlternatives);
+  const std::string more =
+      shown < alternatives.size()
+          ? fmt::format("and {} more, in the plan's file\n", alternatives.size() - shown)
+          : "";
   for (size_t details = 3;; --details) {
     TextTable table;
     table.column("best plan with", Side::left);
@@ -279,7 +298,7 @@ std::string alternative_table(const std::vector<AlternativeNote>& alternatives, 
     if (details > 2) table.column("replicas", Side::left);
     table.column("iteration");
     table.column("why it lost", Side::left);
-    for (const AlternativeNote& other : alternatives) {
+    for (const AlternativeNote& other : std::span(alternatives).first(shown)) {
       std::vector<std::string> cells{printable(other.kind)};
       if (details > 1) cells.push_back(printable(other.schedule));
       if (details > 0) cells.push_back(std::to_string(other.micro_batches));
@@ -294,7 +313,7 @@ std::string alternative_table(const std::vector<AlternativeNote>& alternatives, 
       cells.push_back(printable(other.why));
       table.row(std::move(cells));
     }
-    if (details == 0 || table.width() <= width) return "\n" + table.text(width);
+    if (details == 0 || table.width() <= width) return "\n" + table.text(width) + more;
   }
 }
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "rannc/util/error.h"
 
@@ -29,7 +31,8 @@ const char* const kPlan =
 
 TEST(Show, StagesMemoryTimeBoundAndAlternatives) {
   EXPECT_EQ("\n" + show(plan_from_json(kPlan), 110), R"(
-2 stages on 3 ranks of 8, 4 micro-batches of 4 rows, schedule 1f1b, iteration 30.0 ms
+2 stages on 3 ranks of 8, 4 micro-batches of 4 rows, schedule 1f1b, iteration 30.0 ms, 533 rows/s (178 for
+each rank)
 
 stage  ranks         modules
 -----  ------------  ------------------------------
@@ -203,7 +206,19 @@ TEST(Show, EightyColumnsAreEnough) {
 TEST(Headline, IsOneLine) {
   EXPECT_EQ(
       headline(plan_from_json(kPlan)),
-      "2 stages on 3 ranks of 8, 4 micro-batches of 4 rows, schedule 1f1b, iteration 30.0 ms");
+      "2 stages on 3 ranks of 8, 4 micro-batches of 4 rows, schedule 1f1b, iteration 30.0 ms, "
+      "533 rows/s (178 for each rank)");
+}
+
+TEST(Show, OfManyAlternativesTheFirstAreShown) {
+  Plan plan = plan_from_json(kPlan);
+  nlohmann::json notes = nlohmann::json::parse(plan.notes);
+  notes["alternatives"] = std::vector(40, notes["alternatives"][0]);
+  plan.notes = notes.dump();
+  const std::string text = show(plan, 120);
+  EXPECT_NE(text.find("needs 24.0 MiB of 16.0 MiB\nand 28 more, in the plan's file\n"),
+            std::string::npos)
+      << text;
 }
 
 TEST(Show, APlanByHandHasNoNumbersAndNoTimeline) {
