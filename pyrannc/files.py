@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 import tempfile
 from pathlib import Path
 
@@ -76,4 +77,5 @@ def home() -> Path | None:
 
 
 def _beside(target):
-    return target.with_name(f"{target.name}.{os.getpid()}.partial")
+    # Processes of two containers that share a folder may have the same number.
+    return target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")

@@ -30,6 +30,11 @@ from pyrannc.ranks import gathered
 # Who sets any of these has chosen how malloc works (man 3 mallopt).
 _MALLOC_CHOICES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
+#: For what a rank that fails has registered with atexit.
+#: tuned by: a deadline, part of the 10 s within which a job ends.
+#: without it: one function that waits for other ranks would keep the job from ending.
+_AT_EXIT_S = 3.0
+
 # How many models run on a world, by world. The same on all of its ranks.
 _models = weakref.WeakKeyDictionary()
 _around_steps = None  # what around_optimizer_steps() has got
@@ -55,6 +60,7 @@ class _EndOfJob:
 
     def __init__(self, communicator):
         self._communicator, self._process, self._wanted = communicator, os.getpid(), True
+        self.ends = False  # this rank has failed
         self._before = sys.excepthook, threading.excepthook
         self._stderr = sys.stderr
         # One bound method each: every access makes another one.
@@ -69,7 +75,8 @@ class _EndOfJob:
             threading.excepthook = self._before[1]
 
     def _on_exception(self, kind, value, trace):
-        self._end(kind, value, lambda: self._show(kind, value, trace))
+        show = functools.partial(self._show, kind, value, trace)
+        self._end(kind, value, show, functools.partial(self._run_exit_functions, kind, value))
 
     def _on_thread_exception(self, args):
         if args.exc_type is SystemExit:
@@ -87,7 +94,7 @@ class _EndOfJob:
                 file=sys.stderr,
             )
 
-    def _end(self, kind, value, show):
+    def _end(self, kind, value, show, last=lambda: None):
         if not self._wanted or os.getpid() != self._process:  # a forked worker is not a rank
             return show()
         # Where ranks do the same they fail together, and so do all who wait for the same rank; the
@@ -96,9 +103,23 @@ class _EndOfJob:
         time.sleep(min(self._communicator.rank, 3.0))
         try:
             show()
+            self.ends = True
+            last()
             self._write_out()
         finally:  # also when the streams are closed
-            self._communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
+            self._abort(kind, value)
+
+    def _run_exit_functions(self, kind, value):
+        """What the script and its libraries have registered with atexit, as of any process that
+        ends by an exception; for a few seconds, as the others wait for this rank."""
+        late = threading.Timer(_AT_EXIT_S, self._abort, (kind, value))
+        late.daemon = True
+        late.start()
+        atexit._run_exitfuncs()
+        late.cancel()
+
+    def _abort(self, kind, value):
+        self._communicator.abort(f"{kind.__name__}: {value}".splitlines()[0])
 
     def _write_out(self):
         """Also what was shown while another hook collects it, as torch's does that
@@ -151,7 +172,8 @@ def before_python_ends(end) -> None:
     process = os.getpid()
 
     def end_here():
-        if os.getpid() == process:
+        ends_the_job = _end_of_job is not None and _end_of_job.ends  # `end` waits for the others
+        if os.getpid() == process and not ends_the_job:
             end()
 
     atexit.register(end_here)

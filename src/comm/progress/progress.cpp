@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -76,6 +78,7 @@ struct Progress::Impl final : Flights::Listener {
   explicit Impl(std::unique_ptr<Flights> transport) : flights(std::move(transport)) {}
 
   const std::unique_ptr<Flights> flights;  // the thread's own, apart from what its class names
+  const pid_t process = getpid();          // a forked one has no such thread
   Cadence cadence;                         // the thread's own
 
   std::mutex mutex;                   // guards everything below, and Transfer::finished
@@ -110,6 +113,13 @@ class Progress::Impl::Posted final : public Operation, public Transfer {
 // ---- any thread
 
 void Progress::Impl::post(const std::shared_ptr<Posted>& transfer) {
+  if (getpid() != process) {
+    throw CommError(fmt::format(
+        "this process was forked from rank {}, and cannot take its place: a wrapped model, or what "
+        "all ranks do together, is called in the rank's own process, and not in a worker of a "
+        "DataLoader or of multiprocessing",
+        flights->rank()));
+  }
   const std::scoped_lock lock(mutex);
   if (failure) throw CommError(*failure);
   posted.push_back(transfer);
@@ -156,20 +166,22 @@ void Progress::Impl::wait(Transfer& transfer) {
 double Progress::Impl::wait_while_there_is_hope(std::unique_lock<std::mutex>& lock,
                                                 const Transfer& transfer, const Waiting& waiting) {
   const auto is_over = [&] { return transfer.finished || failure; };
+  const auto begin = std::chrono::steady_clock::now();
   double waited_s = 0;
   std::optional<Deadlock> before;
   while (waited_s < transfer.timeout_s) {
     const double slice_s = std::min(kDoubtTimeS, transfer.timeout_s - waited_s);
     if (something.wait_for(lock, time_of(slice_s), is_over)) break;
-    waited_s += slice_s;
     lock.unlock();
     const std::optional<Deadlock> now =
         find_deadlock(flights->rank(), waiting, [&](int peer) { return ask(peer); });
     lock.lock();
+    // Those that do not answer took their time, too.
+    waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (now && now == before) break;
     before = now;
   }
-  return waited_s;
+  return std::min(std::round(waited_s), transfer.timeout_s);
 }
 
 PeerState Progress::Impl::ask(int peer) {
