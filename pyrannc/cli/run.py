@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyrannc import files, launch
@@ -17,6 +17,10 @@ from pyrannc.cli.hosts import Unreachable
 #: tuned by: a deadline: the other processes of a host that dies while a job ends are gone in 30 s.
 #: without it: mpirun waits for a host that has gone for a quarter of an hour, as TCP does.
 _LOOK_S = 3
+#: For what ranks do at SIGTERM, such as saving.
+#: tuned by: what others allow: torchrun as much, batch systems about as much.
+#: without it: mpirun leaves ranks one second, which is too short for a checkpoint.
+_TO_SAVE_S = 30
 
 
 def run(
@@ -141,8 +145,19 @@ def _handing_on(process):
         return
 
     def hand_on(number, _):
+        ranks = _ranks_here(process.pid) if number == signal.SIGTERM and not ended else []
         ended.append(number)
-        process.send_signal(number)
+        for rank in ranks:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(rank, number)
+        if ranks:
+            late.start()
+        else:
+            process.send_signal(number)
+
+    # mpirun leaves its ranks a second between SIGTERM and SIGKILL.
+    late = threading.Timer(_TO_SAVE_S, process.send_signal, (signal.SIGTERM,))
+    late.daemon = True
 
     before = {
         number: signal.signal(number, hand_on)
@@ -152,5 +167,17 @@ def _handing_on(process):
     try:
         yield ended
     finally:
+        late.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ranks_here(mpirun) -> list[int]:
+    """Processes that it has started itself, and not by ssh; none of another command."""
+    children = Path(f"/proc/{mpirun}/task/{mpirun}/children")
+    found = []
+    with suppress(OSError):  # it has just ended, or one of them has
+        for child in children.read_text().split():
+            if b"OMPI_COMM_WORLD_RANK=" in Path(f"/proc/{child}/environ").read_bytes():
+                found.append(int(child))
+    return found

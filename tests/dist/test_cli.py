@@ -186,13 +186,25 @@ def test_run_returns_the_exit_code_of_the_rank_that_failed(tmp_path):
     assert rannc("run", "-n", "2", str(script)).returncode == 5
 
 
-@pytest.mark.parametrize("ranks", ["1", "2"])
-def test_what_ends_rannc_run_ends_its_ranks(tmp_path, ranks):
+# mpirun left ranks a second for what they do at SIGTERM.
+SAVES = """
+import signal, sys
+def save(*_):
+    time.sleep(4)
+    path.write_text("saved")
+    sys.exit(3)
+signal.signal(signal.SIGTERM, save)
+"""
+
+
+@pytest.mark.parametrize(("ranks", "saves"), [("1", ""), ("2", ""), ("2", SAVES)])
+def test_what_ends_rannc_run_ends_its_ranks(tmp_path, ranks, saves):
     """As a batch system does, or a container that stops: only the first process is told."""
     script = tmp_path / "wait.py"
     script.write_text(
         "import os, pathlib, time\n"
-        f"pathlib.Path({str(tmp_path)!r}, os.environ['RANK']).write_text(str(os.getpid()))\n"
+        f"path = pathlib.Path({str(tmp_path)!r}, os.environ['RANK'])\n"
+        f"{saves}path.write_text(str(os.getpid()))\n"
         "time.sleep(60)\n"
     )
     arguments = ["run", "-n", ranks, "--max-restarts", "1", str(script)]
@@ -208,6 +220,7 @@ def test_what_ends_rannc_run_ends_its_ranks(tmp_path, ranks):
     assert process.wait(timeout=30) not in (0, None)
     gone = [False] * len(pids)
     assert comes_to(lambda: [Path(f"/proc/{pid}").exists() for pid in pids], gone) == gone
+    assert not saves or [file.read_text() for file in files] == ["saved"] * len(files)
 
 
 def test_a_script_that_is_not_there_is_one_line():

@@ -38,7 +38,7 @@ def test_an_exception_on_one_rank_ends_the_job_with_its_traceback_first(at_exit)
         if world.rank == 1:
             raise ValueError("the data has a hole")
         world.barrier()
-        """
+        """,
     )
     assert result.returncode != 0
     assert result.stderr.startswith("Traceback (most recent call last)"), result.stderr

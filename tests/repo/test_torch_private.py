@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "pyrannc"
 PLACES = {"capture": "capture/torch_private.py", "state": "state/torch_private.py"}
 #: Folders that may use what the first of these files names; the others use the second.
 OF_CAPTURE = {"capture", "selfcheck", "profiling", "wrapper"}
+OF_PYTHON = {"_run_exitfuncs"}  # of atexit, which has no other name for it
 
 
 def is_private(name) -> bool:
@@ -25,7 +26,7 @@ def own_names(trees) -> set[str]:
             found.add(node.id)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             found.update({node.attr} if ast.unparse(node.value) in ("self", "cls") else ())
-    return found | {"_C"}
+    return found | OF_PYTHON | {"_C"}
 
 
 def of_torch(node) -> bool:

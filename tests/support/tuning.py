@@ -52,8 +52,8 @@ NOT_TUNED = {
     "what NCCL knows numbers by": "kUniqueIdBytes kNoColor kOldestVersion kProbeBytes ORDERS_EACH",
     "what is shown, and how": (
         "kShown _SHOWN_NAMES MOST_LINES LINE_S _WIDTH kPageWidth kMostLines kRanksWidth"
-        " kModules kMostReasons kFactors kWidestReplicas kIndent WIDTH MOST_STAGES MOST_PLAIN"
-        " QUIET_S CLOCK_S"
+        " kModules kMostReasons kFactors kWidestReplicas kMostAlternatives kIndent WIDTH"
+        " MOST_STAGES MOST_PLAIN QUIET_S CLOCK_S"
     ),
     "values that captures and checks feed in": (
         "_ROWS _SAMPLED_ROWS _LOOKED_AT _AT_ROWS _TRACES _HARMLESS _RUNS"
