@@ -122,6 +122,8 @@ def agree(task, call) -> Agreed:
     on_rank(0, world, lambda: destinations.check(config))
     if config.tensor_parallel != "auto":
         on_rank(0, world, lambda: check_groups(task, world, config.tensor_parallel))
+    if task.zero == "parameters":
+        on_rank(0, world, lambda: check_shared_parameters(task, world))
     captured, local_rows = same_graph(task.captured, task.captured.batch_size(*call), world)
     if task.model.training and torch.is_grad_enabled():
         warn_of_same_rows(Call(*call).tensors, captured.batch_dims, world)
@@ -150,6 +152,22 @@ def check_groups(task, world, size) -> None:
             raise ConfigError(f"tensor_parallel does not go with {name} yet; leave one of them out")
     for optimizer in task.optimizers:
         per_number.check(optimizer, "tensor_parallel")
+
+
+def check_shared_parameters(task, world) -> None:
+    """Refuses what replicas that share parameters cannot do yet."""
+    config = task.config
+    beside = {
+        "tensor_parallel": config.tensor_parallel != 1,
+        "verify_partitioning": config.verify_partitioning,
+        "partitioning_dry_run_np": bool(config.partitioning_dry_run_np),
+        'device_transport = "nccl"': transport.in_order(world, task.device, config),
+    }
+    for name, wanted in beside.items():
+        if wanted:
+            raise ConfigError(
+                f'zero="parameters" does not go with {name} yet; leave one of them out'
+            )
 
 
 def why_no_groups(task, captured) -> str:
@@ -210,7 +228,9 @@ def prove(task, call, agreed) -> Proved:
 
     may_share = task.zero == "auto" and not mixing and world.size > 1
     may_share = may_share and config.tensor_parallel in (1, "auto")
-    return Proved(mixing, request(task.zero is True), request(True) if may_share else None)
+    return Proved(
+        mixing, request(task.zero in (True, "parameters")), request(True) if may_share else None
+    )
 
 
 def measure(task, agreed, proved) -> Measured:
@@ -290,6 +310,12 @@ def choose(task, agreed, proved, measured) -> Chosen:
         schedules.check_loaded(plan, path, task.captured, task.model.training, task.config)
         if task.zero != "auto":  # the state is shared out as the script says, not the file
             plan.shard_optimizer = bool(task.zero)
+    if task.zero == "parameters":
+        plan = _C.plan.share_parameters(plan, graph, task.captured.preludes)
+        if world.rank == 0 and not any(stage.shared for stage in plan.stages):
+            log.info("deploy", "zero: no stage has replicas to share its parameters")
+    else:
+        plan = _C.plan.without_shared_parameters(plan)
     if task.config.partition_num > 1 and world.rank == 0:
         warn_of_nothing_to_do(plan)
     replicas = max(len(stage.ranks) // stage.places for stage in plan.stages)
@@ -392,8 +418,8 @@ def start(task, call, agreed, chosen) -> Deployment:
     wanted = task.config.verify_partitioning
     reference = verify.Reference(task, call, agreed.local_rows, deployment.plan) if wanted else None
     trains = torch.is_grad_enabled() and task.model.training
-    in_groups = task.config.tensor_parallel > 1
-    if task.plan_file is None and task.config.calibrate and trains and not in_groups:
+    in_parts = task.config.tensor_parallel > 1 or task.zero == "parameters"
+    if task.plan_file is None and task.config.calibrate and trains and not in_parts:
         inputs = task.captured.flatten(*call)
         try_plans(deployment, chosen.planner, inputs)
     else:

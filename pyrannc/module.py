@@ -81,7 +81,10 @@ class RaNNCModule(ModelInterface):
             an equal part of their parameters, and steps it (ZeRO, stage 1). For optimizers that
             treat each number of a parameter by itself, as Adam does; "auto": where they do and the
             planner finds it fits or is faster. ``.grad`` is then the sum for the numbers that this
-            rank steps, and zero elsewhere.
+            rank steps, and zero elsewhere. "parameters" lets them share parameters and gradients,
+            too (ZeRO, stage 3): each keeps a part of every parameter, along its first dimension,
+            and those of a bucket come together while they are computed with. A parameter and its
+            ``.grad`` then say what the whole is; ``pyrannc.full(p)`` gives its values.
         master_weights: True lets ``optimizer`` step a float32 copy of each parameter of 16 bits,
             which stands among its state as "master"; the parameter is that copy, rounded.
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 import collections.abc
 import pyrannc._C.ir
 import typing
-__all__: list[str] = ['Answer', 'Durations', 'Layout', 'MadeFor', 'Move', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'fill_drain', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'of_groups', 'on_one_replica', 'rows_of_groups', 'shard_size', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'trained_beside', 'verify', 'with_summary', 'without_recompute']
+__all__: list[str] = ['Answer', 'Durations', 'Layout', 'MadeFor', 'Move', 'Outputs', 'Plan', 'Prediction', 'Program', 'RowRange', 'Simulation', 'Span', 'Stage', 'StageSummary', 'StepPrediction', 'Transfer', 'backward_comes_first', 'can_be_dealt_out', 'fill_drain', 'foretold_events', 'headline', 'loss_of', 'lower', 'map_to', 'of_groups', 'on_one_replica', 'rows_of_groups', 'shard_size', 'share_parameters', 'show', 'show_dot', 'simulate', 'simulate_in_order', 'summarize', 'timeline', 'trained_beside', 'verify', 'with_summary', 'without_recompute', 'without_shared_parameters']
 class Prediction:
     @staticmethod
     def __repr__(*args, **kwargs):
@@ -82,6 +82,9 @@ class Stage:
         ...
     @property
     def segments(self) -> list[list[str]]:
+        ...
+    @property
+    def shared(self) -> list[str]:
         ...
 class MadeFor:
     @staticmethod
@@ -460,6 +463,8 @@ def rows_of_groups(local_rows: collections.abc.Sequence[typing.SupportsInt | typ
     ...
 def shard_size(numbers: typing.SupportsInt | typing.SupportsIndex, ranks: typing.SupportsInt | typing.SupportsIndex) -> int:
     ...
+def share_parameters(plan: Plan, graph: pyrannc._C.ir.Graph, preludes: collections.abc.Sequence[pyrannc._C.ir.Graph], left_out: collections.abc.Sequence[str] = []) -> Plan:
+    ...
 def show(plan: Plan, width: typing.SupportsInt | typing.SupportsIndex = 80, global_batch: typing.SupportsInt | typing.SupportsIndex | None = None, with_names: bool = False) -> str:
     ...
 def show_dot(plan: Plan, graph: pyrannc._C.ir.Graph, stage: typing.SupportsInt | typing.SupportsIndex | None = None) -> str:
@@ -485,4 +490,6 @@ def verify(program: Program, graph: pyrannc._C.ir.Graph) -> None:
 def with_summary(plan: Plan, graph: pyrannc._C.ir.Graph, global_rows: typing.SupportsInt | typing.SupportsIndex) -> Plan:
     ...
 def without_recompute(plan: Plan) -> Plan:
+    ...
+def without_shared_parameters(plan: Plan) -> Plan:
     ...

@@ -45,7 +45,7 @@ def for_all_ranks(module, name: str, found):
 
     def through_pipeline(*args, **kwargs):
         language = _language_model(module.module)
-        if deployment.task.config.tensor_parallel > 1:
+        if deployment.task.config.tensor_parallel > 1 or deployment.owners.shared():
             return _by_itself(module, found, args, kwargs)
         if language is None:  # a loop of the user's own
             with _forward_replaced(found.__self__, module):

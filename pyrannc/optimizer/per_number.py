@@ -18,9 +18,9 @@ _KNOWN = (
 
 
 def wanted(zero):
-    """Raises ConfigError unless ``zero`` is True, False or "auto"."""
-    if zero not in (True, False, "auto"):
-        raise ConfigError(f"zero is {zero!r}; it must be True, False or 'auto'")
+    """Raises ConfigError unless ``zero`` is True, False, "auto" or "parameters"."""
+    if zero not in (True, False, "auto", "parameters"):
+        raise ConfigError(f"zero is {zero!r}; it must be True, False, 'auto' or 'parameters'")
     return zero
 
 
@@ -28,10 +28,10 @@ def possible(zero, optimizers):
     """``zero``, or False for "auto" where the state of some optimizer cannot be shared out.
 
     Raises:
-        ConfigError: It is True, and this cannot be; names the optimizer.
+        ConfigError: It is True or "parameters", and this cannot be; names the optimizer.
     """
     for optimizer in optimizers if zero else ():
-        if zero is True:
+        if zero != "auto":
             check(optimizer)
         elif fault := reason(optimizer):
             log.info("module", f"zero: {type(optimizer).__name__} is not shared out, as {fault}")

@@ -6,7 +6,7 @@ import dataclasses
 import torch
 
 from pyrannc import _C, live_deployments, log
-from pyrannc.errors import RaNNCError
+from pyrannc.errors import ConfigError, RaNNCError
 from pyrannc.job import transport
 from pyrannc.job.agreement import same_graph
 from pyrannc.loop.written_copies import GivenCopies
@@ -119,19 +119,25 @@ class Deployment:
         self._move_to(self.task.device, self.task.all_optimizers)
 
     def _places(self) -> dict:
-        """By id: tensors of which each rank of a group keeps a part, and where it lies."""
-        ranks = self.group
-        if len(ranks) == 1:
+        """By id: tensors of which each rank of a group, or each replica, keeps a part, and where it
+        lies."""
+        in_groups = len(self.group) > 1
+        shared = {name: sorted(s.ranks) for s in self.plan.stages for name in s.shared}
+        if not in_groups and not shared:
             return {}
         mine = {part.name: (part.dim, part.stretches) for part in self.first.executor.parts}
         everyones = gathered(self.world, mine)
         held = named_tensors.tensors(self.model)
-        for first in range(0, self.world.size, len(ranks)):  # those that have it cut it alike
-            of_group = everyones[first : first + len(ranks)]
+        size = len(self.group)
+        for first in range(0, self.world.size if in_groups else 0, size):  # all cut it alike
+            of_group = everyones[first : first + size]
             for name, (dim, _) in of_group[0].items():
                 self.owners.cut(name, dim, [each[name][1] for each in of_group])
+        for name, ranks in shared.items():
+            self.owners.cut(name, 0, [everyones[rank][name][1] for rank in ranks], ranks)
         found = {}
         for name, (dim, _) in mine.items():
+            ranks = tuple(shared.get(name, self.group))
             stretches = tuple(everyones[rank][name][1] for rank in ranks)
             tensor = held[name]
             what = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
@@ -202,7 +208,7 @@ class Deployment:
             places = len(self.group)
             buckets = shard_layout.find(self.model, graph, program, self.owners, places)
         if not buckets:
-            if self.world.rank == 0:
+            if self.world.rank == 0 and not any(stage.shared for stage in self.plan.stages):
                 log.info("deploy", "zero: no stage that trains has replicas to share its state")
             return
         parameters = dict(self.model.named_parameters())
@@ -277,6 +283,7 @@ class Deployment:
             plan = _C.plan.on_one_replica(plan)
         elif self._takes_fill_drain(captured):
             plan = _C.plan.fill_drain(plan)
+        plan = self._sharing(plan, captured)
         made = []
         on_all(self.world, lambda: made.append(self.executor(captured, plan)))
         executor = made[0]
@@ -286,11 +293,36 @@ class Deployment:
         elsewhere = {
             name: ranks for name, ranks in users.items() if ranks != self.owners.ranks[name]
         }
+        self._refuse_otherwise_shared(plan, users, elsewhere)
         if elsewhere:
             parameters = dict(self.model.named_parameters(remove_duplicate=False))
             holders = {name: self.owners.ranks[name] for name in elsewhere if name in parameters}
             executor = self.executor(captured, plan, holders)
         return Run(self, captured, executor, plan, elsewhere)
+
+    def _sharing(self, plan, captured):
+        """``plan`` with the parameters that the replicas of its stages share already."""
+        shared = self.owners.shared()
+        several = [len(stage.ranks) > 1 for stage in plan.stages]
+        if not shared or not any(several):
+            return plan
+        others = [n for n, _ in self.model.named_parameters(remove_duplicate=False)]
+        return _C.plan.share_parameters(
+            plan, captured.graph, captured.preludes, [n for n in others if n not in shared]
+        )
+
+    def _refuse_otherwise_shared(self, plan, users, elsewhere):
+        """Raises ConfigError where a call uses what replicas share in another way."""
+        shared = {name for stage in plan.stages for name in stage.shared}
+        for name in sorted(self.owners.shared() & users.keys()):
+            tied = {n for n, t in named_tensors.tensors(self.model).items()
+                    if t is named_tensors.tensors(self.model)[name]}  # fmt: skip
+            if name in elsewhere or not tied & shared:
+                raise ConfigError(
+                    f"zero='parameters': replicas share '{name}', which this call, unlike the "
+                    "first one, uses on other ranks, in several stages or whole. Leave zero out, "
+                    "or set zero=True."
+                )
 
     def _takes_fill_drain(self, captured) -> bool:
         """Whether a call, unlike the first one, trains and leaves its loss to the script."""

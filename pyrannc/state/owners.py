@@ -39,17 +39,20 @@ class Owners:
         everywhere = list(range(comm.size))
         self.ranks = _RanksOf((name, everywhere.copy()) for name in tensors(model))
         self._parts = {}  # by name, what each place has of it where none has the whole
+        self._replicas = {}  # of those the ranks that are such places, where replicas share it
         self.gradients = GradientsElsewhere()
         self.gradients.owners = self
         self.questions = Questions(self)
 
-    def cut(self, name: str, dim: int, stretches: list) -> None:
+    def cut(self, name: str, dim: int, stretches: list, replicas=None) -> None:
         """From here on no rank has the whole of a tensor: each place of a group has its stretches
-        (``[place]``) of a dimension."""
+        (``[place]``) of a dimension; or each of ``replicas``, in this order."""
         cut = tensors(self._model)
         for other, tensor in cut.items():
             if tensor is cut[name]:
                 self._parts[other] = dim, stretches
+                if replicas is not None:
+                    self._replicas[other] = list(replicas)
 
     def places(self, name: str) -> int:
         """How many ranks hold a tensor together."""
@@ -61,7 +64,14 @@ class Owners:
         if name not in self._parts:
             return None
         dim, stretches = self._parts[name]
-        return dim, stretches[(self._comm.rank if rank is None else rank) % len(stretches)]
+        rank = self._comm.rank if rank is None else rank
+        if name in self._replicas:
+            return dim, stretches[self._replicas[name].index(rank)]
+        return dim, stretches[rank % len(stretches)]
+
+    def shared(self) -> set:
+        """Names of the parameters that replicas share."""
+        return {*self._replicas}
 
     def parts(self) -> dict:
         """By the name of each tensor: the dimension that is cut, and the stretches of each place;
@@ -186,5 +196,6 @@ class Owners:
         """Lets every rank hold everything; ``moved`` as for :meth:`move_unused`. Collective."""
         self._used.clear()
         self._parts.clear()  # each has been made whole before
+        self._replicas.clear()
         everyone = list(range(self._comm.size))
         self.move_unused({name: everyone for name in self.ranks}, moved)

@@ -10,6 +10,7 @@
 #include "rannc/plan/outside_loss/beside_loss.h"
 #include "rannc/plan/outside_loss/fill_drain.h"
 #include "rannc/plan/program.h"
+#include "rannc/plan/ranks/shared_parameters.h"
 #include "rannc/plan/recompute.h"
 #include "rannc/plan/show.h"
 #include "rannc/plan/simulate.h"
@@ -70,6 +71,7 @@ void init_plans(py::module_& m) {
       .def_property_readonly("recompute", &plan::Stage::runs_again)
       .def_readonly("segments", &plan::Stage::segments)
       .def_readonly("factors", &plan::Stage::factors)
+      .def_readonly("shared", &plan::Stage::shared)
       .def_property_readonly("places", [](const plan::Stage& stage) { return stage.axes.places(); })
       .def_readonly("predicted", &plan::Stage::predicted)
       .def_readonly("notes", &plan::Stage::notes);
@@ -133,6 +135,18 @@ void init_plans(py::module_& m) {
   m.def("map_to", &plan::map_to, "plan"_a, "from_graph"_a, "to_graph"_a,
         py::call_guard<py::gil_scoped_release>());
   m.def("fill_drain", &plan::fill_drain, "plan"_a);
+  m.def(
+      "share_parameters",
+      [](const plan::Plan& plan, const ir::Graph& graph, const std::vector<ir::Graph>& preludes,
+         std::vector<std::string> left_out) {
+        for (const ir::Graph& prelude : preludes) {
+          for (const ir::Value& value : prelude.values) left_out.push_back(value.name);
+        }
+        return plan::share_parameters(plan, graph, left_out);
+      },
+      "plan"_a, "graph"_a, "preludes"_a, "left_out"_a = std::vector<std::string>(),
+      py::call_guard<py::gil_scoped_release>());
+  m.def("without_shared_parameters", &plan::without_shared_parameters, "plan"_a);
   m.def("on_one_replica", &plan::on_one_replica, "plan"_a);
   m.def("summarize", &plan::summarize, "plan"_a, "graph"_a, "global_rows"_a,
         py::call_guard<py::gil_scoped_release>());

@@ -79,6 +79,7 @@ std::string text_of(const Stage& stage) {
     }
     text += fmt::format("}}, \"sequence_parallel\": {}", stage.sequence_parallel);
   }
+  if (stage.shares_parameters) text += ",\n   \"parameters\": \"shared\"";
   if (stage.predicted)
     text += fmt::format(",\n   \"predicted\": {{{}}}", text_of(*stage.predicted));
   return text + notes_member(in_one_line(stage.notes), ",\n   ");
@@ -151,12 +152,10 @@ void read_segments(const json::Place& place, Stage& stage) {
 }
 
 Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
-  if (version == 1) {
-    place.allow_only({"nodes", "ranks", "recompute", "predicted", "notes"});
-  } else {
-    place.allow_only({"nodes", "ranks", "recompute", "mesh", "factors", "sequence_parallel",
-                      "predicted", "notes"});
-  }
+  std::vector<std::string_view> keys{"nodes", "ranks", "recompute", "predicted", "notes"};
+  if (version > 1) keys.insert(keys.end(), {"mesh", "factors", "sequence_parallel"});
+  if (version > 3) keys.emplace_back("parameters");
+  place.allow_only(keys);
   Stage stage;
   if (const auto mesh = place.find("mesh")) read_mesh(*mesh, place, stage);
   for (const json::Place& node : place.at("nodes").elements()) stage.nodes.push_back(node.string());
@@ -171,6 +170,12 @@ Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
     }
   } else if (recompute) {
     stage.recompute = recompute->boolean();
+  }
+  if (const auto parameters = place.find("parameters")) {
+    if (parameters->string() != "shared")
+      parameters->fail("parameters are \"shared\", or not named");
+    if (stage.axes != Axes{}) parameters->fail("a stage with a mesh does not share its parameters");
+    stage.shares_parameters = true;
   }
   if (const auto predicted = place.find("predicted")) stage.predicted = read_prediction(*predicted);
   stage.notes = read_notes(place, with_notes);
@@ -190,7 +195,10 @@ Schedule read_schedule(const json::Place& place) {
 std::string to_json(const Plan& plan) {
   int version = 1;
   for (const Stage& stage : plan.stages) {
-    const int needed = !stage.segments.empty() ? 3 : stage.axes != Axes{} ? 2 : 1;
+    const int needed = stage.shares_parameters   ? 4
+                       : !stage.segments.empty() ? 3
+                       : stage.axes != Axes{}    ? 2
+                                                 : 1;
     version = std::max(version, needed);
   }
   std::string text = fmt::format("{{\"format\": \"rannc-plan\", \"version\": {}", version);
@@ -215,7 +223,7 @@ std::string to_indented_json(const Plan& plan) {
 Plan plan_from_json(std::string_view text, bool with_notes) {
   const json::Document document(text, "plan");
   const json::Place root = document.root();
-  const int64_t version = root.expect_format("rannc-plan", 3);
+  const int64_t version = root.expect_format("rannc-plan", 4);
 
   Plan plan;
   if (const auto feasible = root.find("feasible")) plan.feasible = feasible->boolean();

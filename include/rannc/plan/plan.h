@@ -58,6 +58,9 @@ struct Stage {
   /// Parts that do so each for itself, of consecutive nodes in the order of `nodes`; none with
   /// `recompute`.
   std::vector<std::vector<std::string>> segments = {};
+  bool shares_parameters = false;  ///< each replica keeps a part of the parameters
+  /// Those that it shares: see share_parameters(). Not in files.
+  std::vector<std::string> shared = {};
   std::optional<Prediction> predicted;
   std::string notes;  ///< a JSON object as text; may be empty
   /// Whether a forward, or a part of it, runs again in the backward.

@@ -16,7 +16,9 @@
 namespace rannc::runtime {
 
 class Group;
+class ParameterGathers;
 class WholeBatch;
+struct SharedParameters;
 
 /// Results that all micro-batches of a call share (ir::per_call()). The first run that gets it
 /// makes them, and the others take them from it.
@@ -52,6 +54,9 @@ class Interpreter {
   Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
               const std::vector<bool>& known = {}, std::shared_ptr<const Group> group = {},
               std::vector<ir::Segment> segments = {});
+  /// What depends on parameters that replicas share is not kept for the call: they have no memory
+  /// between the nodes that need them. To be called before a run.
+  void share(const SharedParameters& shared);
   ~Interpreter();
   Interpreter(Interpreter&&) noexcept;
 
@@ -62,26 +67,29 @@ class Interpreter {
   /// model does so. Returns graph.outputs. With `key`, random numbers are told from it, and not
   /// drawn from torch's generator. With `batch`, nodes of the whole batch (Node::whole_batch) take
   /// its statistics; without, those of the rows at hand. `per_call`: what the micro-batches of the
-  /// call share; null: nothing. `recorder`: null: nodes of segments run as all others.
+  /// call share; null: nothing. `recorder`: null: nodes of segments run as all others. `gathers`:
+  /// parameters that replicas share; null: none.
   [[nodiscard]] std::vector<at::Tensor> run(std::vector<at::Tensor> inputs,
                                             const std::vector<at::Tensor>& state, int64_t rows,
                                             const DrawKey* key = nullptr,
                                             const std::shared_ptr<WholeBatch>& batch = nullptr,
                                             PerCall* per_call = nullptr,
-                                            SegmentRecorder* recorder = nullptr);
+                                            SegmentRecorder* recorder = nullptr,
+                                            ParameterGathers* gathers = nullptr);
 
   /// Runs one segment, in which autograd records every operator. `inputs` as Segment::inputs.
   [[nodiscard]] std::vector<at::Tensor> run_segment(size_t segment, std::vector<at::Tensor> inputs,
                                                     const std::vector<at::Tensor>& state,
                                                     int64_t rows, const DrawKey* key,
                                                     const std::shared_ptr<WholeBatch>& batch,
-                                                    PerCall* per_call);
+                                                    PerCall* per_call, ParameterGathers* gathers);
 
   /// Runs only the nodes that do not depend on the rows and write a buffer (step counters): what a
   /// replica without rows in this micro-batch must still do. Of `inputs`, in the order of
   /// graph.inputs, those that were known when this was made are read; without any, it may be empty.
   void run_row_free_effects(const std::vector<at::Tensor>& inputs,
-                            const std::vector<at::Tensor>& state, const DrawKey* key = nullptr);
+                            const std::vector<at::Tensor>& state, const DrawKey* key = nullptr,
+                            ParameterGathers* gathers = nullptr);
 
  private:
   struct Impl;

@@ -86,7 +86,7 @@ class LateOptimizers:
         deployment = self._deployment()
         if all(given is not optimizer for given in deployment.task.optimizers):
             elementwise.check(optimizer, deployment.task.elementwise_optimizer)
-            if deployment.sharded_steps:
+            if deployment.sharded_steps or deployment.owners.shared():
                 per_number.check(optimizer)
             if deployment.task.config.tensor_parallel > 1:
                 per_number.check(optimizer, "tensor_parallel")

@@ -187,7 +187,7 @@ Program lower(const Plan& plan, const ir::Graph& graph, const std::vector<int64_
   }
   check_statistics(program, graph, placement);
   program.transfers = routes(graph, crossings(plan, graph, program.outputs), program);
-  if (training) program.reductions = reductions(graph, placement, program.stage_ranks, holders);
+  if (training) program.reductions = reductions(graph, placement, plan, holders);
   program.actions.resize(local_rows.size());
 
   const Job job = describe(program, graph, placement);

@@ -8,8 +8,7 @@
 namespace rannc::plan {
 
 std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& placement,
-                                  const std::vector<std::vector<Rank>>& stage_ranks,
-                                  const ParameterHolders& holders) {
+                                  const Plan& plan, const ParameterHolders& holders) {
   // Of all outputs, whatever this Program returns: a rank that holds a parameter for another one
   // must see the same gradient.
   const auto taken = taken_from_outside(graph, placement, graph.outputs);
@@ -17,6 +16,7 @@ std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& place
   for (int stage = 0; stage < static_cast<int>(taken.size()); ++stage) {
     for (ir::ValueId value : taken[stage]) {
       if (graph[value].kind != ir::ValueKind::parameter || !graph[value].requires_grad) continue;
+      if (std::ranges::count(plan.stages[stage].shared, graph[value].name)) continue;
       stages_of[value].push_back(stage);
     }
   }
@@ -25,7 +25,8 @@ std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& place
   for (const auto& [parameter, stages] : stages_of) {
     std::vector<Rank> ranks;
     for (int stage : stages) {
-      ranks.insert(ranks.end(), stage_ranks[stage].begin(), stage_ranks[stage].end());
+      const std::vector<Rank>& of_stage = plan.stages[stage].ranks;
+      ranks.insert(ranks.end(), of_stage.begin(), of_stage.end());
     }
     if (const auto others = holders.find(graph[parameter].name); others != holders.end()) {
       ranks.insert(ranks.end(), others->second.begin(), others->second.end());

@@ -17,10 +17,10 @@ namespace rannc::plan {
                                            const Program& program);
 
 /// What must be summed over ranks, in the order in which it becomes ready: the last stage ends its
-/// backwards first; tied parameters come after every stage's own.
+/// backwards first; tied parameters come after every stage's own. What replicas share is summed
+/// inside of the backwards.
 [[nodiscard]] std::vector<Reduction> reductions(const ir::Graph& graph, const Placement& placement,
-                                                const std::vector<std::vector<Rank>>& stage_ranks,
-                                                const ParameterHolders& holders);
+                                                const Plan& plan, const ParameterHolders& holders);
 
 /// Whether the value is put together by a sum over micro-batches and replicas.
 [[nodiscard]] inline bool is_scalar(const ir::Value& value) {

@@ -8,6 +8,8 @@ Plan on_one_replica(const Plan& plan) {
   Plan result = fill_drain(plan);
   result.micro_batches = 1;
   for (Stage& stage : result.stages) {
+    stage.shares_parameters = false;
+    stage.shared.clear();
     const auto first = mesh_of(stage).ranks_of_replica(0);
     stage.ranks = {first.begin(), first.end()};
   }

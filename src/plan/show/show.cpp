@@ -61,7 +61,9 @@ std::string headline(const Plan& plan, const PlanNotes& notes, std::optional<int
   }
   text += fmt::format(", schedule {}", name(plan.schedule));
   if (plan.schedule == Schedule::interleaved) text += fmt::format(" (x{})", plan.interleave);
+  const bool shares = std::ranges::any_of(plan.stages, &Stage::shares_parameters);
   if (plan.shard_optimizer) text += ", replicas share the optimizer's state";
+  if (shares) text += ", parameters and gradients";
   if (plan.iteration_ns > 0) {
     text += fmt::format(", iteration {}", human_ns(static_cast<double>(plan.iteration_ns)));
     if (rows) {

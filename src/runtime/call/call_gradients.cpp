@@ -9,15 +9,17 @@
 namespace rannc::runtime {
 
 CallGradients::CallGradients(const RankPart& part, const Orders& orders, int64_t call,
-                             const std::vector<at::Tensor>& parameters, bool with_backward,
-                             bool no_sync, std::shared_ptr<KeptGradients> kept,
+                             const std::vector<at::Tensor>& parameters,
+                             const std::vector<std::shared_ptr<ParameterGathers>>& gathers,
+                             bool with_backward, bool no_sync, std::shared_ptr<KeptGradients> kept,
                              std::function<void()> completed)
     : part_(part),
       orders_(orders),
       call_(call),
       with_backward_(with_backward),
       kept_(std::move(kept)),
-      completed_(std::move(completed)) {
+      completed_(std::move(completed)),
+      shared_(find_shared(gathers)) {
   if (no_sync) {
     summing_ = Summing::kept;
   } else if (plan::backward_comes_first(orders_.program.schedule) && kept_->passes() > 0) {
@@ -41,13 +43,36 @@ std::vector<std::optional<CallGradients::Place>> CallGradients::find_places() co
   return places;
 }
 
+std::vector<CallGradients::Shared> CallGradients::find_shared(
+    const std::vector<std::shared_ptr<ParameterGathers>>& gathers) const {
+  std::vector<Shared> found(part_.parameter_names.size());
+  for (size_t stage = 0; stage < gathers.size(); ++stage) {
+    if (!gathers[stage]) continue;
+    const LocalStage& local = part_.stages[stage];
+    const auto& parameters = gathers[stage]->shared().parameters;
+    for (size_t index = 0; index < parameters.size(); ++index) {
+      found[local.state[parameters[index].state].index] = {gathers[stage].get(), index};
+    }
+  }
+  return found;
+}
+
 void CallGradients::make_aliases(const std::vector<at::Tensor>& parameters) {
-  for (const at::Tensor& parameter : parameters) aliases_.push_back(parameter.detach());
+  for (size_t index = 0; index < parameters.size(); ++index) {
+    const auto& [gathers, parameter] = shared_[index];
+    aliases_.push_back((gathers ? gathers->whole(parameter) : parameters[index]).detach());
+  }
   if (!with_backward_) return;
   std::vector<size_t> small;
   int64_t bytes = 0;
   for (size_t index = 0; index < parameters.size(); ++index) {
     if (!parameters[index].requires_grad()) continue;
+    if (const auto& [gathers, number] = shared_[index]; gathers) {
+      ops::add_up_gradients(aliases_, {index}, [this, gathers, number](size_t parameter) {
+        gathers->add(number, std::exchange(aliases_[parameter].mutable_grad(), at::Tensor()));
+      });
+      continue;
+    }
     const auto size = static_cast<int64_t>(parameters[index].nbytes());
     const std::optional<Place> place = sums_in_program() ? places_[index] : std::nullopt;
     if (place) {  // its sum over ranks may start when it is complete
@@ -132,7 +157,12 @@ void CallGradients::take_kept(const BackwardOf& of) {
   if (!took_kept_) return;
   for (size_t index = 0; index < aliases_.size(); ++index) {
     if (!of.accumulates(index)) continue;  // it stays, and is summed after this backward
-    aliases_[index].mutable_grad() = kept_->take(ranks_of(index), part_.parameter_names[index]);
+    at::Tensor kept = kept_->take(ranks_of(index), part_.parameter_names[index]);
+    if (const auto& [gathers, parameter] = shared_[index]; gathers) {
+      gathers->begin_with(parameter, std::move(kept));
+    } else {
+      aliases_[index].mutable_grad() = std::move(kept);
+    }
   }
 }
 
@@ -140,19 +170,24 @@ void CallGradients::lose_kept() {
   if (took_kept_) kept_->lose();
 }
 
+/// This rank's sum so far.
+at::Tensor& CallGradients::gradient(size_t parameter) const {
+  const auto& [gathers, number] = shared_[parameter];
+  // grad() warns of an alias that is no leaf.
+  return gathers ? gathers->sum(number) : aliases_[parameter].mutable_grad();
+}
+
 std::vector<at::Tensor> CallGradients::take() {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& alias : aliases_) {
-    gradients.push_back(std::move(alias.mutable_grad()));
-    alias.mutable_grad().reset();
+  for (size_t index = 0; index < aliases_.size(); ++index) {
+    gradients.push_back(std::exchange(gradient(index), at::Tensor()));
   }
   return gradients;
 }
 
 std::vector<at::Tensor> CallGradients::show() const {
   std::vector<at::Tensor> gradients;
-  // grad() warns of an alias that is no leaf.
-  for (const at::Tensor& alias : aliases_) gradients.push_back(alias.mutable_grad());
+  for (size_t index = 0; index < aliases_.size(); ++index) gradients.push_back(gradient(index));
   return gradients;
 }
 
@@ -173,8 +208,9 @@ void CallGradients::finish(std::vector<at::Tensor>& gradients, Recorder& recorde
 void CallGradients::keep(std::vector<at::Tensor>& gradients, const BackwardOf& of) {
   for (size_t index = 0; index < aliases_.size(); ++index) {
     if (!of.accumulates(index)) gradients[index].reset();
-    kept_->add(ranks_of(index), part_.parameter_names[index], aliases_[index],
-               std::move(gradients[index]));
+    const auto& [gathers, parameter] = shared_[index];
+    kept_->add(ranks_of(index), part_.parameter_names[index],
+               gathers ? gathers->part(parameter) : aliases_[index], std::move(gradients[index]));
     gradients[index].reset();
   }
   kept_->count_pass();

@@ -16,6 +16,7 @@
 #include "runtime/call/orders.h"
 #include "runtime/call/rank_part.h"
 #include "runtime/call/recorder.h"
+#include "runtime/stage/parameter_gathers.h"
 
 namespace rannc::runtime {
 
@@ -27,11 +28,12 @@ namespace rannc::runtime {
 class CallGradients {
  public:
   /// `call`: its number. `with_backward` and `no_sync` as in Executor::forward(). `part` and
-  /// `orders` must outlive it. `completed`: buckets wait for issue(), and this is called when one
-  /// is complete; empty: they start by themselves.
+  /// `orders` must outlive it. `gathers`: [stage], may be null. `completed`: buckets wait for
+  /// issue(), and this is called when one is complete; empty: they start by themselves.
   CallGradients(const RankPart& part, const Orders& orders, int64_t call,
-                const std::vector<at::Tensor>& parameters, bool with_backward, bool no_sync,
-                std::shared_ptr<KeptGradients> kept, std::function<void()> completed);
+                const std::vector<at::Tensor>& parameters,
+                const std::vector<std::shared_ptr<ParameterGathers>>& gathers, bool with_backward,
+                bool no_sync, std::shared_ptr<KeptGradients> kept, std::function<void()> completed);
   CallGradients(const CallGradients&) = delete;
   CallGradients& operator=(const CallGradients&) = delete;
 
@@ -87,7 +89,16 @@ class CallGradients {
     size_t position = 0;
   };
 
+  /// Of a parameter that replicas share: who gathers it, and its number there; null: it is whole.
+  struct Shared {
+    ParameterGathers* gathers = nullptr;
+    size_t parameter = 0;
+  };
+
   [[nodiscard]] std::vector<std::optional<Place>> find_places() const;
+  [[nodiscard]] std::vector<Shared> find_shared(
+      const std::vector<std::shared_ptr<ParameterGathers>>& gathers) const;
+  [[nodiscard]] at::Tensor& gradient(size_t parameter) const;
   void make_aliases(const std::vector<at::Tensor>& parameters);
   [[nodiscard]] std::vector<std::unique_ptr<GradientSum>> make_sums(
       const std::vector<at::Tensor>& parameters) const;
@@ -106,6 +117,7 @@ class CallGradients {
   /// [parameter]: none where this rank alone holds it. Empty without a backward.
   std::vector<std::optional<Place>> places_;
   std::vector<at::Tensor> aliases_;
+  const std::vector<Shared> shared_;  ///< [parameter]
   /// [reduction]: until it is done; null where this rank takes no part. Empty unless `in_program`.
   std::vector<std::unique_ptr<GradientSum>> sums_;
 };

@@ -38,9 +38,10 @@ PipelineCall::PipelineCall(std::shared_ptr<const RankPart> part,
       with_backward_(arguments.with_backward),
       recorder_(with_backward_ ? std::move(history) : nullptr, number, actions().size(),
                 part_->device),
+      gathers_(part_->gathers_of(arguments.parameters)),
       gradients_(
-          *part_, *orders_, number, arguments.parameters, with_backward_, arguments.no_sync,
-          std::move(kept),
+          *part_, *orders_, number, arguments.parameters, gathers_, with_backward_,
+          arguments.no_sync, std::move(kept),
           part_->comm->is_in_order() ? [this] { issues_->go_on(); } : std::function<void()>()),
       boundary_(*part_, *orders_, std::move(arguments.inputs), arguments.loss_seed),
       batches_(*part_, *orders_),
@@ -162,6 +163,9 @@ void PipelineCall::prepare_backward() {
   batches_.expect_gradients(*part_);
   boundary_.reset_gradients();
   gradients_.prepare_sums();
+  for (const auto& gathers : gathers_) {
+    if (gathers) gathers->reset();
+  }
 }
 
 /// [parameter], then [argument].
@@ -483,11 +487,15 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   std::vector<at::Tensor> state = state_of(local);
   const std::shared_ptr<const DrawKey> key = draw_key(stage, micro_batch);
   write_once(local, state);
+  ParameterGathers* const gathers = gathers_[static_cast<size_t>(stage)].get();
+  if (gathers) gathers->begin(/*backward=*/false);
   const bool last = micro_batch == static_cast<int>(program().split.micro_rows.size()) - 1;
   const bool runs_again = with_backward_ && local.stage->runs_again();
   if (batch.rows == 0) {
     if (last && !runs_again) per_call_[static_cast<size_t>(stage)] = {};
-    return local.stage->skip(arguments_without_rows(*local.stage), state, key.get());
+    local.stage->skip(arguments_without_rows(*local.stage), state, key.get(), gathers);
+    if (gathers) gathers->end();
+    return;
   }
 
   if (local.statistics.lends()) batch.statistics = local.statistics.lend(state);
@@ -498,11 +506,12 @@ void PipelineCall::run_forward(int stage, int micro_batch) {
   }
   const std::shared_ptr<WholeBatch> whole = whole_batch(stage, micro_batch);
   PerCall* shared = per_call(stage, last && !runs_again);  // a second run reads it once more
-  batch.outputs =
-      with_backward_
-          ? local.stage->forward(std::move(inputs), local.input_requires_grad, state, batch.rows,
-                                 batch.pass, key, shared, whole)
-          : local.stage->forward(std::move(inputs), state, batch.rows, key.get(), shared, whole);
+  batch.outputs = with_backward_
+                      ? local.stage->forward(std::move(inputs), local.input_requires_grad, state,
+                                             batch.rows, batch.pass, key, shared, whole, gathers)
+                      : local.stage->forward(std::move(inputs), state, batch.rows, key.get(),
+                                             shared, whole, gathers);
+  if (gathers) gathers->end();
   if (part_->show_values) {
     show_values(part_->graph, local.stage->outputs(), batch.outputs,
                 c10::str("out of stage ", stage, ", micro-batch ", micro_batch));
@@ -519,21 +528,27 @@ void PipelineCall::run_backward(int stage, int micro_batch) {
   MicroBatch& batch = batches_.at(stage, micro_batch);
   const bool last = micro_batch == orders_->last_backward[static_cast<size_t>(stage)];
   if (last) gradients_.begin_last_backward(stage);
+  ParameterGathers* const gathers = gathers_[static_cast<size_t>(stage)].get();
+  if (gathers) gathers->begin(/*backward=*/true);
   if (batch.rows > 0) {
-    run_backward(local, batch, local.stage->runs_again() ? per_call(stage, last) : nullptr);
+    run_backward(local, batch, local.stage->runs_again() ? per_call(stage, last) : nullptr,
+                 gathers);
   }
+  if (gathers) gathers->end();
+  if (gathers && last) gathers->agree();
   if (last) per_call_[static_cast<size_t>(stage)] = {};
   if (last) gradients_.end_last_backward(stage);
 }
 
-void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch, PerCall* per_call) {
+void PipelineCall::run_backward(const LocalStage& local, MicroBatch& batch, PerCall* per_call,
+                                ParameterGathers* gathers) {
   boundary_.add_scalar_gradients(local, batch);
   std::vector<at::Tensor> grads;
   for (Assembly& grad : batch.output_grads) grads.push_back(std::move(grad.tensor));
   batch.output_grads.clear();
   StagePass pass = keeps_graph_ ? batch.pass : std::exchange(batch.pass, {});
   batch.input_grads = local.stage->backward(std::move(pass), std::move(grads), state_of(local),
-                                            per_call, keeps_graph_);
+                                            per_call, gathers, keeps_graph_);
 }
 
 RunningStatistics::Updates PipelineCall::take_updates(int stage) {

@@ -70,7 +70,8 @@ class PipelineCall final : public Call {
   void act(const plan::Action& action, RowMoves& moves);
   void run_forward(int stage, int micro_batch);
   void run_backward(int stage, int micro_batch);
-  void run_backward(const LocalStage& local, MicroBatch& batch, PerCall* per_call);
+  void run_backward(const LocalStage& local, MicroBatch& batch, PerCall* per_call,
+                    ParameterGathers* gathers);
   [[nodiscard]] RunningStatistics::Updates take_updates(int stage);
   [[nodiscard]] RunningStatistics::Sums start_buffers(int stage);
   void finish_buffers(int stage, const RunningStatistics::Sums& sums);
@@ -101,6 +102,8 @@ class PipelineCall final : public Call {
   /// Of the phase that runs, where communication has an order; else null.
   std::unique_ptr<Issues> issues_;
   std::map<int, RunningStatistics::Sums> buffer_sums_;  ///< [stage]: issued, not waited for
+  /// [stage]: of what its replicas share; null where they share nothing.
+  std::vector<std::shared_ptr<ParameterGathers>> gathers_;
   CallGradients gradients_;
   CallBoundary boundary_;
   MicroBatches batches_;

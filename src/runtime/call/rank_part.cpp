@@ -13,6 +13,7 @@
 #include "rannc/ir/rows.h"
 #include "rannc/plan/mesh.h"
 #include "rannc/plan/program.h"
+#include "rannc/plan/ranks/shared_parameters.h"
 #include "rannc/util/error.h"
 #include "runtime/group/group.h"
 #include "runtime/rows_layout.h"
@@ -91,6 +92,26 @@ const LocalStage& RankPart::local(int stage) const {
   return local;
 }
 
+std::vector<std::shared_ptr<ParameterGathers>> RankPart::gathers_of(
+    const std::vector<at::Tensor>& parameters) const {
+  std::vector<std::shared_ptr<ParameterGathers>> made(stages.size());
+  for (size_t stage = 0; stage < made.size(); ++stage) {
+    const LocalStage& local = stages[stage];
+    if (!local.stage || local.stage->shared().empty()) continue;
+    std::vector<at::Tensor> parts;
+    std::vector<std::string> names;
+    for (const SharedParameters::Parameter& shared : local.stage->shared().parameters) {
+      const size_t parameter = local.state[shared.state].index;
+      parts.push_back(parameters[parameter].detach());
+      names.push_back(parameter_names[parameter]);
+    }
+    made[stage] = std::make_shared<ParameterGathers>(local.stage->shared(), local.stage->sharing(),
+                                                     static_cast<int>(stage), std::move(parts),
+                                                     std::move(names), comm, stream);
+  }
+  return made;
+}
+
 size_t RankPart::buffer_place(const std::string& name) const {
   const auto found = std::ranges::find(buffer_names, name);
   RANNC_CHECK(found != buffer_names.end(), name);
@@ -138,6 +159,28 @@ ir::Layouts layouts_of_shared(const std::vector<ir::Graph>& stages, const plan::
 
 }  // namespace
 
+Sharing RankPart::sharing_of(const plan::Stage& stage, int64_t bucket_bytes) const {
+  Sharing sharing{.names = stage.shared, .ranks = stage.ranks, .bucket_bytes = bucket_bytes};
+  std::ranges::sort(sharing.ranks);
+  sharing.place = static_cast<size_t>(
+      std::ranges::count_if(sharing.ranks, [this](int other) { return other < rank; }));
+  return sharing;
+}
+
+/// The parts that this rank keeps of what the replicas of a stage of its share.
+void RankPart::add_shared(const plan::Stage& stage) {
+  const Sharing sharing = sharing_of(stage, 0);
+  for (const std::string& name : stage.shared) {
+    std::vector<int64_t> sizes = sizes_at(graph[graph.find_value(name).value()], 0);
+    const int64_t rows = sizes.front();
+    const int64_t share = plan::rows_of_replica(rows, sharing.ranks.size());
+    const int64_t begin = share * static_cast<int64_t>(sharing.place);
+    sizes.front() = std::min(share, rows - begin);
+    parts.push_back({.name = name, .dim = 0, .stretches = {{begin, sizes.front()}}});
+    part_sizes.emplace(name, std::move(sizes));
+  }
+}
+
 void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
                           const Options& options) {
   const std::shared_ptr<const Group>& group = options.group;
@@ -167,9 +210,10 @@ void RankPart::add_stages(const ops::Objects& objects, const plan::Plan& plan,
       for (const std::vector<std::string>& segment : stage.segments) {
         again.segments.push_back(find_nodes(segment, by_name));
       }
-      local.stage = std::make_unique<Stage>(graph, find_nodes(stage.nodes, by_name), outputs[index],
-                                            objects, device, again, group, stage.factors, held,
-                                            stage.sequence_parallel);
+      local.stage = std::make_unique<Stage>(
+          graph, find_nodes(stage.nodes, by_name), outputs[index], objects, device, again, group,
+          stage.factors, held, stage.sequence_parallel, sharing_of(stage, options.bucket_bytes));
+      add_shared(stage);
       local.replica = *replica;
       local.recompute = stage.recompute;
       const std::vector<std::string>& state = local.stage->state_names();

@@ -51,6 +51,9 @@ struct RankPart {
 
   /// The stage, which must be on this rank.
   [[nodiscard]] const LocalStage& local(int stage) const;
+  /// [stage] for a call with these parameters; null where a stage's replicas share none.
+  [[nodiscard]] std::vector<std::shared_ptr<ParameterGathers>> gathers_of(
+      const std::vector<at::Tensor>& parameters) const;
   /// Where a value is.
   [[nodiscard]] c10::Device device_of(const ir::Value& value) const {
     return value.on_host ? c10::Device(c10::kCPU) : device;
@@ -82,6 +85,8 @@ struct RankPart {
   std::vector<std::vector<int64_t>> buffer_sizes;
 
  private:
+  [[nodiscard]] Sharing sharing_of(const plan::Stage& stage, int64_t bucket_bytes) const;
+  void add_shared(const plan::Stage& stage);
   void add_stages(const ops::Objects& objects, const plan::Plan& plan, const Options& options);
   void find_parts();
   void name_state(const RankPart* whole, const Options& options);

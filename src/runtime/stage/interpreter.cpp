@@ -18,6 +18,7 @@
 #include "rannc/util/error.h"
 #include "runtime/group/group.h"
 #include "runtime/stage/keyed_draw.h"
+#include "runtime/stage/parameter_gathers.h"
 #include "runtime/stage/random_state.h"
 #include "runtime/stage/sync_batch_norm.h"
 
@@ -119,6 +120,7 @@ struct Interpreter::Impl {
     const std::shared_ptr<WholeBatch>& batch;
     PerCall* per_call;
     bool caller_grad;
+    ParameterGathers* gathers;
   };
   std::vector<at::Tensor> run(std::vector<at::Tensor> inputs, const std::vector<at::Tensor>& state,
                               const Context& context, SegmentRecorder* recorder);
@@ -129,14 +131,16 @@ struct Interpreter::Impl {
                     SegmentRecorder& recorder);
   [[nodiscard]] std::vector<at::Tensor> outputs_of(const ir::Segment& segment) const;
   void run_row_free_effects(const std::vector<at::Tensor>& inputs,
-                            const std::vector<at::Tensor>& state, const DrawKey* key);
+                            const std::vector<at::Tensor>& state, const DrawKey* key,
+                            ParameterGathers* gathers);
 
   void load_state(const std::vector<at::Tensor>& state);
   void find_per_call(const ir::Graph& graph);
   void make_per_call(Instruction& instruction, PerCall& per_call, bool caller_grad);
   void take_per_call(const Instruction& instruction, PerCall& per_call);
   void execute(Instruction& instruction, bool may_free, const DrawKey* key,
-               const std::shared_ptr<WholeBatch>& batch = nullptr);
+               const std::shared_ptr<WholeBatch>& batch = nullptr,
+               ParameterGathers* gathers = nullptr);
 
   c10::Device device;
   std::vector<Instruction> instructions;
@@ -284,7 +288,10 @@ void call_without_drawing(Instruction& instruction, std::vector<at::Tensor>& ope
 }  // namespace
 
 void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const DrawKey* key,
-                                const std::shared_ptr<WholeBatch>& batch) {
+                                const std::shared_ptr<WholeBatch>& batch,
+                                ParameterGathers* gathers) {
+  const auto node = static_cast<size_t>(&instruction - instructions.data());
+  if (gathers != nullptr) gathers->need(node);
   operands.clear();
   for (size_t k = 0; k < instruction.operands.size(); ++k) {
     at::Tensor& operand = registers[instruction.operands[k]];
@@ -305,6 +312,7 @@ void Interpreter::Impl::execute(Instruction& instruction, bool may_free, const D
   } else {
     instruction.op->call(operands, results);
   }
+  if (gathers != nullptr) gathers->follow(node, results);
   for (size_t k = 0; k < instruction.results.size(); ++k) {
     if (instruction.results[k]) registers[*instruction.results[k]] = std::move(results[k]);
   }
@@ -411,7 +419,7 @@ void Interpreter::Impl::run_range(size_t begin, size_t end, const Context& conte
       grad = wanted;
     }
     if (instruction.op) instruction.op->set_rows(context.rows);
-    execute(instruction, /*may_free=*/true, context.key, context.batch);
+    execute(instruction, /*may_free=*/true, context.key, context.batch, context.gathers);
   }
 }
 
@@ -457,7 +465,7 @@ std::vector<at::Tensor> Interpreter::Impl::run_segment(const ir::Segment& segmen
 
 void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& inputs,
                                              const std::vector<at::Tensor>& state,
-                                             const DrawKey* key) {
+                                             const DrawKey* key, ParameterGathers* gathers) {
   const auto autocast_guard = no_autocast();
   const at::NoGradGuard no_grad;
   const RegisterCleaner cleaner(registers, operands);
@@ -466,7 +474,9 @@ void Interpreter::Impl::run_row_free_effects(const std::vector<at::Tensor>& inpu
     if (!known_inputs[i]) continue;
     registers[input_registers[i]] = clone_input[i] ? inputs.at(i).clone() : inputs.at(i);
   }
-  for (uint32_t index : row_free_effects) execute(instructions[index], /*may_free=*/false, key);
+  for (uint32_t index : row_free_effects) {
+    execute(instructions[index], /*may_free=*/false, key, nullptr, gathers);
+  }
 }
 
 Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c10::Device device,
@@ -477,29 +487,37 @@ Interpreter::Interpreter(const ir::Graph& graph, const ops::Objects& objects, c1
 Interpreter::~Interpreter() = default;
 Interpreter::Interpreter(Interpreter&&) noexcept = default;
 
+void Interpreter::share(const SharedParameters& shared) {
+  for (size_t index = 0; index < impl_->instructions.size(); ++index) {
+    if (shared.reached_by_one[index]) impl_->instructions[index].per_call = false;
+  }
+}
+
 const std::vector<std::string>& Interpreter::state_names() const { return impl_->state_names; }
 
 std::vector<at::Tensor> Interpreter::run(std::vector<at::Tensor> inputs,
                                          const std::vector<at::Tensor>& state, int64_t rows,
                                          const DrawKey* key,
                                          const std::shared_ptr<WholeBatch>& batch,
-                                         PerCall* per_call, SegmentRecorder* recorder) {
+                                         PerCall* per_call, SegmentRecorder* recorder,
+                                         ParameterGathers* gathers) {
   return impl_->run(std::move(inputs), state,
-                    {rows, key, batch, per_call, at::GradMode::is_enabled()}, recorder);
+                    {rows, key, batch, per_call, at::GradMode::is_enabled(), gathers}, recorder);
 }
 
 std::vector<at::Tensor> Interpreter::run_segment(size_t segment, std::vector<at::Tensor> inputs,
                                                  const std::vector<at::Tensor>& state, int64_t rows,
                                                  const DrawKey* key,
                                                  const std::shared_ptr<WholeBatch>& batch,
-                                                 PerCall* per_call) {
+                                                 PerCall* per_call, ParameterGathers* gathers) {
   return impl_->run_segment(impl_->segments.at(segment), std::move(inputs), state,
-                            {rows, key, batch, per_call, /*caller_grad=*/true});
+                            {rows, key, batch, per_call, /*caller_grad=*/true, gathers});
 }
 
 void Interpreter::run_row_free_effects(const std::vector<at::Tensor>& inputs,
-                                       const std::vector<at::Tensor>& state, const DrawKey* key) {
-  impl_->run_row_free_effects(inputs, state, key);
+                                       const std::vector<at::Tensor>& state, const DrawKey* key,
+                                       ParameterGathers* gathers) {
+  impl_->run_row_free_effects(inputs, state, key, gathers);
 }
 
 }  // namespace rannc::runtime

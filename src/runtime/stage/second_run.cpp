@@ -174,9 +174,9 @@ class SegmentBackward final : public torch::autograd::Node {
       const bool draws = segment_.draws && !context_->key;
       const RandomState now = draws ? RandomState::now(device_) : RandomState();
       if (draws) random_.restore();
-      const std::vector<at::Tensor> outputs =
-          interpreter_.run_segment(number_, std::move(inputs), state, context_->rows,
-                                   context_->key.get(), context_->batch, context_->per_call);
+      const std::vector<at::Tensor> outputs = interpreter_.run_segment(
+          number_, std::move(inputs), state, context_->rows, context_->key.get(), context_->batch,
+          context_->per_call, context_->gathers);
       if (draws) now.restore();
       for (size_t index = 0; index < followed_.size(); ++index) {
         const at::Tensor& output = outputs[followed_[index]];

@@ -42,6 +42,7 @@ struct PassContext {
   // While a backward runs:
   const std::vector<at::Tensor>* state = nullptr;
   PerCall* per_call = nullptr;
+  ParameterGathers* gathers = nullptr;
   bool keep_graph = false;
 };
 

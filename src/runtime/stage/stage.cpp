@@ -103,14 +103,20 @@ ir::SegmentedGraph with_segments(const ir::Graph& whole, ir::Graph stage, const 
 Stage::Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
              std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
              const RunAgain& again, std::shared_ptr<const Group> group,
-             const std::vector<std::string>& factors, const ir::Layouts& held, bool sequence)
+             const std::vector<std::string>& factors, const ir::Layouts& held, bool sequence,
+             Sharing sharing)
     : sharded_(part_of(ir::extract(whole, nodes, outputs), group.get(), factors, held, sequence)),
       segmented_(with_segments(whole, std::move(sharded_.graph), again)),
       outputs_(std::move(outputs)),
       without_rows_(find_without_rows(whole, graph_)),
       interpreter_(std::make_unique<Interpreter>(graph_, objects, device, without_rows_,
                                                  std::move(group), segmented_.segments)),
+      sharing_(std::move(sharing)),
       device_(device) {
+  if (!sharing_.names.empty()) {
+    shared_ = SharedParameters(graph_, segmented_.segments, state_names(), sharing_);
+    if (!shared_.empty()) interpreter_->share(shared_);
+  }
   std::unordered_map<std::string, ir::ValueId> by_name;
   for (uint32_t index = 0; index < whole.values.size(); ++index) {
     by_name.emplace(whole.values[index].name, ir::ValueId{index});
@@ -142,19 +148,21 @@ bool Stage::needs_whole_batch() const {
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<at::Tensor>& state, int64_t rows,
                                        const DrawKey* key, PerCall* per_call,
-                                       const std::shared_ptr<WholeBatch>& batch) {
+                                       const std::shared_ptr<WholeBatch>& batch,
+                                       ParameterGathers* gathers) {
   const at::NoGradGuard no_grad;
   // What the call shares may take gradients in a backward, and so has to lead to the parameters.
   const bool leads_to_state = per_call != nullptr && per_call->gradients;
   return detached(interpreter_->run(std::move(inputs), leads_to_state ? state : detached(state),
-                                    rows, key, batch, per_call));
+                                    rows, key, batch, per_call, nullptr, gathers));
 }
 
 std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
                                        const std::vector<bool>& requires_grad,
                                        const std::vector<at::Tensor>& state, int64_t rows,
                                        StagePass& pass, std::shared_ptr<const DrawKey> key,
-                                       PerCall* per_call, std::shared_ptr<WholeBatch> batch) {
+                                       PerCall* per_call, std::shared_ptr<WholeBatch> batch,
+                                       ParameterGathers* gathers) {
   pass.requires_grad = requires_grad;
   pass.context = std::make_shared<PassContext>(
       PassContext{.rows = rows, .key = std::move(key), .batch = std::move(batch)});
@@ -169,7 +177,7 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
   {
     const at::AutoGradMode with_grad(true);
     outputs = interpreter_->run(std::move(inputs), state, rows, pass.context->key.get(),
-                                pass.context->batch, per_call, &second_runs);
+                                pass.context->batch, per_call, &second_runs, gathers);
   }
   pass.ends = std::make_shared<GraphEnds>();
   for (at::Tensor& output : outputs) {
@@ -183,7 +191,7 @@ std::vector<at::Tensor> Stage::forward(std::vector<at::Tensor> inputs,
 
 std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> grads,
                                         const std::vector<at::Tensor>& state, PerCall* per_call,
-                                        bool keep_graph) {
+                                        ParameterGathers* gathers, bool keep_graph) {
   PassContext& context = *pass.context;
   if (context.batch) {
     add_zeros(pass.ends->edges, grads, *context.batch,
@@ -191,6 +199,7 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
   }
   context.state = &state;
   context.per_call = per_call;
+  context.gathers = gathers;
   context.keep_graph = keep_graph;
   torch::autograd::edge_list roots;
   torch::autograd::variable_list seeds;
@@ -221,9 +230,9 @@ std::vector<at::Tensor> Stage::backward(StagePass pass, std::vector<at::Tensor> 
 }
 
 void Stage::skip(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& state,
-                 const DrawKey* key) {
+                 const DrawKey* key, ParameterGathers* gathers) {
   const at::NoGradGuard no_grad;
-  interpreter_->run_row_free_effects(inputs, detached(state), key);
+  interpreter_->run_row_free_effects(inputs, detached(state), key, gathers);
 }
 
 }  // namespace rannc::runtime

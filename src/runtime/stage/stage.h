@@ -13,6 +13,7 @@
 #include "rannc/ir/shard.h"
 #include "rannc/ops/objects.h"
 #include "rannc/runtime/interpreter.h"
+#include "runtime/stage/parameter_gathers.h"
 #include "runtime/stage/second_run.h"
 #include "runtime/stage/sync_batch_norm.h"
 
@@ -43,12 +44,12 @@ class Stage {
  public:
   /// `outputs`: values of `whole` that leave the stage. `group`: who computes it together, cut
   /// along `factors`, those that cost least where there are none; null: this rank alone. `held`: of
-  /// state, see ir::shard(), and so `sequence`.
+  /// state, see ir::shard(), and so `sequence`. `sharing`: of its parameters among replicas.
   Stage(const ir::Graph& whole, const std::vector<ir::NodeId>& nodes,
         std::vector<ir::ValueId> outputs, const ops::Objects& objects, c10::Device device,
         const RunAgain& again = {}, std::shared_ptr<const Group> group = {},
         const std::vector<std::string>& factors = {}, const ir::Layouts& held = {},
-        bool sequence = false);
+        bool sequence = false, Sharing sharing = {});
 
   [[nodiscard]] const ir::Graph& graph() const { return graph_; }
   /// Values of the whole graph that the stage takes and gives, in the order used below.
@@ -56,6 +57,9 @@ class Stage {
   [[nodiscard]] const std::vector<ir::ValueId>& outputs() const { return outputs_; }
   /// What this rank has a part of.
   [[nodiscard]] const std::vector<ir::Part>& parts() const { return sharded_.parts; }
+  /// What its replicas share; the state of a run has these whole, see ParameterGathers.
+  [[nodiscard]] const SharedParameters& shared() const { return shared_; }
+  [[nodiscard]] const Sharing& sharing() const { return sharing_; }
   /// -1 when the stage has no such input or output.
   [[nodiscard]] int find_input(ir::ValueId value) const;
   [[nodiscard]] int find_output(ir::ValueId value) const;
@@ -72,14 +76,16 @@ class Stage {
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
                                                 const std::vector<at::Tensor>& state, int64_t rows,
                                                 const DrawKey* key, PerCall* per_call,
-                                                const std::shared_ptr<WholeBatch>& batch);
+                                                const std::shared_ptr<WholeBatch>& batch,
+                                                ParameterGathers* gathers);
   /// Keeps in `pass` what backward() needs. `requires_grad[i]`: input i takes a gradient.
   [[nodiscard]] std::vector<at::Tensor> forward(std::vector<at::Tensor> inputs,
                                                 const std::vector<bool>& requires_grad,
                                                 const std::vector<at::Tensor>& state, int64_t rows,
                                                 StagePass& pass, std::shared_ptr<const DrawKey> key,
                                                 PerCall* per_call,
-                                                std::shared_ptr<WholeBatch> batch);
+                                                std::shared_ptr<WholeBatch> batch,
+                                                ParameterGathers* gathers);
 
   /// Adds to `.grad` of the parameters in `state`, and returns the gradients of the inputs
   /// (undefined where none flows). `grads` are those of the outputs, undefined where none. With
@@ -87,12 +93,13 @@ class Stage {
   /// again.
   [[nodiscard]] std::vector<at::Tensor> backward(StagePass pass, std::vector<at::Tensor> grads,
                                                  const std::vector<at::Tensor>& state,
-                                                 PerCall* per_call, bool keep_graph);
+                                                 PerCall* per_call, ParameterGathers* gathers,
+                                                 bool keep_graph);
 
   /// What a replica without rows in a micro-batch still does: row-independent buffer writes.
   /// `inputs` are read where they are arguments of the call without rows.
   void skip(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& state,
-            const DrawKey* key = nullptr);
+            const DrawKey* key, ParameterGathers* gathers);
   /// [input] whether skip() reads it.
   [[nodiscard]] const std::vector<bool>& without_rows() const { return without_rows_; }
 
@@ -106,6 +113,8 @@ class Stage {
   bool only_aten_ = false;               ///< no operator is of another library or of the user
   std::vector<bool> without_rows_;
   std::unique_ptr<Interpreter> interpreter_;
+  Sharing sharing_;
+  SharedParameters shared_;
   c10::Device device_;
 };
 

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "plan/graphs.h"
@@ -77,6 +78,18 @@ TEST(PlanFile, SaysWhetherReplicasShareTheOptimizersState) {
   EXPECT_NE(shared.find("\"shard_optimizer\":true"), std::string::npos) << shared;
   EXPECT_TRUE(plan_from_json(shared).shard_optimizer);
   EXPECT_EQ(plan_from_json(shared), plan);
+}
+
+TEST(PlanFile, SaysWhichStagesShareTheirParameters) {
+  Plan plan = chain_plan({2}, 1);
+  plan.stages[0].shares_parameters = true;
+  const std::string text = to_json(plan);
+  EXPECT_NE(text.find("\"version\": 4"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("parameters": "shared")"), std::string::npos) << text;
+  EXPECT_EQ(plan_from_json(text), plan);
+  std::string other = text;
+  other.replace(other.find("\"version\": 4"), 12, "\"version\": 3");
+  EXPECT_THAT(error_of(other), ::testing::HasSubstr("unknown key 'parameters'"));
 }
 
 TEST(PlanFile, ListsSegmentsOfStagesThatRunAgainInParts) {
@@ -194,8 +207,8 @@ TEST(PlanFile, NamesThePlaceOfWhatIsWrong) {
   EXPECT_EQ(error_of(head + R"("micro_batches": 1, "stages": [], "notes": 3})"),
             "plan: $.stages: a plan has at least one stage");
   EXPECT_EQ(
-      error_of(R"({"format": "rannc-plan", "version": 4})"),
-      "plan: $.version: version 4 of 'rannc-plan' is unknown; this program reads versions 1 to 3");
+      error_of(R"({"format": "rannc-plan", "version": 5})"),
+      "plan: $.version: version 5 of 'rannc-plan' is unknown; this program reads versions 1 to 4");
   EXPECT_EQ(error_of(head + R"("micro_batches": 1, "stages": [{"nodes": [], "ranks": [0],
                                "mesh": [1, 1]}]})"),
             "plan: $.stages[0]: unknown key 'mesh'; did you mean 'nodes'?");

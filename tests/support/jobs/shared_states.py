@@ -17,6 +17,7 @@ from torch import nn
 import pyrannc
 from pyrannc import comm_utils, launch
 from pyrannc.capture.model import capture
+from pyrannc.state import tensor_parts
 
 sys.path.append(str(Path(__file__).parents[1]))
 import borders
@@ -227,8 +228,11 @@ def alike(one, other, tolerance=1e-6):
             assert parameter.grad is None or parameter.grad.shape == parameter.shape
 
 
+shared = True  # of the case that runs: what the first of two runs shares
+
+
 def pair(plan, **more):
-    return [Run(plan, zero, **more) for zero in (True, False)]
+    return [Run(plan, zero, **more) for zero in (shared, False)]
 
 
 def plain(plan, optimizer="adamw", kind="Tied", dtype="float64", **more):
@@ -273,8 +277,17 @@ def accumulation(plan):
 
 
 def check_shards(run):
-    """Gradients are sums where this rank steps, and zero beside it."""
+    """Gradients are sums where this rank steps, and zero beside it; or parts."""
     assert run.model.plan.shard_optimizer
+    if run.zero == "parameters":
+        mine = [stage for stage in run.model.plan.stages if pyrannc.get_rank() in stage.ranks]
+        parts = [p for p in run.inner.parameters() if tensor_parts.is_part(p)]
+        assert len(parts) == sum(len(stage.shared) for stage in mine)
+        for part in parts:
+            rows = -(-part.shape[0] // len(mine[0].ranks))
+            assert tensor_parts.plain(part).shape[0] <= rows < part.shape[0]
+            assert tensor_parts.plain(part.grad).shape == tensor_parts.plain(part).shape
+        return
     outside = 0
     for parameter in run.model.parameters(from_global=False):
         piece = run.model._deployment.sharded_steps.shards.mine(parameter)
@@ -346,7 +359,7 @@ def scaler(plan):
             if step == 2:
                 for parameter in run.model.parameters(from_global=False):
                     if pyrannc.get_rank() == pyrannc.get_world_size() - 1:
-                        parameter.grad.reshape(-1)[-1:].fill_(float("inf"))
+                        tensor_parts.plain(parameter.grad).reshape(-1)[-1:].fill_(float("inf"))
             scaler.unscale_(run.optimizer)
             scaler.step(run.optimizer)
             scaler.update()
@@ -570,7 +583,9 @@ CASES = {
 def run_case(name):
     """``plain/2+2/optimizer=sgd``: what is done, the plan, and more."""
     kind, plan, *more = name.split("/")
+    global shared
     options = dict(each.split("=") for each in more)
+    shared = options.pop("zero", True)
     CASES[kind](plan, **options)
 
 

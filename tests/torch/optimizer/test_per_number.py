@@ -113,7 +113,7 @@ def test_wrapping_refuses_them_and_other_values():
     optimizer = torch.optim.Adafactor(model.parameters())
     with pytest.raises(ConfigError, match="Adafactor"):
         pyrannc.RaNNCModule(model, optimizer, zero=True)
-    with pytest.raises(ConfigError, match="zero is 3; it must be True, False or 'auto'"):
+    with pytest.raises(ConfigError, match="zero is 3; it must be True, False, 'auto'"):
         pyrannc.RaNNCModule(model, zero=3)
     assert pyrannc.RaNNCModule(model, optimizer, zero="auto")._given.zero is False
     optimizer = torch.optim.AdamW(model.parameters())
