@@ -38,6 +38,20 @@ class Windows(nn.Module):
         return self.down(windows.square().sum(3).transpose(1, 2).flatten(2))
 
 
+class Mixer(nn.Module):
+    """Products along tokens and along channels, of which each has the other as a sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.tokens = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 6))
+        self.channels = nn.Sequential(nn.Linear(8, 10), nn.GELU(), nn.Linear(10, 8))
+
+    def forward(self, x):
+        x = x + self.tokens(self.norm(x).mT).mT
+        return x + self.channels(self.norm(x))
+
+
 def grouped_cnn():
     """Groups of channels, of which the outputs inside of each are more than there are groups."""
     return nn.Sequential(
@@ -103,6 +117,7 @@ OF_TORCH = {
     "uneven_mlp": Entry(uneven_mlp, floats(6)),
     "scaled": Entry(Scaled, floats(6)),
     "windows": Entry(Windows, floats(3, 6)),
+    "mixer": Entry(Mixer, floats(6, 8)),
     "grouped_cnn": Entry(grouped_cnn, floats(6, 4)),
     "depthwise_cnn": Entry(depthwise_cnn, floats(3, 8, 8)),
     "encoder_eval": ZOO["encoder_eval"],

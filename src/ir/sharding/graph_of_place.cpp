@@ -394,7 +394,9 @@ class Sharder {
     sum.inputs = {partial, AffineInt{dim, 0}, sizes_.pieces(result, dim, sequence)};
     memory_.clear();
     if (added) {
-      const ValueId plus = summed(*added, origin);
+      // Columns are a sequence elsewhere, as those of a mixer of tokens are.
+      const bool columns = analysis_.has(*added, sequence);
+      const ValueId plus = columns ? part(*added, sequence, origin) : summed(*added, origin);
       const ValueId mine = add_node(std::move(sum), sizes_.local_value(result, sequence),
                                     sizes_.of(result, sequence));
       sum = call(origin, "add", "aten::add.Tensor");
