@@ -27,7 +27,7 @@ def bcast_obj(obj, root: int = 0):
 
 def full(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the CPU of a tensor, all of it: also of a parameter or gradient of which this rank
-    has a part (``Config(tensor_parallel=N)``).
+    has a part (``Config(tensor_parallel=N)``). No gradient comes through it.
 
     The ranks that hold the other parts call it, too.
 

@@ -76,7 +76,8 @@ def check(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
                 raise ConfigError(
                     f"the optimizer holds a parameter that the model does not have: group {index}, "
                     f"position {position}, shape {tuple(parameter.shape)}. Build it from the same "
-                    "model.parameters() that is given to RaNNCModule, after any .to() or copy.\n  "
+                    "model.parameters() that is given to RaNNCModule, after any .to() or copy; one "
+                    "that steps several wrapped models is given to none of them.\n  "
                     "One of a loss or layer outside of the model sees this rank's rows only: make "
                     "it a part of the model."
                 )

@@ -460,6 +460,7 @@ def _complaint(function, tensor, args, kwargs) -> str:
     return (
         f"{name} of a tensor of which this rank has a part: {_described(part)}.\n  Its shape, "
         "dtype, device and requires_grad are those of the whole, and what treats each element by "
-        "itself works. For anything else pyrannc.full(tensor) gives the whole; all ranks that have "
-        "a part call it."
+        "itself works. For anything else pyrannc.full(tensor) gives the whole, a copy without "
+        "gradient; all ranks that have a part call it. A penalty in the loss, such as "
+        "p.square().sum(), belongs into forward() of the model."
     )
