@@ -4,14 +4,16 @@ import torch
 from torch import nn
 
 from pyrannc.errors import RaNNCError
-from pyrannc.state import named_tensors, torch_private
+from pyrannc.state import named_tensors, tensor_parts, torch_private
 from pyrannc.state.released import is_released
 
 
 def to_device(model: nn.Module, device: torch.device) -> None:
     """Moves what this rank holds of ``model``, one tensor after the other, with gradients. What it
     has released says that it is there, too."""
-    for tensor in {id(each): each for each in named_tensors.tensors(model).values()}.values():
+    held = {id(each): each for each in named_tensors.tensors(model).values()}.values()
+    parts = tensor_parts.as_tensors(held)
+    for tensor in held:
         if is_released(tensor):
             tensor.place_elsewhere.device = device
         elif tensor.device != device:
@@ -20,6 +22,7 @@ def to_device(model: nn.Module, device: torch.device) -> None:
             take_memory(tensor, tensor.detach().to(device))
             if gradient is not None:
                 tensor.grad = gradient.to(device)
+    tensor_parts.as_parts(parts)
     for module in model.modules():
         # cuDNN wants the weights of a layer in one piece, or copies them in each call.
         if isinstance(module, nn.RNNBase) and not any(map(is_released, module.parameters())):
@@ -55,8 +58,9 @@ def state_to_parameters(optimizer: torch.optim.Optimizer) -> None:
         numbers, parts = group.get("fused") or group.get("capturable"), group["params"]
         for parameter in parts:
             state = optimizer.state.get(parameter, {})
+            shape = tensor_parts.plain(parameter).shape if state else None
             for name, value in state.items():
                 if not isinstance(value, torch.Tensor):
                     continue
-                if value.shape == parameter.shape if value.dim() else numbers:
+                if value.shape == shape if value.dim() else numbers:
                     state[name] = value.to(parameter.device)
