@@ -25,7 +25,7 @@ _CHECKSUM = "crc32"  # the last entry, of all before it
 #: What save() writes beside the index: kind, eight digits of the save, rank, number of the part.
 _PARTS = re.compile(
     r"(model|state)-[0-9a-f]{8}-\d{5}-\d{5}\.safetensors|saving-[0-9a-f]{8}"
-    r"|(rannc|config|model\.safetensors\.index)\.json\.\d+\.partial"
+    r"|(rannc|config|model\.safetensors\.index)\.json\.\d+(-[0-9a-f]+)?\.partial"
 )
 
 
