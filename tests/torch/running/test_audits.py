@@ -41,7 +41,7 @@ MUTANTS = {
         lambda net: state_changes.set_global("FACTOR", 5.0),
     ),
     "closures": (around, "_add_variables", nothing, lambda net: state_changes.change_closed(5.0)),
-    "classes": (around, "_add_class", nothing, lambda net: setattr(type(net), "rate", 5.0)),
+    "classes": (around, "_add_class", nothing, lambda net: type(net).rates.update(a=5.0)),
     "functions": (
         around,
         "_add_own",
