@@ -172,10 +172,12 @@ Stage read_stage(const json::Place& place, int64_t version, bool with_notes) {
     stage.recompute = recompute->boolean();
   }
   if (const auto parameters = place.find("parameters")) {
-    if (parameters->string() != "shared")
-      parameters->fail("parameters are \"shared\", or not named");
-    if (stage.axes != Axes{}) parameters->fail("a stage with a mesh does not share its parameters");
-    stage.shares_parameters = true;
+    const std::string how = parameters->string();
+    if (how != "shared" && how != "whole") parameters->fail("expected \"shared\" or \"whole\"");
+    stage.shares_parameters = how == "shared";
+    if (stage.shares_parameters && stage.axes != Axes{}) {
+      parameters->fail("a stage with a mesh does not share its parameters");
+    }
   }
   if (const auto predicted = place.find("predicted")) stage.predicted = read_prediction(*predicted);
   stage.notes = read_notes(place, with_notes);

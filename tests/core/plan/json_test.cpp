@@ -90,6 +90,13 @@ TEST(PlanFile, SaysWhichStagesShareTheirParameters) {
   std::string other = text;
   other.replace(other.find("\"version\": 4"), 12, "\"version\": 3");
   EXPECT_THAT(error_of(other), ::testing::HasSubstr("unknown key 'parameters'"));
+
+  const auto with = [&](const std::string& how) {
+    std::string changed = text;
+    return changed.replace(changed.find("\"shared\""), 8, '"' + how + '"');
+  };
+  EXPECT_FALSE(plan_from_json(with("whole")).stages[0].shares_parameters);
+  EXPECT_THAT(error_of(with("half")), ::testing::HasSubstr("expected \"shared\" or \"whole\""));
 }
 
 TEST(PlanFile, ListsSegmentsOfStagesThatRunAgainInParts) {
